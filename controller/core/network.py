@@ -1,0 +1,101 @@
+"""The hybrid multigraph: nodes, directed links, technologies, flows (spec 01, section 1.1).
+
+Everything here is immutable data. Loading and validation live in ``netfile``, interference rules in
+``interference``, algorithms in modules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hyroads.controller.core.interference import Interference
+
+
+class Role(Enum):
+    """What a node is in the network."""
+
+    GATEWAY = "gateway"
+    AP = "ap"
+    CLIENT = "client"
+    SWITCH = "switch"
+
+
+class Utility(Enum):
+    """Utility family of a flow; ``log`` is U(x) = log(1 + x) with x in Mb/s."""
+
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role)."""
+
+    id: str
+    role: Role
+    position_m: tuple[float, float] | None = None
+    agent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed link ``source -> target`` on one technology; capacity in Mb/s at L2 payload."""
+
+    id: str
+    source: str
+    target: str
+    technology: str
+    capacity_mbps: float
+    delay_ms: float = 0.0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """A flow as declared: an aggregate from ``source`` to ``target``.
+
+    ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses.
+    """
+
+    id: str
+    source: str
+    target: str
+    utility: str = "log"
+    weight: float = 1.0
+    paths: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """The multigraph G(V, E_1..E_K) with its interference domains.
+
+    Links keep the order of declaration; algorithms address them by index into ``links``.
+    """
+
+    nodes: Mapping[str, Node]
+    links: tuple[Link, ...]
+    interference: Interference
+    flows: tuple[FlowSpec, ...] = ()
+    name: str = ""
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def technologies(self) -> tuple[str, ...]:
+        """Technologies in order of first appearance."""
+        return tuple(dict.fromkeys(link.technology for link in self.links))
+
+    @cached_property
+    def link_index(self) -> Mapping[str, int]:
+        """Link id -> index into ``links``."""
+        return {link.id: i for i, link in enumerate(self.links)}
+
+    def with_capacities(self, capacities_mbps: Mapping[str, float]) -> Network:
+        """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out)."""
+        links = tuple(
+            replace(link, capacity_mbps=capacities_mbps.get(link.id, link.capacity_mbps)) for link in self.links
+        )
+        return replace(self, links=links)
