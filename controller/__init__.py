@@ -1,0 +1,1 @@
+"""The Ryu application, its configuration and state."""

@@ -1,0 +1,1 @@
+"""Pure algorithms: no I/O, no Ryu, no clock, no global random."""

@@ -1,0 +1,1 @@
+"""Pure OpenFlow: pipeline, intents to rules, difference of rules, message bytes."""
