@@ -1,0 +1,32 @@
+# make demo    sets everything up and shows the three-node hybrid network on real packets (root)
+# make test    sets everything up and proves it: lint, types, unit, integration, scenario, packaging (root)
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test lint types unit rust-test integration scenario packaging bench clean
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+	@echo "make lint|types|unit|rust-test|integration|scenario|packaging    the parts of 'make test'"
+	@echo "make bench    all benchmarks; make clean    removes what was built"
+
+setup:
+	@scripts/bootstrap.sh
+
+setup-dev:
+	@scripts/bootstrap.sh --dev
+
+demo: setup
+	@.venv/bin/hyroads demo triangle
+
+test: setup-dev
+	@scripts/test.sh all
+
+lint types unit rust-test integration scenario packaging: setup-dev
+	@scripts/test.sh $@
+
+bench: setup-dev
+	@for f in benchmarks/*.py; do echo "== $$f"; $(PYTHON) $$f || exit 1; done
+
+clean:
+	rm -rf build dist .venv dataplane/target *.egg-info

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Sets up all that HyRoads needs on Debian or Ubuntu: system packages, the virtual environment .venv, the Rust programs,
+# and the package itself. Each step is skipped when its inputs have not changed, so a second run takes seconds.
+#
+#   scripts/bootstrap.sh          everything needed to run
+#   scripts/bootstrap.sh --dev    and the tools of 'make test'
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 iputils-ping procps util-linux python3-venv gcc libc6-dev)
+DEV_PACKAGES=(tcpdump)
+STAMPS=.venv/.hyroads
+dev=false
+[ "${1:-}" = "--dev" ] && dev=true
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+fail() { printf 'hyroads bootstrap: %s\n' "$*" >&2; exit 2; }
+
+# True (0) when the stamp NAME was made from the same inputs as these FILES and words.
+fresh() { [ -f "$STAMPS/$1" ] && [ "$(cat "$STAMPS/$1")" = "$2" ]; }
+stamp() { mkdir -p "$STAMPS"; printf '%s' "$2" > "$STAMPS/$1"; }
+digest() { cat "$@" 2>/dev/null | sha256sum | cut -d' ' -f1; }
+
+missing_packages() {
+    local name
+    for name in "$@"; do
+        dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || printf '%s ' "$name"
+    done
+}
+
+version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1)" = "$2" ]; }
+
+system_packages() {
+    command -v dpkg-query >/dev/null || fail "this is not Debian or Ubuntu (no dpkg); install by hand: ${RUN_PACKAGES[*]} rustc cargo"
+    local wanted=("${RUN_PACKAGES[@]}") rust
+    $dev && wanted+=("${DEV_PACKAGES[@]}")
+    rust=$(rustc --version 2>/dev/null | cut -d' ' -f2 || true)
+    if ! command -v cargo >/dev/null || ! version_at_least "${rust:-0}" 1.63; then
+        wanted+=(rustc cargo)
+        rust=debian
+    fi
+    # A toolchain of the user's own brings these two; Debian packs them apart.
+    if $dev && { [ "$rust" = debian ] || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; }; then
+        wanted+=(rust-clippy rustfmt)
+    fi
+    local missing
+    missing=$(missing_packages "${wanted[@]}")
+    [ -z "$missing" ] && return
+    [ "$(id -u)" = 0 ] || fail "missing system packages: $missing; run as root once, or: sudo apt-get install $missing"
+    say "system packages: $missing"
+    export DEBIAN_FRONTEND=noninteractive
+    # The package lists of a fresh machine are empty.
+    apt-get update -qq || fail "apt-get update failed; these packages are missing: $missing"
+    # shellcheck disable=SC2086  # a list of names
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null || fail "apt-get could not install: $missing"
+}
+
+find_python() {
+    local candidate
+    for candidate in python3.11 python3.12 python3.13 python3; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"; return
+        fi
+    done
+    fail "no Python 3.11 or newer with venv found (python3 is $(python3 --version 2>&1))"
+}
+
+virtual_environment() {
+    local key
+    key=$(digest requirements.txt requirements-dev.txt scripts/bootstrap.sh)-$dev
+    fresh venv "$key" || fresh venv "${key%-false}-true" && [ -x .venv/bin/pip ] && return
+    local python
+    python=$(find_python)
+    [ -x .venv/bin/pip ] || { say "virtual environment .venv ($python)"; "$python" -m venv .venv; }
+    local pip=(.venv/bin/pip --disable-pip-version-check install -q)
+    say "Python packages (pinned)"
+    # Ryu's build uses names that newer setuptools dropped, so it is built against this one, whatever pip's version does
+    # with build constraints; 67 still works on Python 3.12.
+    "${pip[@]}" setuptools==67.8.0 wheel==0.45.1 pbr==7.1.3
+    grep -v '^ryu==' requirements.txt > .venv/requirements.txt
+    "${pip[@]}" -r .venv/requirements.txt
+    "${pip[@]}" --no-build-isolation --no-deps "$(grep '^ryu==' requirements.txt)"
+    if $dev; then "${pip[@]}" -r requirements-dev.txt; fi
+    stamp venv "$key"
+    rm -f "$STAMPS/package"
+}
+
+# Debian installs Mininet for the system's Python; one link makes just that package visible here.
+mininet_link() {
+    local system=/usr/lib/python3/dist-packages/mininet site
+    [ -d "$system" ] || fail "Mininet is not where Debian puts it ($system)"
+    site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    ln -sfn "$system" "$site/mininet"
+}
+
+rust_programs() {
+    local key
+    key=$(find dataplane/src dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
+    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] && return
+    say "Rust programs (dataplane/)"
+    (cd dataplane && cargo build --release --locked --quiet)
+    stamp rust "$key"
+}
+
+package() {
+    local key
+    key=$(digest setup.py pyproject.toml)-$(find controller slices plugins rest mininet -type d ! -name __pycache__ 2>/dev/null | sort | digest /dev/stdin)
+    fresh package "$key" && [ -x .venv/bin/hyroads ] && return
+    say "hyroads itself"
+    .venv/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
+    stamp package "$key"
+}
+
+system_packages
+virtual_environment
+mininet_link
+rust_programs
+package

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The parts of 'make test'. Every part prints its name and time; the first failure ends the run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+
+need_root() { [ "$(id -u)" = 0 ] || { echo "hyroads test: '$1' needs root (network namespaces, Open vSwitch)" >&2; exit 2; }; }
+
+lint() {
+    ruff check . && ruff format --check .
+    scripts/links.sh
+    PYTHONPATH=build/links lint-imports --cache-dir build/import-linter
+    (cd dataplane && cargo clippy --release --locked --all-targets --quiet -- -D warnings && cargo fmt --check)
+}
+types() {
+    scripts/links.sh
+    mypy -p hyroads.controller -p hyroads.rest -p hyroads.mininet
+}
+unit() { pytest -q tests/unit; }
+rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
+integration() { need_root integration; pytest -q -m root tests/integration; }
+scenario() { need_root scenario; pytest -q tests/scenario; }
+packaging() { pytest -q tests/packaging; }
+
+run() {
+    local start=$SECONDS
+    printf '\033[1m== %s\033[0m\n' "$1"
+    "$1"
+    printf '   %s: %d s\n' "$1" $((SECONDS - start))
+}
+
+case "${1:-all}" in
+    all) need_root all; for part in lint types unit rust-test packaging integration scenario; do run "$part"; done; echo "== all parts passed in $SECONDS s" ;;
+    lint | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
+    *) echo "usage: scripts/test.sh [all|lint|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
+esac
