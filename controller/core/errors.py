@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class HyroadsError(Exception):
     """Base of every error that a user may see; its text is one clear line."""
 
 
 class ConfigError(HyroadsError):
-    """A file or request is wrong: names the document, the place in it and what was expected."""
+    """A file or request is wrong: names the document, the place in it and what was expected.
 
-    def __init__(self, document: str, place: str, problem: str) -> None:
+    ``more`` holds the further errors of the same document, for a command that lists them all.
+    """
+
+    def __init__(self, document: str, place: str, problem: str, more: Sequence[ConfigError] = ()) -> None:
         self.document = document
         self.place = place
         self.problem = problem
+        self.more = tuple(more)
         super().__init__(f"{document}: {place}: {problem}" if place else f"{document}: {problem}")
 
 

@@ -25,20 +25,40 @@ class Role(Enum):
     SWITCH = "switch"
 
 
-class Utility(Enum):
-    """Utility family of a flow; ``log`` is U(x) = log(1 + x) with x in Mb/s."""
+class Utility(str, Enum):
+    """Utility family of a flow; ``log`` is U(x) = log(1 + x) with x in Mb/s, ``alpha`` is alpha-fairness."""
 
     LOG = "log"
+    ALPHA = "alpha"
+
+
+class Policy(str, Enum):
+    """How a flow is carried: over the best multipath, or over the single shortest path."""
+
+    THROUGHPUT = "throughput"
+    SINGLE = "single"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role)."""
+    """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
+
+    ``dpid``, ``mac``, ``ip`` and ``ports`` (technology -> interface name) override what ``addressing`` derives.
+    """
 
     id: str
     role: Role
     position_m: tuple[float, float] | None = None
     agent: bool = False
+    dpid: int | None = None
+    mac: str | None = None
+    ip: str | None = None
+    ports: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_plain_client(self) -> bool:
+        """True for a client without an agent: it has no switch either and hangs on the switch of an AP."""
+        return self.role is Role.CLIENT and not self.agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +78,29 @@ class Link:
 class FlowSpec:
     """A flow as declared: an aggregate from ``source`` to ``target``.
 
-    ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses.
+    ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses. ``alpha`` counts only
+    for the utility ``alpha``. ``match`` maps OpenFlow header fields to values, all prerequisites included; empty
+    means all traffic from the hosts of ``source`` to those of ``target``.
     """
 
     id: str
     source: str
     target: str
-    utility: str = "log"
+    utility: Utility = Utility.LOG
     weight: float = 1.0
     paths: tuple[tuple[str, ...], ...] = ()
+    alpha: float = 1.0
+    policy: Policy = Policy.THROUGHPUT
+    match: Mapping[str, int | str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Network:
     """The multigraph G(V, E_1..E_K) with its interference domains.
 
-    Links keep the order of declaration; algorithms address them by index into ``links``.
+    Links keep the order of declaration; algorithms address them by index into ``links``. ``margin`` is the share
+    delta of airtime that the file asks to keep free, None if it doesn't say. ``unshared`` names the technologies
+    whose links don't share a medium.
     """
 
     nodes: Mapping[str, Node]
@@ -81,7 +108,8 @@ class Network:
     interference: Interference
     flows: tuple[FlowSpec, ...] = ()
     name: str = ""
-    extra: Mapping[str, object] = field(default_factory=dict)
+    margin: float | None = None
+    unshared: frozenset[str] = frozenset()
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:
@@ -92,6 +120,15 @@ class Network:
     def link_index(self) -> Mapping[str, int]:
         """Link id -> index into ``links``."""
         return {link.id: i for i, link in enumerate(self.links)}
+
+    @cached_property
+    def technologies_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Node id -> technologies of its links, in order of first appearance in the network."""
+        owned: dict[str, set[str]] = {node: set() for node in self.nodes}
+        for link in self.links:
+            owned[link.source].add(link.technology)
+            owned[link.target].add(link.technology)
+        return {node: tuple(k for k in self.technologies if k in mine) for node, mine in owned.items()}
 
     def with_capacities(self, capacities_mbps: Mapping[str, float]) -> Network:
         """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out)."""

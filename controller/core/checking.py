@@ -1,0 +1,253 @@
+"""Checked reading of nested mappings and lists: collects every error with its place in the document.
+
+A :class:`Place` is a cursor. Reading a wrong value records an error and returns a harmless default, so that one pass
+finds all errors; :meth:`Problems.raise_if_any` then raises one :class:`ConfigError` with the rest in ``more``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hyroads.controller.core.errors import ConfigError
+
+MAX_PROBLEMS = 100
+MAX_ID_LENGTH = 64
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_~-]+")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
+
+class Problems:
+    """The errors found so far in one document."""
+
+    def __init__(self, document: str) -> None:
+        self.document = document
+        self.errors: list[ConfigError] = []
+
+    def add(self, place: str, problem: str) -> None:
+        """Record one error; beyond ``MAX_PROBLEMS`` they are dropped."""
+        if len(self.errors) < MAX_PROBLEMS:
+            self.errors.append(ConfigError(self.document, place, problem))
+
+    def raise_if_any(self) -> None:
+        """Raise the first error found, the others in its ``more``."""
+        if self.errors:
+            first = self.errors[0]
+            raise ConfigError(first.document, first.place, first.problem, self.errors[1:])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value and where it is in the document."""
+
+    value: Any
+    problems: Problems = field(repr=False)
+    path: str = ""
+
+    def fail(self, problem: str) -> None:
+        """Record an error at this place."""
+        self.problems.add(self.path, problem)
+
+    def expected(self, what: str) -> None:
+        """Record that something else was expected here."""
+        self.fail(f"expected {what}, got {describe(self.value)}")
+
+    def key(self, name: object, value: Any) -> Place:
+        """The place of a value under a key of this mapping."""
+        text = key_text(name)
+        return Place(value, self.problems, f"{self.path}.{text}" if self.path else text)
+
+    def item(self, index: int, value: Any) -> Place:
+        """The place of an item of this list."""
+        return Place(value, self.problems, f"{self.path}[{index}]")
+
+    def section(self, known: Collection[str], required: Collection[str] = ()) -> Section:
+        """This value as a mapping with the given keys; wrong or missing keys are recorded."""
+        if not isinstance(self.value, Mapping):
+            self.expected("a mapping")
+            return Section(self, {}, valid=False)
+        for name in self.value:
+            if name not in known:
+                self.key(name, None).fail("unknown key" + suggestion(name, known))
+        for name in required:
+            if name not in self.value:
+                self.key(name, None).fail("is missing")
+        return Section(self, self.value)
+
+    def entries(self) -> Iterator[tuple[str, Place]]:
+        """Keys that are valid ids with the places of their values, of a mapping with free keys."""
+        if not isinstance(self.value, Mapping):
+            self.expected("a mapping")
+            return
+        for name, value in self.value.items():
+            place = self.key(name, value)
+            problem = id_problem(name)
+            if problem:
+                place.fail(f"expected a key that is {problem}, got {describe(name)}")
+            else:
+                yield name, place
+
+    def items(self) -> Iterator[Place]:
+        """The places of the items of a list."""
+        if not isinstance(self.value, Sequence) or isinstance(self.value, str | bytes):
+            self.expected("a list")
+            return
+        for index, value in enumerate(self.value):
+            yield self.item(index, value)
+
+    def number(
+        self, default: float, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False, what: str = ""
+    ) -> float:
+        """A finite number in [low, high] (or (low, high] if ``open_low``); booleans are not numbers."""
+        value = self.value
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            self.expected(what or "a number")
+            return default
+        if isinstance(value, int) and value.bit_length() > 64 or not math.isfinite(value):
+            self.expected(what or "a finite number")
+            return default
+        if not low <= value <= high or (open_low and value == low):
+            self.expected(what or f"a number from {low:g} to {high:g}")
+            return default
+        return float(value)
+
+    def integer(self, default: int, low: int, high: int) -> int:
+        """A whole number in [low, high]; text such as ``0x1f`` is read too."""
+        value = self.value
+        if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", value):
+            value = int(value, 16)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self.expected(f"a whole number from {low} to {high}")
+            return default
+        return value
+
+    def boolean(self, default: bool) -> bool:
+        """true or false."""
+        if isinstance(self.value, bool):
+            return self.value
+        self.expected("true or false")
+        return default
+
+    def identifier(self) -> str:
+        """An id: text of bounded length without control characters; empty if it is wrong."""
+        problem = id_problem(self.value)
+        if problem:
+            self.expected(problem)
+            return ""
+        return str(self.value)
+
+    def reference(self, known: Collection[str], kind: str) -> str:
+        """The id of something declared elsewhere; empty if it is wrong."""
+        name = self.identifier()
+        if name and name not in known:
+            self.fail(f"expected the id of a {kind}, got {describe(name)}" + suggestion(name, known))
+            return ""
+        return name
+
+    def choice(self, known: Collection[str], default: str) -> str:
+        """One of several words."""
+        if isinstance(self.value, str) and self.value in known:
+            return self.value
+        self.fail(f"expected {one_of(known)}, got {describe(self.value)}" + suggestion(self.value, known))
+        return default
+
+    def mac(self) -> str | None:
+        """A unicast MAC address, in lower case."""
+        text = self.value.lower() if isinstance(self.value, str) else ""
+        if not _MAC.fullmatch(text) or int(text[:2], 16) & 1 or text == "00:00:00:00:00:00":
+            self.expected("a unicast MAC address like 02:00:00:00:00:01")
+            return None
+        return text
+
+    def ipv4_host(self) -> str | None:
+        """An IPv4 address that a host may have."""
+        address = _ipv4(self.value)
+        if address is None or address.is_multicast or address.is_unspecified or address.is_loopback:
+            self.expected("an IPv4 address of a host like 10.0.0.1")
+            return None
+        return str(address)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A mapping whose keys are known."""
+
+    place: Place
+    values: Mapping[str, Any]
+    valid: bool = True
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the key is given."""
+        return name in self.values
+
+    def __getitem__(self, name: str) -> Place:
+        """The place of a given key's value."""
+        return self.place.key(name, self.values[name])
+
+    def optional(self, name: str) -> Place | None:
+        """The place of a key's value, None if the key isn't given."""
+        return self[name] if name in self.values else None
+
+
+def id_problem(value: object) -> str:
+    """What an id must be, if the value isn't a valid one; else empty."""
+    if isinstance(value, bool | int | float) or value is None:
+        return "text (write it in quotes)"
+    if not isinstance(value, str):
+        return "text"
+    if not 0 < len(value) <= MAX_ID_LENGTH:
+        return f"text of 1 to {MAX_ID_LENGTH} characters"
+    if not value.isprintable() or value != value.strip():
+        return "text without control characters and without spaces around it"
+    return ""
+
+
+def describe(value: object) -> str:
+    """A short account of a wrong value; bounded whatever the value is."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a huge number"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return ascii(value) if len(value) <= 40 else ascii(value[:37]) + "..."
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, Sequence) else f"a {type(value).__name__}"
+
+
+def suggestion(value: object, known: Collection[str]) -> str:
+    """A hint that ends an error text: the nearest known word, or all of them if they are few."""
+    close = difflib.get_close_matches(value, known, n=1) if isinstance(value, str) and len(known) <= 5000 else []
+    return f" (did you mean {describe(close[0])}?)" if close else ""
+
+
+def one_of(known: Collection[str]) -> str:
+    """``a, b or c``."""
+    words = list(known)
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def key_text(name: object) -> str:
+    """A key as it is written in a place: bare if plain, else quoted and bounded."""
+    if isinstance(name, str) and _PLAIN_KEY.fullmatch(name) and len(name) <= MAX_ID_LENGTH:
+        return name
+    return describe(name)
+
+
+def _ipv4(value: object) -> ipaddress.IPv4Address | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return ipaddress.IPv4Address(value)
+    except ValueError:
+        return None

@@ -1,0 +1,335 @@
+"""The network file (spec 07.1, docs/network-file.md): text or document -> validated :class:`Network`, and back.
+
+Validation happens here, once: what this module returns is well-formed. All errors of a document are found in one
+pass; the :class:`ConfigError` raised is the first, with the others in ``more``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hyroads.controller.core.checking import Place, Problems, Section, describe, suggestion
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.interference import (
+    ConflictInterference,
+    DomainInterference,
+    Interference,
+    RangeInterference,
+    TechnologyInterference,
+)
+from hyroads.controller.core.netfile_flows import flow_document, parse_flows
+from hyroads.controller.core.network import Link, Network, Node, Role
+
+MAX_NODES = 10_000
+MAX_LINKS = 200_000
+MAX_TECHNOLOGIES = 255
+
+_TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "flows")
+_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports")
+_LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
+_LINK_REQUIRED = ("id", "from", "to", "technology", "capacity_mbps")
+_KINDS = ("rule", "conflicts", "domains")
+_INTERFACE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@-]{1,15}")
+_ROLES = tuple(role.value for role in Role)
+
+_Build = Callable[[], Interference]
+
+
+def load_text(text: str, document_name: str) -> Network:
+    """Read a network from text (JSON if the name ends in ``.json``, else YAML); errors are :class:`ConfigError`."""
+    return parse(load_document(text, document_name), document_name)
+
+
+def parse(document: object, document_name: str) -> Network:
+    """Validate a document (nested mappings and lists) and build the network; errors are :class:`ConfigError`."""
+    problems = Problems(document_name)
+    top = Place(document, problems).section(_TOP_KEYS, ("nodes", "links", "interference"))
+    places = _node_places(top)
+    links = _links(top, places)
+    nodes = _nodes(places, links.values())
+    unshared = _unshared(top, links.values())
+    build = _interference(top, nodes, links, unshared)
+    flows = parse_flows(top, nodes, links)
+    name = top["name"].identifier() if "name" in top else ""
+    margin = top["margin"].number(0.0, 0.0, 0.99, what="a share of airtime from 0 to 0.99") if "margin" in top else None
+    problems.raise_if_any()
+    return Network(nodes, tuple(links.values()), build(), flows, name, margin, unshared)
+
+
+def to_document(network: Network) -> dict[str, Any]:
+    """The document that :func:`parse` turns into an equal network (links without ``both``, defaults spelled out)."""
+    document: dict[str, Any] = {"name": network.name} if network.name else {}
+    if network.margin is not None:
+        document["margin"] = network.margin
+    document["nodes"] = {node.id: _node_document(node) for node in network.nodes.values()}
+    document["links"] = [_link_document(link) for link in network.links]
+    named_ethernet = {k for k in network.technologies if is_ethernet(k)}
+    if network.unshared != named_ethernet:
+        document["technologies"] = {k: {"shared": k not in network.unshared} for k in network.technologies}
+    document["interference"] = network.interference.declaration()
+    if network.flows:
+        document["flows"] = [flow_document(flow) for flow in network.flows]
+    return document
+
+
+def is_ethernet(technology: str) -> bool:
+    """Whether a technology is unshared by its name (``ethernet`` or ``ethernet-...``)."""
+    return technology == "ethernet" or technology.startswith("ethernet-")
+
+
+def _node_places(top: Section) -> dict[str, Place]:
+    if "nodes" not in top:
+        return {}
+    places = dict(top["nodes"].entries())
+    if len(places) > MAX_NODES:
+        top["nodes"].fail(f"expected at most {MAX_NODES} nodes, got {len(places)}")
+    return places
+
+
+def _nodes(places: Mapping[str, Place], links: Iterable[Link]) -> dict[str, Node]:
+    technologies: dict[str, dict[str, None]] = {node: {} for node in places}
+    for link in links:
+        for end in (link.source, link.target):
+            technologies.get(end, {})[link.technology] = None
+    nodes = {node: _node(node, place, list(technologies[node])) for node, place in places.items()}
+    for key in ("dpid", "mac", "ip"):
+        _check_unique(places, {node.id: getattr(node, key) for node in nodes.values()}, key)
+    return nodes
+
+
+def _node(node: str, place: Place, technologies: list[str]) -> Node:
+    section = place.section(_NODE_KEYS, ("role",))
+    role = Role(section["role"].choice(_ROLES, "switch")) if "role" in section else Role.SWITCH
+    default_agent = role in (Role.GATEWAY, Role.AP) or (role is Role.CLIENT and len(technologies) > 1)
+    agent = section["agent"].boolean(default_agent) if "agent" in section else default_agent
+    if role is Role.CLIENT and not agent and len(technologies) > 1:
+        listed = ", ".join(technologies)
+        section["agent"].fail(f"expected links of one technology at a client without agent, got {listed}")
+    return Node(
+        node,
+        role,
+        _position(section["position"]) if "position" in section else None,
+        agent,
+        section["dpid"].integer(1, 1, 2**64 - 1) if "dpid" in section else None,
+        section["mac"].mac() if "mac" in section else None,
+        section["ip"].ipv4_host() if "ip" in section else None,
+        _ports(section["ports"], technologies) if "ports" in section else {},
+    )
+
+
+def _check_unique(places: Mapping[str, Place], values: Mapping[str, object], key: str) -> None:
+    owner: dict[object, str] = {}
+    for node, value in values.items():
+        if value is not None and owner.setdefault(value, node) != node:
+            places[node].key(key, None).fail(f"already taken by node {describe(owner[value])}")
+
+
+def _position(place: Place) -> tuple[float, float] | None:
+    if not isinstance(place.value, list | tuple) or len(place.value) != 2:
+        place.expected("two numbers [x, y] in metres")
+        return None
+    x, y = (item.number(0.0, -1e7, 1e7) for item in place.items())
+    return x, y
+
+
+def _ports(place: Place, technologies: list[str]) -> dict[str, str]:
+    ports: dict[str, str] = {}
+    for technology, name in place.entries():
+        if technology not in technologies:
+            name.fail(f"the node has no link of technology {describe(technology)}")
+        elif not isinstance(name.value, str) or not _INTERFACE_NAME.fullmatch(name.value):
+            name.expected("an interface name of at most 15 letters, digits, or characters of _.@-")
+        elif name.value in ports.values():
+            name.fail(f"interface {describe(name.value)} already stands for another technology")
+        else:
+            ports[technology] = name.value
+    return ports
+
+
+def _links(top: Section, nodes: Mapping[str, Place]) -> dict[str, Link]:
+    links: dict[str, Link] = {}
+    forwards: list[tuple[Place, Link]] = []
+    for place in top["links"].items() if "links" in top else ():
+        link, both = _link(place, nodes)
+        if link.id in links:
+            place.key("id", None).fail(f"duplicate link id {describe(link.id)}")
+        links.setdefault(link.id, link)
+        if both and link.id:
+            forwards.append((place, link))
+    links = _with_backwards(links, forwards)
+    if len(links) > MAX_LINKS:
+        top["links"].fail(f"expected at most {MAX_LINKS} directed links, got {len(links)}")
+    if len({link.technology for link in links.values()}) > MAX_TECHNOLOGIES:
+        top["links"].fail(f"expected at most {MAX_TECHNOLOGIES} technologies")
+    return links
+
+
+def _link(place: Place, nodes: Mapping[str, Place]) -> tuple[Link, bool]:
+    section = place.section(_LINK_KEYS, _LINK_REQUIRED)
+    source, target = (section[end].reference(nodes, "node") if end in section else "" for end in ("from", "to"))
+    if source and source == target:
+        section["to"].fail("expected another node than in from")
+    link = Link(
+        section["id"].identifier() if "id" in section else "",
+        source,
+        target,
+        section["technology"].identifier() if "technology" in section else "",
+        _capacity(section),
+        _number(section, "delay_ms", 0.0, 1e6, "a number of milliseconds, 0 or more"),
+        _loss(section),
+    )
+    return link, section["both"].boolean(False) if "both" in section else False
+
+
+def _capacity(section: Section) -> float:
+    what = "a number of Mb/s above 0"
+    return section["capacity_mbps"].number(1.0, 1e-6, 1e7, what=what) if "capacity_mbps" in section else 1.0
+
+
+def _loss(section: Section) -> float:
+    what = "a share of frames from 0 to below 1"
+    loss = _number(section, "loss", 0.0, 1.0, what)
+    if loss == 1.0:
+        section["loss"].expected(what)
+    return loss
+
+
+def _number(section: Section, key: str, low: float, high: float, what: str) -> float:
+    return section[key].number(low, low, high, what=what) if key in section else low
+
+
+def _with_backwards(links: Mapping[str, Link], forwards: Iterable[tuple[Place, Link]]) -> dict[str, Link]:
+    """Insert the opposite direction of every link declared with ``both`` right after it."""
+    opposite: dict[str, Link] = {}
+    for place, link in forwards:
+        back = replace(link, id=f"{link.id}~", source=link.target, target=link.source)
+        if back.id in links:
+            place.key("both", None).fail(f"its other direction would be {describe(back.id)}, which is declared too")
+        opposite[link.id] = back
+    result: dict[str, Link] = {}
+    for link in links.values():
+        result[link.id] = link
+        if link.id in opposite:
+            result[opposite[link.id].id] = opposite[link.id]
+    return result
+
+
+def _unshared(top: Section, links: Iterable[Link]) -> frozenset[str]:
+    """Technologies without a shared medium: by the section ``technologies``, else by name."""
+    used = dict.fromkeys(link.technology for link in links)
+    shared = {technology: not is_ethernet(technology) for technology in used}
+    for technology, place in top["technologies"].entries() if "technologies" in top else ():
+        if technology not in used:
+            place.fail("no link is of this technology")
+            continue
+        section = place.section(("shared",))
+        if "shared" in section:
+            shared[technology] = section["shared"].boolean(True)
+    return frozenset(technology for technology, is_shared in shared.items() if not is_shared)
+
+
+def _interference(
+    top: Section, nodes: Mapping[str, Node], links: Mapping[str, Link], unshared: frozenset[str]
+) -> _Build:
+    """Check the section and return what builds the rule once the whole document is known to be right."""
+    declared = tuple(links.values())
+    if "interference" not in top:
+        return lambda: TechnologyInterference(declared, unshared)
+    place = top["interference"]
+    section = place.section((*_KINDS, "ranges_m"))
+    given = [kind for kind in _KINDS if kind in section]
+    if len(given) != 1 and section.valid:
+        place.fail("expected exactly one of rule, conflicts or domains, got " + (" and ".join(given) or "none"))
+    if given == ["conflicts"]:
+        conflicts = _conflicts(section["conflicts"], links)
+        build: _Build = lambda: ConflictInterference(declared, conflicts)  # noqa: E731
+    elif given == ["domains"]:
+        domains = [_link_ids(item, links) for item in section["domains"].items()]
+        build = lambda: DomainInterference(declared, domains)  # noqa: E731
+    elif given == ["rule"]:
+        return _rule(section, nodes, declared, unshared)
+    else:
+        return lambda: TechnologyInterference(declared, unshared)
+    if "ranges_m" in section:
+        section["ranges_m"].fail("expected only with rule: range")
+    return build
+
+
+def _rule(section: Section, nodes: Mapping[str, Node], links: tuple[Link, ...], unshared: frozenset[str]) -> _Build:
+    if section["rule"].choice(("technology", "range"), "technology") == "range":
+        ranges_m = _ranges(section, nodes, links, unshared)
+        return lambda: RangeInterference(nodes, links, ranges_m, unshared)
+    if "ranges_m" in section and section.values["rule"] == "technology":
+        section["ranges_m"].fail("expected only with rule: range")
+    return lambda: TechnologyInterference(links, unshared)
+
+
+def _ranges(
+    section: Section, nodes: Mapping[str, Node], links: Iterable[Link], unshared: frozenset[str]
+) -> dict[str, float]:
+    shared = dict.fromkeys(link.technology for link in links if link.technology not in unshared)
+    if "ranges_m" not in section:
+        section.place.key("ranges_m", None).fail("is missing: rule range needs a range per technology")
+        return {}
+    place = section["ranges_m"]
+    ranges_m = {
+        technology: entry.number(1.0, 0.0, 1e7, open_low=True, what="a number of metres above 0")
+        for technology, entry in place.entries()
+    }
+    for technology in shared:
+        if technology not in ranges_m:
+            place.key(technology, None).fail("is missing: rule range needs a range per technology")
+    for technology in ranges_m:
+        if technology not in shared:
+            place.key(technology, None).fail("no link is of this technology, or its medium is not shared")
+    _check_positions(section, nodes, (link for link in links if link.technology in shared))
+    return ranges_m
+
+
+def _check_positions(section: Section, nodes: Mapping[str, Node], links: Iterable[Link]) -> None:
+    ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
+    for node in ends:
+        if node in nodes and nodes[node].position_m is None:
+            Place(None, section.place.problems, "nodes").key(node, None).key("position", None).fail(
+                "is missing: rule range needs the positions of all nodes"
+            )
+
+
+def _conflicts(place: Place, links: Mapping[str, Link]) -> dict[str, list[str]]:
+    conflicts: dict[str, list[str]] = {}
+    for link, others in place.entries():
+        if link not in links:
+            others.fail("no link has this id" + suggestion(link, links))
+        conflicts[link] = _link_ids(others, links)
+    return conflicts
+
+
+def _link_ids(place: Place, links: Mapping[str, Link]) -> list[str]:
+    return [item.reference(links, "link") for item in place.items()]
+
+
+def _node_document(node: Node) -> dict[str, Any]:
+    document: dict[str, Any] = {"role": node.role.value, "agent": node.agent}
+    if node.position_m is not None:
+        document["position"] = list(node.position_m)
+    for key in ("dpid", "mac", "ip"):
+        if getattr(node, key) is not None:
+            document[key] = getattr(node, key)
+    if node.ports:
+        document["ports"] = dict(node.ports)
+    return document
+
+
+def _link_document(link: Link) -> dict[str, Any]:
+    return {
+        "id": link.id,
+        "from": link.source,
+        "to": link.target,
+        "technology": link.technology,
+        "capacity_mbps": link.capacity_mbps,
+        "delay_ms": link.delay_ms,
+        "loss": link.loss,
+    }

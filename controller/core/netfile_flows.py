@@ -1,0 +1,186 @@
+"""The section ``flows`` of the network file: utility, weight, fixed paths, match and policy of each flow."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from hyroads.controller.core.checking import Place, Section, describe, one_of
+from hyroads.controller.core.network import FlowSpec, Link, Policy, Utility
+
+MAX_FLOWS = 40_000
+ETH_TYPE_IPV4 = 0x0800
+ETH_TYPE_IPV6 = 0x86DD
+IP_PROTO_TCP = 6
+IP_PROTO_UDP = 17
+
+_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy")
+_POLICIES = tuple(policy.value for policy in Policy)
+_RESERVED_POLICIES = ("latency", "private", "ncast")
+
+
+def parse_flows(top: Section, nodes: Collection[str], links: Mapping[str, Link]) -> tuple[FlowSpec, ...]:
+    """Read the section; errors are recorded in the problems of the document."""
+    flows: dict[str, FlowSpec] = {}
+    if "flows" not in top or top.values["flows"] is None:
+        return ()
+    for place in top["flows"].items():
+        flow = _flow(place, nodes, links)
+        if flow.id in flows:
+            place.key("id", None).fail(f"duplicate flow id {describe(flow.id)}")
+        flows[flow.id] = flow
+    if len(flows) > MAX_FLOWS:
+        top["flows"].fail(f"expected at most {MAX_FLOWS} flows, got {len(flows)}")
+    return tuple(flows.values())
+
+
+def flow_document(flow: FlowSpec) -> dict[str, Any]:
+    """The entry of the section that declares this flow."""
+    document: dict[str, Any] = {
+        "id": flow.id,
+        "from": flow.source,
+        "to": flow.target,
+        "utility": {"alpha": flow.alpha} if flow.utility is Utility.ALPHA else flow.utility.value,
+        "weight": flow.weight,
+        "policy": flow.policy.value,
+    }
+    if flow.paths:
+        document["paths"] = [list(path) for path in flow.paths]
+    if flow.match:
+        document["match"] = dict(flow.match)
+    return document
+
+
+def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> FlowSpec:
+    section = place.section(_FLOW_KEYS, ("id", "from", "to"))
+    source, target = (section[end].reference(nodes, "node") if end in section else "" for end in ("from", "to"))
+    if source and source == target:
+        section["to"].fail("expected another node than in from")
+    utility, alpha = _utility(section["utility"]) if "utility" in section else (Utility.LOG, 1.0)
+    what = "a weight above 0"
+    return FlowSpec(
+        section["id"].identifier() if "id" in section else "",
+        source,
+        target,
+        utility,
+        section["weight"].number(1.0, 0.0, 1e9, open_low=True, what=what) if "weight" in section else 1.0,
+        _paths(section["paths"], source, target, links) if "paths" in section else (),
+        alpha,
+        _policy(section["policy"]) if "policy" in section else Policy.THROUGHPUT,
+        parse_match(section["match"]) if "match" in section else {},
+    )
+
+
+def _utility(place: Place) -> tuple[Utility, float]:
+    if place.value == Utility.LOG.value:
+        return Utility.LOG, 1.0
+    if not isinstance(place.value, Mapping):
+        place.expected("log or {alpha: x}")
+        return Utility.LOG, 1.0
+    section = place.section(("alpha",), ("alpha",))
+    if "alpha" not in section:
+        return Utility.LOG, 1.0
+    return Utility.ALPHA, section["alpha"].number(1.0, 0.0, 100.0, what="a number from 0 to 100")
+
+
+def _policy(place: Place) -> Policy:
+    if place.value in _RESERVED_POLICIES:
+        place.fail(f"expected {one_of(_POLICIES)}; {place.value} is reserved for later")
+        return Policy.THROUGHPUT
+    return Policy(place.choice(_POLICIES, Policy.THROUGHPUT.value))
+
+
+def _paths(place: Place, source: str, target: str, links: Mapping[str, Link]) -> tuple[tuple[str, ...], ...]:
+    paths: dict[tuple[str, ...], None] = {}
+    for item in place.items():
+        ids = tuple(hop.reference(links, "link") for hop in item.items())
+        if all(ids) and source and target:
+            _check_path(item, [links[link] for link in ids], source, target)
+        if ids in paths:
+            item.fail("this path is declared twice")
+        paths[ids] = None
+    return tuple(paths)
+
+
+def _check_path(place: Place, hops: list[Link], source: str, target: str) -> None:
+    """A path is a connected, loop-free, non-empty sequence of links from source to target."""
+    if not hops:
+        place.fail("expected at least one link")
+        return
+    at, seen = source, {source}
+    for index, link in enumerate(hops):
+        hop = place.item(index, link.id)
+        if link.source != at:
+            hop.fail(f"expected a link from node {describe(at)}, got one from {describe(link.source)}")
+            return
+        if link.target in seen:
+            hop.fail(f"expected a path without loops, but it comes to node {describe(link.target)} twice")
+            return
+        at = link.target
+        seen.add(at)
+    if at != target:
+        place.fail(f"expected a path to node {describe(target)}, but it ends at {describe(at)}")
+
+
+def parse_match(place: Place) -> dict[str, int | str]:
+    """A match: OpenFlow field names to numbers or addresses, with the prerequisites of every field filled in."""
+    section = place.section(tuple(_FIELDS))
+    match: dict[str, int | str] = {}
+    for field, (read, prerequisites) in _FIELDS.items():
+        if field not in section:
+            continue
+        value = read(section[field])
+        for name, needed in ((field, value), *prerequisites.items()):
+            if value is not None and match.setdefault(name, needed) != needed:
+                section[field].fail(f"expected {name} to be {_shown(needed)} with it, got {_shown(match[name])}")
+    if "ip_proto" in match and match.get("eth_type") not in (ETH_TYPE_IPV4, ETH_TYPE_IPV6):
+        place.fail("ip_proto and port numbers need eth_type 0x0800 or 0x86dd, or addresses that imply it")
+    return match
+
+
+def _shown(value: int | str) -> str:
+    return hex(value) if isinstance(value, int) and value > 255 else str(value)
+
+
+def _integer(low: int, high: int) -> Callable[[Place], int | None]:
+    def read(place: Place) -> int | None:
+        value = place.integer(-1, low, high)
+        return None if value < 0 else value
+
+    return read
+
+
+def _network(version: int) -> Callable[[Place], str | None]:
+    example = {4: "10.0.0.1 or 10.0.0.0/8", 6: "2001:db8::1 or 2001:db8::/32"}[version]
+
+    def read(place: Place) -> str | None:
+        try:
+            if isinstance(place.value, str):
+                network = ipaddress.ip_network(place.value)
+                if network.version == version:
+                    return str(network.network_address) if network.num_addresses == 1 else str(network)
+        except ValueError:
+            pass
+        place.expected(f"an IPv{version} address or network like {example}")
+        return None
+
+    return read
+
+
+_V4 = {"eth_type": ETH_TYPE_IPV4}
+_V6 = {"eth_type": ETH_TYPE_IPV6}
+_Reader = Callable[[Place], int | str | None]
+# The order matters: a field comes after those that its prerequisites name.
+_FIELDS: dict[str, tuple[_Reader, dict[str, int]]] = {
+    "eth_type": (_integer(0x0600, 0xFFFF), {}),
+    "ip_proto": (_integer(0, 255), {}),
+    "ipv4_src": (_network(4), _V4),
+    "ipv4_dst": (_network(4), _V4),
+    "ipv6_src": (_network(6), _V6),
+    "ipv6_dst": (_network(6), _V6),
+    "udp_src": (_integer(0, 65535), {"ip_proto": IP_PROTO_UDP}),
+    "udp_dst": (_integer(0, 65535), {"ip_proto": IP_PROTO_UDP}),
+    "tcp_src": (_integer(0, 65535), {"ip_proto": IP_PROTO_TCP}),
+    "tcp_dst": (_integer(0, 65535), {"ip_proto": IP_PROTO_TCP}),
+}

@@ -1,0 +1,31 @@
+"""Reading a network file from disk; the parsing and checking are pure (``core/netfile``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hyroads.controller.core.document import MAX_CHARACTERS
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.network import Network
+
+
+def read_file(path: str | Path) -> Network:
+    """The network of a file; :class:`ConfigError` if it can't be read or is wrong."""
+    return load_text(read_text(path), str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a configuration file, of bounded size."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(str(path), "", f"can't be read: {reason}") from error
+    if len(data) > MAX_CHARACTERS:
+        raise ConfigError(str(path), "", f"expected at most {MAX_CHARACTERS} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "", f"expected UTF-8 text: byte {error.start} is not") from error
