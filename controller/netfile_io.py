@@ -18,7 +18,7 @@ def read_file(path: str | Path) -> Network:
 def read_text(path: str | Path) -> str:
     """The text of a configuration file, of bounded size."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -109,7 +109,7 @@ class Place:
         if not isinstance(value, int | float) or isinstance(value, bool):
             self.expected(what or "a number")
             return default
-        if isinstance(value, int) and value.bit_length() > 64 or not math.isfinite(value):
+        if (isinstance(value, int) and value.bit_length() > 64) or not math.isfinite(value):
             self.expected(what or "a finite number")
             return default
         if not low <= value <= high or (open_low and value == low):
@@ -210,10 +210,8 @@ def id_problem(value: object) -> str:
 
 def describe(value: object) -> str:
     """A short account of a wrong value; bounded whatever the value is."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
     if isinstance(value, int) and value.bit_length() > 64:
         return "a huge number"
     if isinstance(value, int | float):

@@ -10,7 +10,6 @@ import re
 from typing import Any, NoReturn
 
 import yaml
-
 from hyroads.controller.core.errors import ConfigError
 
 MAX_CHARACTERS = 8 * 1024 * 1024
@@ -121,7 +120,8 @@ def _check_events(text: str, document: str) -> None:
             aliases += 1
         if depth > MAX_DEPTH or aliases > MAX_ALIASES:
             what = f"nesting of at most {MAX_DEPTH} levels and at most {MAX_ALIASES} aliases"
-            raise ConfigError(document, f"line {event.start_mark.line + 1}", f"expected {what}")
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
+            raise ConfigError(document, f"line {line}", f"expected {what}")
 
 
 def _marked(error: yaml.MarkedYAMLError, document: str) -> ConfigError:

@@ -17,10 +17,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from hyroads.controller.core.network import Link, Node
 from numpy.typing import NDArray
 from scipy import sparse
-
-from hyroads.controller.core.network import Link, Node
 
 IntArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
@@ -72,7 +71,7 @@ class Interference(Protocol):
     def contends(self, first: int, second: int) -> bool:
         """Whether the two links can't transmit at the same time."""
 
-    def contention_matrix(self) -> sparse.csr_matrix:
+    def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
         """The symmetric L x L matrix of zeros and ones (float64), ones on the diagonal."""
 
     def compact(self) -> Compact:
@@ -103,12 +102,12 @@ class _CliqueRule:
         return [_frozen(part) for part in np.split(order, bounds)]
 
     def domain(self, link: int) -> IntArray:
-        return self._members[self._class_of[link]]
+        return self._members[int(self._class_of[link])]
 
     def contends(self, first: int, second: int) -> bool:
         return bool(self._class_of[first] == self._class_of[second])
 
-    def contention_matrix(self) -> sparse.csr_matrix:
+    def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
         return _product(_incidence(self._class_of))
 
     def compact(self) -> Compact:
@@ -181,7 +180,7 @@ class RangeInterference:
         ends = (int(self._source[second]), int(self._target[second]))
         return bool(near[self._source[first], ends].any() or near[self._target[first], ends].any())
 
-    def contention_matrix(self) -> sparse.csr_matrix:
+    def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
         """See :class:`Interference`."""
         total = sparse.csr_matrix((self.link_count, self.link_count))
         for medium, mine in enumerate(self._links_of_medium):
@@ -189,7 +188,7 @@ class RangeInterference:
             total = total + ends @ sparse.csr_matrix(self._near[medium].astype(float)) @ ends.T
         return _ones(total + sparse.identity(self.link_count))
 
-    def _ends(self, links: IntArray) -> sparse.csr_matrix:
+    def _ends(self, links: IntArray) -> sparse.csr_matrix[np.float64]:
         """L x N incidence of the given links with their two end nodes."""
         rows = np.concatenate([links, links])
         columns = np.concatenate([self._source[links], self._target[links]])
@@ -214,7 +213,7 @@ class RangeInterference:
 class _ExplicitRule:
     """Common part of the rules that hold the relation as a sparse matrix."""
 
-    def __init__(self, matrix: sparse.csr_matrix) -> None:
+    def __init__(self, matrix: sparse.csr_matrix[np.float64]) -> None:
         self._matrix = _ones(matrix + matrix.T + sparse.identity(matrix.shape[0]))
         self._indices = _frozen(self._matrix.indices.astype(np.int32))
         self._indptr = _frozen(self._matrix.indptr.astype(np.int64))
@@ -231,7 +230,7 @@ class _ExplicitRule:
         at = int(np.searchsorted(mine, second))
         return at < len(mine) and int(mine[at]) == second
 
-    def contention_matrix(self) -> sparse.csr_matrix:
+    def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
         return self._matrix.copy()
 
     def compact(self) -> Compact:
@@ -284,19 +283,19 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _incidence(class_of: IntArray) -> sparse.csr_matrix:
+def _incidence(class_of: IntArray) -> sparse.csr_matrix[np.float64]:
     """L x C matrix with a one at the class of each link."""
     shape = (len(class_of), int(class_of.max(initial=0)) + 1)
     return sparse.csr_matrix((np.ones(len(class_of)), (np.arange(len(class_of)), class_of)), shape=shape)
 
 
-def _product(incidence: sparse.csr_matrix) -> sparse.csr_matrix:
+def _product(incidence: sparse.csr_matrix[np.float64]) -> sparse.csr_matrix[np.float64]:
     return _ones(incidence @ incidence.T)
 
 
-def _ones(matrix: sparse.spmatrix) -> sparse.csr_matrix:
+def _ones(matrix: Any) -> sparse.csr_matrix[np.float64]:
     """The pattern of a non-negative matrix as sorted CSR of ones."""
-    result = sparse.csr_matrix(matrix)
+    result: sparse.csr_matrix[np.float64] = sparse.csr_matrix(matrix, dtype=float)
     result.eliminate_zeros()
     result.sort_indices()
     result.data = np.ones_like(result.data)

@@ -131,8 +131,10 @@ def parse_match(place: Place) -> dict[str, int | str]:
         if field not in section:
             continue
         value = read(section[field])
+        if value is None:
+            continue
         for name, needed in ((field, value), *prerequisites.items()):
-            if value is not None and match.setdefault(name, needed) != needed:
+            if match.setdefault(name, needed) != needed:
                 section[field].fail(f"expected {name} to be {_shown(needed)} with it, got {_shown(match[name])}")
     if "ip_proto" in match and match.get("eth_type") not in (ETH_TYPE_IPV4, ETH_TYPE_IPV6):
         place.fail("ip_proto and port numbers need eth_type 0x0800 or 0x86dd, or addresses that imply it")

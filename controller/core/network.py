@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,14 +25,14 @@ class Role(Enum):
     SWITCH = "switch"
 
 
-class Utility(str, Enum):
+class Utility(StrEnum):
     """Utility family of a flow; ``log`` is U(x) = log(1 + x) with x in Mb/s, ``alpha`` is alpha-fairness."""
 
     LOG = "log"
     ALPHA = "alpha"
 
 
-class Policy(str, Enum):
+class Policy(StrEnum):
     """How a flow is carried: over the best multipath, or over the single shortest path."""
 
     THROUGHPUT = "throughput"

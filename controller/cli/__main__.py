@@ -1,0 +1,9 @@
+"""``python -m hyroads.controller.cli`` is the command ``hyroads``."""
+
+from __future__ import annotations
+
+import sys
+
+from hyroads.controller.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+"""``hyroads check-config``: check a network file, list all its errors, or summarise what it declares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netjson import network_graph
+from hyroads.controller.core.network import Network, Role
+from hyroads.controller.netfile_io import read_file
+
+HELP = "Check a network file: print a summary and exit 0, or list all errors on stderr and exit 2."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", help="network file (YAML or JSON)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the summary as one JSON document")
+    form.add_argument("--netjson", action="store_true", help="print the network as a NetJSON NetworkGraph")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check one file; the result is the exit status."""
+    try:
+        network = read_file(args.file)
+    except ConfigError as error:
+        for each in (error, *error.more):
+            print(each, file=sys.stderr)
+        return 2
+    if args.netjson:
+        print(json.dumps(network_graph(network), indent=2))
+        return 0
+    report = summary(network, args.file)
+    print(json.dumps(report, indent=2) if args.json else _table(report))
+    return 0
+
+
+def summary(network: Network, document: str) -> dict[str, Any]:
+    """What the network consists of; ``live`` says whether it can be run, not only planned."""
+    return {
+        "file": document,
+        "name": network.name,
+        "nodes": {role.value: _nodes_of(network, role) for role in Role},
+        "agents": [node.id for node in network.nodes.values() if node.agent],
+        "technologies": {technology: _technology(network, technology) for technology in network.technologies},
+        "interference": _domains(network),
+        "flows": [
+            {"id": flow.id, "from": flow.source, "to": flow.target, "weight": flow.weight, "paths": len(flow.paths)}
+            for flow in network.flows
+        ],
+        "live": _live(network, document),
+    }
+
+
+def _nodes_of(network: Network, role: Role) -> list[str]:
+    return [node.id for node in network.nodes.values() if node.role is role]
+
+
+def _technology(network: Network, technology: str) -> dict[str, Any]:
+    capacities = [link.capacity_mbps for link in network.links if link.technology == technology]
+    return {
+        "links": len(capacities),
+        "shared": technology not in network.unshared,
+        "capacity_min_mbps": min(capacities),
+        "capacity_mean_mbps": sum(capacities) / len(capacities),
+        "capacity_max_mbps": max(capacities),
+    }
+
+
+def _domains(network: Network) -> dict[str, Any]:
+    """Number of distinct domains and how many there are of each size (in links)."""
+    representatives = {int(c): i for i, c in enumerate(network.interference.classes())}
+    domains = {network.interference.domain(link).tobytes(): link for link in representatives.values()}
+    sizes = Counter(len(network.interference.domain(link)) for link in domains.values())
+    declaration = network.interference.declaration()
+    rule = declaration.get("rule") or next(iter(declaration))
+    return {"rule": rule, "domains": len(domains), "sizes": {str(size): sizes[size] for size in sorted(sizes)}}
+
+
+def _live(network: Network, document: str) -> str:
+    """``yes``, or why addresses can't be given."""
+    try:
+        Addressing.of(network, document)
+    except ConfigError as error:
+        return f"no: {error.place}: {error.problem}"
+    return "yes"
+
+
+def _table(report: dict[str, Any]) -> str:
+    lines = [f"{report['file']}: ok" + (f" ({report['name']})" if report["name"] else "")]
+    lines += [
+        f"  {role:<10} {len(nodes):>6}  {_shortened(nodes)}".rstrip()
+        for role, nodes in report["nodes"].items()
+        if nodes
+    ]
+    lines.append(f"  {'agents':<10} {len(report['agents']):>6}  {_shortened(report['agents'])}".rstrip())
+    for name, row in report["technologies"].items():
+        capacity = "min {capacity_min_mbps:g}, mean {capacity_mean_mbps:.4g}, max {capacity_max_mbps:g} Mb/s"
+        medium = "shared" if row["shared"] else "not shared"
+        lines.append(f"  {name:<10} {row['links']:>6}  links, {capacity.format(**row)}, {medium}")
+    domains = report["interference"]
+    sizes = ", ".join(f"{count} of {size} links" for size, count in domains["sizes"].items())
+    lines.append(f"  {'domains':<10} {domains['domains']:>6}  by {domains['rule']}: {_shortened(sizes.split(', '))}")
+    flows = [f"{flow['id']} {flow['from']} -> {flow['to']}" for flow in report["flows"]]
+    lines.append(f"  {'flows':<10} {len(flows):>6}  {_shortened(flows)}".rstrip())
+    if report["live"] != "yes":
+        lines.append(f"  for planning only, not live: {report['live'].removeprefix('no: ')}")
+    return "\n".join(lines)
+
+
+def _shortened(words: list[str], limit: int = 8) -> str:
+    return ", ".join(words[:limit]) + (f", ... ({len(words) - limit} more)" if len(words) > limit else "")

@@ -1,0 +1,116 @@
+"""The command ``hyroads``: finds the subcommand, loads only its module, turns errors into one line and a status.
+
+A command's module has ``HELP: str``, ``add_arguments(parser)`` and ``run(args) -> int``. Exit status: what ``run``
+returns, 2 on bad input, 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from hyroads.controller.core.errors import HyroadsError
+
+COMMANDS: dict[str, str] = {
+    "plan": "hyroads.controller.cli.plan",
+    "allocate": "hyroads.controller.cli.allocate",
+    "check-config": "hyroads.controller.cli.check_config",
+    "demo": "hyroads.controller.cli.demo",
+    "emulate": "hyroads.controller.cli.emulate",
+    "controller": "hyroads.controller.cli.controller_cmd",
+}
+
+# What ``hyroads --help`` shows without importing any command.
+SUMMARIES: dict[str, str] = {
+    "plan": "best path, multipath and arms between two nodes of a network file",
+    "allocate": "rates of all flows of a network file",
+    "check-config": "check a network file and summarise it",
+    "demo": "run an emulated network with real traffic and compare with theory (root)",
+    "emulate": "keep an emulated network running (root)",
+    "controller": "start the controller",
+}
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+class Command(Protocol):
+    """What the module of a command offers."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the result is the exit status."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's arguments) and return the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except HyroadsError as error:
+        print(f"hyroads: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        # The reader (head, less) has gone. What is still buffered must not fail again at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def version() -> str:
+    """The installed version; from a source tree that isn't installed, ``0+unknown``."""
+    try:
+        return importlib.metadata.version("hyroads")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def _dispatch(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else None
+    if first in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if first == "--version":
+        print(f"hyroads {version()}")
+        return 0
+    if first not in COMMANDS:
+        print(f"hyroads: {_complaint(first)}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    command = cast(Command, importlib.import_module(COMMANDS[first]))
+    parser = argparse.ArgumentParser(prog=f"hyroads {first}", description=command.HELP)
+    command.add_arguments(parser)
+    return command.run(_parse(parser, arguments[1:]))
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    return parser.parse_args(arguments)
+
+
+def _complaint(word: str | None) -> str:
+    listed = f"commands are {', '.join(COMMANDS)} (see hyroads --help)"
+    if word is None:
+        return f"no command given; {listed}"
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"unknown command {word[:40]!a}{hint}; {listed}"
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {SUMMARIES.get(name, '')}".rstrip() for name in COMMANDS]
+    head = ["usage: hyroads COMMAND [ARGUMENTS]", "       hyroads COMMAND --help | --help | --version", "", "commands:"]
+    return "\n".join(head + lines)

@@ -1,0 +1,176 @@
+"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/openflow.md, section 1).
+
+All of it is derived from the network, so that controller, agents and emulation agree without talking. Node number i is
+the position in the file from 1, technology number k the order of first appearance from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import Link, Network, Node
+
+MAX_NUMBER = 0xFFFF
+MAX_NAME_LENGTH = 15
+
+_Value = TypeVar("_Value", int, str)
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A plain client's link to a node with a switch; ``down`` leads to the client, ``up`` from it (ids or None)."""
+
+    client: str
+    node: str
+    technology: str
+    down: str | None
+    up: str | None
+
+
+@dataclass(frozen=True)
+class Addressing:
+    """Lookups by node id, or by (node id, technology) for interfaces; build with :meth:`of`.
+
+    ``host_mac`` and ``host_ip`` exist for every node, ``dpid`` and ``access_port`` for nodes with a switch,
+    ``agent_access_port`` and ``agent_network_port`` for nodes with an agent and a switch. ``attachments`` lists the
+    possible attachments of every plain client, the default one first (highest capacity, then order in the file).
+    """
+
+    node_number: Mapping[str, int]
+    technology_number: Mapping[str, int]
+    dpid: Mapping[str, int]
+    host_mac: Mapping[str, str]
+    host_ip: Mapping[str, str]
+    interface_mac: Mapping[tuple[str, str], str]
+    interface_name: Mapping[tuple[str, str], str]
+    access_port: Mapping[str, str]
+    agent_access_port: Mapping[str, str]
+    agent_network_port: Mapping[str, str]
+    agents: frozenset[str]
+    attachments: Mapping[str, tuple[Attachment, ...]]
+
+    @classmethod
+    def of(cls, network: Network, document: str = "network") -> Addressing:
+        """Derive all addresses; :class:`ConfigError` (naming ``document``) if two of them clash."""
+        _check_parallel(network, document)
+        number = {node: i for i, node in enumerate(network.nodes, start=1)}
+        technology = {name: k for k, name in enumerate(network.technologies, start=1)}
+        if len(number) > MAX_NUMBER - 1 or len(technology) > 0xFF:
+            raise ConfigError(document, "nodes", "expected at most 65534 nodes and 255 technologies")
+        nodes = network.nodes.values()
+        switches = [node for node in nodes if not node.is_plain_client]
+        host_mac = {node.id: node.mac or _mac(0, 0, number[node.id]) for node in nodes}
+        names = _Names(network, number, technology)
+        return cls(
+            node_number=number,
+            technology_number=technology,
+            dpid=_unique({node.id: node.dpid or number[node.id] for node in switches}, "dpid", document),
+            host_mac=_unique(host_mac, "mac", document),
+            host_ip=_unique({node.id: node.ip or _ip(number[node.id]) for node in nodes}, "ip", document),
+            interface_mac={
+                (node.id, k): host_mac[node.id] if node.is_plain_client else _mac(1, technology[k], number[node.id])
+                for node, k in _interfaces(network)
+            },
+            interface_name={(node.id, k): names.interface(node, k) for node, k in _interfaces(network)},
+            access_port={node.id: names.port(node, "host", "h") for node in switches},
+            agent_access_port={node.id: names.port(node, "acc", "a") for node in switches if node.agent},
+            agent_network_port={node.id: names.port(node, "net", "n") for node in switches if node.agent},
+            agents=frozenset(node.id for node in nodes if node.agent),
+            attachments={node.id: _attachments(network, node.id) for node in nodes if node.is_plain_client},
+        )
+
+    def has_switch(self, node: str) -> bool:
+        """Whether the node has a switch; only plain clients don't."""
+        return node in self.dpid
+
+    def has_agent(self, node: str) -> bool:
+        """Whether the node runs ``hyroads-edge``."""
+        return node in self.agents
+
+    def is_plain_client(self, node: str) -> bool:
+        """Whether the node is a client without agent, hence without switch."""
+        return node in self.attachments
+
+    def attachment(self, client: str) -> Attachment | None:
+        """The default attachment of a plain client; None if no link leads to or from a switch."""
+        return next(iter(self.attachments[client]), None)
+
+    def technologies(self, node: str) -> tuple[str, ...]:
+        """Technologies of which the node has an interface."""
+        return tuple(k for k in self.technology_number if (node, k) in self.interface_mac)
+
+
+class _Names:
+    """Port and interface names: the speaking form if it is short and unique in the network, else a numbered one."""
+
+    def __init__(self, network: Network, number: Mapping[str, int], technology: Mapping[str, int]) -> None:
+        self._number = number
+        self._technology = technology
+        wanted = [f"{node.id}-{k}" for node, k in _interfaces(network)]
+        wanted += [f"{node}-{suffix}" for node in network.nodes for suffix in ("host", "acc", "net")]
+        given = (name for node in network.nodes.values() for name in node.ports.values())
+        self._count = Counter(wanted) + Counter(set(given))
+
+    def interface(self, node: Node, technology: str) -> str:
+        if technology in node.ports:
+            return node.ports[technology]
+        return self._pick(f"{node.id}-{technology}", f"n{self._number[node.id]}t{self._technology[technology]}")
+
+    def port(self, node: Node, suffix: str, letter: str) -> str:
+        return self._pick(f"{node.id}-{suffix}", f"n{self._number[node.id]}{letter}")
+
+    def _pick(self, speaking: str, numbered: str) -> str:
+        fits = len(speaking) <= MAX_NAME_LENGTH and _NAME.fullmatch(speaking) is not None
+        return speaking if fits and self._count[speaking] == 1 else numbered
+
+
+def _interfaces(network: Network) -> Iterator[tuple[Node, str]]:
+    for node in network.nodes.values():
+        for technology in network.technologies_of[node.id]:
+            yield node, technology
+
+
+def _mac(kind: int, technology: int, node: int) -> str:
+    return f"02:00:{kind:02x}:{technology:02x}:{node >> 8:02x}:{node & 255:02x}"
+
+
+def _ip(node: int) -> str:
+    return f"10.0.{node >> 8}.{node & 255}"
+
+
+def _unique(values: dict[str, _Value], key: str, document: str) -> dict[str, _Value]:
+    """The values, once it is sure that no given one equals another node's derived one."""
+    owner: dict[_Value, str] = {}
+    for node, value in values.items():
+        if owner.setdefault(value, node) != node:
+            raise ConfigError(document, f"nodes.{node}.{key}", f"{value} is the {key} of node {owner[value]} too")
+    return values
+
+
+def _check_parallel(network: Network, document: str) -> None:
+    """A node has one interface per technology, so a live network can't tell parallel links apart."""
+    seen: dict[tuple[str, str, str], str] = {}
+    for link in network.links:
+        first = seen.setdefault((link.source, link.target, link.technology), link.id)
+        if first != link.id:
+            problem = f"link {first} has the same ends and technology: parallel links need technologies of their own"
+            raise ConfigError(document, f"links.{link.id}", problem)
+
+
+def _attachments(network: Network, client: str) -> tuple[Attachment, ...]:
+    pairs: dict[tuple[str, str], dict[str, Link]] = {}
+    for link in network.links:
+        for end, other, direction in ((link.target, link.source, "down"), (link.source, link.target, "up")):
+            if end == client and not network.nodes[other].is_plain_client:
+                pairs.setdefault((other, link.technology), {})[direction] = link
+    ranked = sorted(pairs.items(), key=lambda item: -max(link.capacity_mbps for link in item[1].values()))
+    return tuple(
+        Attachment(client, node, technology, *(links[d].id if d in links else None for d in ("down", "up")))
+        for (node, technology), links in ranked
+    )
