@@ -1,0 +1,185 @@
+"""The only module that imports Ryu; os-ken has the same shape and takes its place when Ryu is not installed.
+
+Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads, sockets and a
+WSGI server, the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in front of
+Ryu's message parser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+from hyroads.controller.launcher import restore_eventlet_names
+
+restore_eventlet_names()
+
+FRAMEWORK = "ryu" if find_spec("ryu") else "os_ken"
+
+
+def _load(name: str) -> Any:
+    return import_module(f"{FRAMEWORK}.{name}")
+
+
+eventlet = import_module("eventlet")
+hub = _load("lib.hub")
+_ofproto_parser = _load("ofproto.ofproto_parser")
+ofproto = _load("ofproto.ofproto_v1_3")
+ofp_event = _load("controller.ofp_event")
+_handler = _load("controller.handler")
+_controller = _load("controller.controller")
+_manager = _load("base.app_manager")
+CONF = _load("cfg").CONF
+
+AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
+OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
+HANDSHAKE, CONFIG = _handler.HANDSHAKE_DISPATCHER, _handler.CONFIG_DISPATCHER
+MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
+
+Handler = TypeVar("Handler", bound=Callable[..., None])
+Message = bytes
+
+
+def on(event: Any, dispatchers: Sequence[str]) -> Callable[[Handler], Handler]:
+    """Register a method of the application for an event of the framework."""
+    register: Callable[[Handler], Handler] = _handler.set_ev_cls(event, list(dispatchers))
+    return register
+
+
+class Connection:
+    """One OpenFlow connection: what the controller needs of the framework's datapath, and nothing else."""
+
+    def __init__(self, datapath: Any) -> None:
+        self._datapath = datapath
+
+    @property
+    def key(self) -> int:
+        """Identity of the connection (not of the switch)."""
+        return id(self._datapath)
+
+    @property
+    def dpid(self) -> int:
+        """Datapath id of the switch."""
+        return int(self._datapath.id)
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from, for logs."""
+        address = self._datapath.address
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else "local"
+
+    def ports(self) -> dict[str, int]:
+        """Names of ports that are up -> OpenFlow port number."""
+        down = ofproto.OFPPC_PORT_DOWN
+        ports = self._datapath.ports or {}
+        return {
+            port.name.decode("ascii", "replace"): number
+            for number, port in ports.items()
+            if number <= ofproto.OFPP_MAX and not port.config & down and not port.state & ofproto.OFPPS_LINK_DOWN
+        }
+
+    def next_xid(self) -> int:
+        """A transaction number that no other request of this connection has."""
+        self._datapath.xid = (self._datapath.xid + 1) & 0xFFFFFFFF
+        return int(self._datapath.xid)
+
+    def send(self, data: bytes) -> bool:
+        """Queue bytes (whole messages); False if the connection is closing."""
+        return bool(self._datapath.send(data))
+
+    def close(self) -> None:
+        """Drop the connection; the switch dials again by itself."""
+        self._datapath.close()
+        with contextlib.suppress(OSError):
+            self._datapath.socket.shutdown(socket.SHUT_RDWR)
+
+
+def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
+    """Put ``check(datapath, message)`` in front of the parser: False means that the message must not be parsed.
+
+    The framework calls the parser through its module, so that replacing the name there is enough. What the parser
+    itself raises ends the connection, as before; it cannot end the application.
+    """
+    parse = _ofproto_parser.msg
+
+    def guarded(datapath: Any, version: int, kind: int, length: int, xid: int, data: Any) -> Any:
+        return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
+
+    guarded.unguarded = getattr(parse, "unguarded", parse)  # type: ignore[attr-defined]
+    if hasattr(parse, "unguarded"):
+        parse = parse.unguarded
+    _ofproto_parser.msg = guarded
+
+
+def set_defaults(**values: object) -> None:
+    """Defaults of the framework's options; what the command line says wins."""
+    for name, value in values.items():
+        if value is not None:
+            CONF.set_default(name, value)
+
+
+def spawn(function: Callable[..., object], *arguments: object) -> Any:
+    """A green thread; an exception that leaves it is logged by the framework."""
+    return hub.spawn(function, *arguments)
+
+
+def sleep(seconds: float) -> None:
+    """Let others run."""
+    hub.sleep(seconds)
+
+
+def new_queue(size: int) -> Any:
+    """A bounded queue between green threads."""
+    return eventlet.queue.LightQueue(size)
+
+
+QueueFull, QueueEmpty = eventlet.queue.Full, eventlet.queue.Empty
+
+
+class Signal:
+    """An event for green threads that may be set again and again; waiting has a bound."""
+
+    def __init__(self) -> None:
+        self._event = eventlet.event.Event()
+
+    def notify(self) -> None:
+        """Wake all who wait now."""
+        event, self._event = self._event, eventlet.event.Event()
+        event.send(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the next :meth:`notify`; False after the time is over."""
+        event = self._event
+        with self._bounded(timeout_s):
+            event.wait()
+            return True
+        return False
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _bounded(timeout_s: float) -> Iterator[None]:
+        timer = eventlet.timeout.Timeout(timeout_s)
+        try:
+            yield
+        except eventlet.timeout.Timeout as fired:
+            if fired is not timer:
+                raise
+        finally:
+            timer.cancel()
+
+
+def listen(host: str, port: int) -> Any:
+    """A listening TCP socket for green threads; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
+
+
+def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
+    """Serve a WSGI application for ever in the calling green thread."""
+    wsgi = import_module("eventlet.wsgi")
+    wsgi.server(listener, application, log=log, log_output=False, socket_timeout=30, max_size=256, debug=False)
