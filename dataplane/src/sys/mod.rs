@@ -1,1 +1,35 @@
-//! See docs/dataplane.md.
+//! The system calls of the data plane: clock, network namespaces, TAP and packet sockets, epoll, signals, line streams.
+//!
+//! Everything that can fail returns `io::Result` with the operation and its object in the text; nothing panics. All unsafe
+//! code of the crate lives below this module.
+
+pub mod clock;
+pub mod epoll;
+pub mod interface;
+pub mod lines;
+pub mod netns;
+pub mod packet;
+pub mod process;
+pub mod tap;
+pub mod unix;
+
+use std::io;
+
+/// The same error with `what` in front of its text; the kind is kept, so `WouldBlock` can still be told apart.
+pub fn context(error: io::Error, what: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// An error of our own, of kind `InvalidInput`.
+pub fn invalid(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text.into())
+}
+
+/// Turns the -1 of a system call into an error that says what was tried.
+pub(crate) fn check(result: libc::c_int, what: impl FnOnce() -> String) -> io::Result<libc::c_int> {
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        return Err(context(error, &what()));
+    }
+    Ok(result)
+}
