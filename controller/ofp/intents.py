@@ -1,0 +1,117 @@
+"""What one switch shall do, in the network's terms: ports by name, neighbours, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hyroads.controller.ofp.match import Match
+
+
+@dataclass(frozen=True, slots=True)
+class MediumPort:
+    """Own interface on a technology."""
+
+    name: str
+    technology: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPort:
+    """A port to hosts that are not part of the hybrid network's media."""
+
+    name: str
+    hosts: tuple[str, ...] = ()
+    """MAC addresses known to be here."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPorts:
+    """The two ports of the node's ``hyroads-edge`` and its label."""
+
+    access: str
+    network: str
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The far end of an outgoing link: reached over own ``port`` at ``mac``; ``label`` names the link in a stack."""
+
+    node: str
+    port: str
+    mac: str
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where a frame goes next: out of own ``port`` to ``mac``."""
+
+    port: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoute:
+    """Single path to the node behind ``label``: the next hop, and other ones for frames that came in on some ports."""
+
+    node: str
+    label: int
+    hop: Hop
+    by_port: Mapping[str, Hop] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HelloLabel:
+    """The agent's label for a hello frame out of ``port``."""
+
+    port: str
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedClient:
+    """A plain client that is attached to own medium ``port``."""
+
+    mac: str
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedFlow:
+    """A multipath flow that this edge splits: frames that match go to the agent behind the label ``number``.
+
+    ``match`` has no ``in_port``. Of two flows that match a frame the one with the higher ``precedence`` (0..59000)
+    wins.
+    """
+
+    id: str
+    number: int
+    match: Match
+    precedence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchIntent:
+    """Everything that one switch shall do."""
+
+    node: str
+    dpid: int
+    node_label: int
+    flood_label: int
+    media: tuple[MediumPort, ...] = ()
+    access: tuple[AccessPort, ...] = ()
+    agent: AgentPorts | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    peers: tuple[Hop, ...] = ()
+    """Interfaces (own port, their address) that hello frames may come from."""
+    hellos: tuple[HelloLabel, ...] = ()
+    routes: tuple[NodeRoute, ...] = ()
+    remote_hosts: Mapping[str, int] = field(default_factory=dict)
+    """MAC of a host at another node -> that node's label."""
+    tree: tuple[Hop, ...] = ()
+    """Neighbours on the broadcast tree."""
+    clients: tuple[AttachedClient, ...] = ()
+    flows: tuple[ClassifiedFlow, ...] = ()

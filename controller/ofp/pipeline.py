@@ -1,0 +1,68 @@
+"""The pipeline of a HyRoads switch as a table (docs/openflow.md, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Table(IntEnum):
+    """Flow tables by number."""
+
+    PORT = 0
+    CLASSIFY = 1
+    FORWARD = 2
+    LABEL = 3
+    DELIVER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One table: what it decides and where packets go from it."""
+
+    table: Table
+    purpose: str
+    next_tables: tuple[Table, ...]
+
+
+PIPELINE: tuple[Stage, ...] = (
+    Stage(
+        Table.PORT,
+        "by ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry",
+        (Table.CLASSIFY, Table.LABEL, Table.DELIVER),
+    ),
+    Stage(Table.CLASSIFY, "frames of multipath flows that this edge splits go to the agent", (Table.FORWARD,)),
+    Stage(Table.FORWARD, "single path of a user's frame: here, behind a node label, or flooded", (Table.DELIVER,)),
+    Stage(Table.LABEL, "labelled frames: pop and pass on, or restore the user's frame", (Table.DELIVER,)),
+    Stage(Table.DELIVER, "user's frames to access ports and attached clients", ()),
+)
+
+# Adds go from the end of the pipeline to its beginning, so that a packet never reaches a table that is not ready
+# for it; deletes go the other way.
+ADD_ORDER: tuple[Table, ...] = (Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.PORT)
+
+
+class Priority(IntEnum):
+    """Priorities within a table; a gap of one separates a rule from its variant for one ingress port."""
+
+    DEFAULT = 1
+    FLOOD = 10
+    FLOOD_VARIANT = 11
+    FLOOD_CLIENT = 12
+    UNICAST = 20
+    UNICAST_VARIANT = 21
+    LABELLED = 30
+    HELLO = 30
+    CLIENT = 40
+    FLOW_FIRST = 1000
+    FLOW_LAST = 60000
+
+
+ETH_TYPE_MPLS = 0x8847
+ETH_TYPE_SHIM = 0x88B5
+ETH_TYPE_HELLO = 0x88B6
+LABEL_TTL = 64
+"""TTL behind a flood or node label: ends loops that may exist for a moment while switches change over.
+
+It is set explicitly because ``encap(mpls)`` copies the TTL of an IP packet, and users send multicast with TTL 1.
+"""

@@ -1,0 +1,279 @@
+"""Intent -> rules of one switch (docs/openflow.md, section 3).
+
+Ports get their numbers here. A port that the switch does not (yet) have leaves out exactly the rules, or the copies of
+a flooded frame, that need it; its name is reported, and the caller builds again when the port appears.
+
+Two things about Open vSwitch shape the rules. An output to the port a frame came in on is dropped: hosts never hear
+themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And what
+a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.intents import AttachedClient, Hop, NodeRoute, SwitchIntent
+from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
+from hyroads.controller.ofp.pipeline import (
+    ETH_TYPE_HELLO,
+    ETH_TYPE_MPLS,
+    ETH_TYPE_SHIM,
+    LABEL_TTL,
+    Priority,
+    Table,
+)
+from hyroads.controller.ofp.rule import Rule
+
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+_RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.DELIVER))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules of one switch and the ports that were asked for but are not there."""
+
+    rules: tuple[Rule, ...]
+    missing_ports: tuple[str, ...]
+
+
+def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
+    """All rules of a switch; ``ports`` maps the names of the ports it has to their OpenFlow numbers."""
+    builder = _Builder(intent, ports)
+    parts = (builder.port, builder.classify, builder.forward, builder.label, builder.deliver)
+    rules = tuple(rule for part in parts for rule in part())
+    return RuleSet(rules, tuple(sorted(builder.missing)))
+
+
+def _behind(label: int) -> tuple[act.Action, ...]:
+    """Puts the whole frame behind one label that switches forward by."""
+    return (
+        act.Encap(act.PACKET_TYPE_MPLS),
+        act.SetMplsLabel(label),
+        act.SetMplsTtl(LABEL_TTL),
+        act.Encap(act.PACKET_TYPE_ETHERNET),
+    )
+
+
+class _Builder:
+    """Rules table by table; ``missing`` collects the ports that were needed and not there."""
+
+    def __init__(self, intent: SwitchIntent, ports: Mapping[str, int]) -> None:
+        self.intent = intent
+        self.ports = ports
+        self.missing: set[str] = set()
+        self.macs = {medium.name: medium.mac for medium in intent.media}
+        self.client_ports = tuple(dict.fromkeys(client.port for client in intent.clients))
+
+    def number(self, name: str) -> int | None:
+        """OpenFlow number of a port, or None (and noted as missing)."""
+        found = self.ports.get(name)
+        if found is None:
+            self.missing.add(name)
+        return found
+
+    def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """The ports of ``names`` that are there, with their numbers."""
+        for name in names:
+            number = self.number(name)
+            if number is not None:
+                yield name, number
+
+    def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
+        """Addresses a frame to a hop and sends it; nothing when the port is missing."""
+        number = self.number(hop.port)
+        if number is None:
+            return ()
+        out = act.IN_PORT if hop.port == came_in else number
+        return (act.SetEthSrc(self.macs[hop.port]), act.SetEthDst(hop.mac), act.Output(out))
+
+    # -- table 0
+
+    def port(self) -> Iterator[Rule]:
+        """What may come in, by port."""
+        intent = self.intent
+        for _, number in self.numbered(port.name for port in intent.access):
+            yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
+        for name, number in self.numbered(medium.name for medium in intent.media):
+            match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=self.macs[name])
+            yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+        for client in intent.clients:
+            for _, number in self.numbered((client.port,)):
+                match = Match(in_port=number, eth_src=client.mac)
+                yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.CLASSIFY)
+        if intent.agent is not None:
+            yield from self._port_agent(intent.agent.access, intent.agent.network)
+
+    def _port_agent(self, access: str, network: str) -> Iterator[Rule]:
+        for _, number in self.numbered((access,)):
+            yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.DELIVER)
+        for _, agent in self.numbered((network,)):
+            match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS)
+            yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+            for peer in self.intent.peers:
+                for _, number in self.numbered((peer.port,)):
+                    match = Match(in_port=number, eth_type=ETH_TYPE_HELLO, eth_src=peer.mac)
+                    yield Rule(Table.PORT, Priority.HELLO, match, (act.Output(agent),))
+
+    # -- table 1
+
+    def classify(self) -> Iterator[Rule]:
+        """Flows that this edge splits."""
+        yield Rule(Table.CLASSIFY, Priority.DEFAULT, Match(), goto=Table.FORWARD)
+        agent = self.intent.agent
+        if agent is None or not self.intent.flows:
+            return
+        for _, number in self.numbered((agent.access,)):
+            encap, ethernet, output = act.Encap(act.PACKET_TYPE_MPLS), act.Encap(0), act.Output(number)
+            for flow in self.intent.flows:
+                actions = (encap, act.SetMplsLabel(flow.number), ethernet, output)
+                yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match, actions)
+
+    # -- table 2
+
+    def forward(self) -> Iterator[Rule]:
+        """The single path of users' frames."""
+        hosts = [mac for port in self.intent.access for mac in port.hosts]
+        hosts.extend(client.mac for client in self.intent.clients)
+        for mac in hosts:
+            yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), goto=Table.DELIVER)
+        routes = {route.label: route for route in self.intent.routes}
+        for mac, label in self.intent.remote_hosts.items():
+            if label in routes:
+                yield from self._forward_to(mac, routes[label])
+        yield self._flood(None, Match(), Priority.DEFAULT)
+        for name, number in self.numbered(self.client_ports):
+            if any(hop.port == name for hop in self.intent.tree):
+                yield self._flood(name, Match(in_port=number), Priority.FLOOD_VARIANT)
+
+    def _forward_to(self, mac: str, route: NodeRoute) -> Iterator[Rule]:
+        behind = _behind(route.label)
+        send = self.towards(route.hop, None)
+        if send:
+            yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), behind + send)
+        for number, send in self._variants(route, self.client_ports):
+            match = Match(in_port=number, eth_dst=mac)
+            yield Rule(Table.FORWARD, Priority.UNICAST_VARIANT, match, behind + send)
+
+    def _variants(self, route: NodeRoute, came_in: Iterable[str]) -> Iterator[tuple[int, tuple[act.Action, ...]]]:
+        """Ingress ports for which a frame to ``route`` is sent otherwise than by default, and how."""
+        for name, number in self.numbered(came_in):
+            hop = route.by_port.get(name, route.hop)
+            if hop != route.hop or hop.port == name:
+                send = self.towards(hop, name)
+                if send:
+                    yield number, send
+
+    def _flood(self, came_in: str | None, match: Match, priority: int) -> Rule:
+        copies = tuple(action for hop in self.intent.tree for action in self.towards(hop, came_in))
+        actions = (act.Clone(_behind(self.intent.flood_label) + copies),) if copies else ()
+        return Rule(Table.FORWARD, priority, match, actions, goto=Table.DELIVER)
+
+    # -- table 3
+
+    def label(self) -> Iterator[Rule]:
+        """Labelled frames."""
+        intent = self.intent
+        own = Match(eth_type=ETH_TYPE_MPLS, mpls_label=intent.node_label, mpls_bos=1)
+        yield Rule(Table.LABEL, Priority.UNICAST, own, _RESTORE)
+        for route in intent.routes:
+            yield from self._label_node(route)
+        yield from self._label_links()
+        yield from self._label_flood()
+        if intent.agent is not None:
+            yield from self._label_agent(intent.agent.label, intent.agent.network)
+
+    def _label_node(self, route: NodeRoute) -> Iterator[Rule]:
+        def match(number: int | None) -> Match:
+            return Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=route.label, mpls_bos=1)
+
+        send = self.towards(route.hop, None)
+        if send:
+            yield Rule(Table.LABEL, Priority.UNICAST, match(None), (act.DecMplsTtl(), *send))
+        for number, send in self._variants(route, self.macs):
+            yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, match(number), (act.DecMplsTtl(), *send))
+
+    def _label_links(self) -> Iterator[Rule]:
+        pop = act.PopMpls(ETH_TYPE_MPLS)
+        for link in self.intent.neighbours:
+            hop = Hop(link.port, link.mac)
+            for name, number in self.numbered((link.port,)):
+                match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=0)
+                yield Rule(Table.LABEL, Priority.UNICAST, match, (pop, *self.towards(hop, None)))
+                back = Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=0)
+                yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, back, (pop, *self.towards(hop, name)))
+
+    def _label_flood(self) -> Iterator[Rule]:
+        for source in self.intent.tree:
+            for name, number in self.numbered((source.port,)):
+                match = Match(
+                    in_port=number,
+                    eth_src=source.mac,
+                    eth_type=ETH_TYPE_MPLS,
+                    mpls_label=self.intent.flood_label,
+                    mpls_bos=1,
+                )
+                others = (hop for hop in self.intent.tree if hop != source)
+                copies = tuple(action for hop in others for action in self.towards(hop, name))
+                onward = (act.DecMplsTtl(), *copies) if copies else ()
+                yield Rule(Table.LABEL, Priority.FLOOD, match, onward + _RESTORE)
+
+    def _label_agent(self, label: int, network: str) -> Iterator[Rule]:
+        for _, agent in self.numbered((network,)):
+            match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=label, mpls_bos=1)
+            yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_SHIM), act.Output(agent)))
+            for hello in self.intent.hellos:
+                send = self.towards(Hop(hello.port, BROADCAST), None)
+                if send:
+                    match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS, mpls_label=hello.label, mpls_bos=1)
+                    yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_HELLO), *send))
+
+    # -- table 4
+
+    def deliver(self) -> Iterator[Rule]:
+        """Users' frames to the hosts that are here."""
+        access = tuple(act.Output(number) for _, number in self.numbered(port.name for port in self.intent.access))
+        for port in self.intent.access:
+            for _, number in self.numbered((port.name,)):
+                for mac in port.hosts:
+                    yield Rule(Table.DELIVER, Priority.UNICAST, Match(eth_dst=mac), (act.Output(number),))
+        for client in self.intent.clients:
+            for _, number in self.numbered((client.port,)):
+                there, back = (act.Output(number),), (act.Output(act.IN_PORT),)
+                yield Rule(Table.DELIVER, Priority.UNICAST, Match(eth_dst=client.mac), there)
+                match = Match(in_port=number, eth_dst=client.mac)
+                yield Rule(Table.DELIVER, Priority.UNICAST_VARIANT, match, back)
+        # A unicast frame for nobody known goes to access ports alone: on a medium only known addresses are reachable.
+        yield Rule(Table.DELIVER, Priority.DEFAULT, Match(), access)
+        if self.intent.clients:
+            yield from self._deliver_groups(access)
+
+    def _deliver_groups(self, access: tuple[act.Action, ...]) -> Iterator[Rule]:
+        clients = self.intent.clients
+        everywhere = access + self._to_clients(clients, None)
+        yield Rule(Table.DELIVER, Priority.FLOOD, Match(eth_dst=GROUP_ADDRESS), everywhere)
+        for name, number in self.numbered(self.client_ports):
+            match = Match(in_port=number, eth_dst=GROUP_ADDRESS)
+            actions = access + self._to_clients(clients, name)
+            yield Rule(Table.DELIVER, Priority.FLOOD_VARIANT, match, actions)
+        for client in clients:
+            for _, number in self.numbered((client.port,)):
+                others = [other for other in clients if other != client]
+                match = Match(in_port=number, eth_src=client.mac, eth_dst=GROUP_ADDRESS)
+                actions = access + self._to_clients(others, client.port)
+                yield Rule(Table.DELIVER, Priority.FLOOD_CLIENT, match, actions)
+
+    def _to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
+        """A copy for each client, addressed to it.
+
+        A raw group frame on a shared medium would also be heard by its sender, by clients attached elsewhere and by
+        other access points, which could not tell it from the client's own transmission. So it is sent as unicast, as access
+        points do ("multicast to unicast").
+        """
+        actions: list[act.Action] = []
+        for client in clients:
+            for name, number in self.numbered((client.port,)):
+                out = act.IN_PORT if name == came_in else number
+                actions += (act.SetEthDst(client.mac), act.Output(out))
+        return tuple(actions)

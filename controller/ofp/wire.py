@@ -1,0 +1,267 @@
+"""OpenFlow 1.3 (wire version 4) and the Open vSwitch extensions as bytes, encoded directly.
+
+Building Ryu's message objects costs over 100 us each; here a rule is encoded once, in a few microseconds, and sending
+it again only needs a new transaction id (``message``). Sources of the layouts: OpenFlow Switch Specification 1.3.5,
+sections 7.1 to 7.3, and Open vSwitch's ``lib/ofp-actions.c`` (experimenter actions 0x2320).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from struct import Struct, error
+
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.match import Match
+
+VERSION = 4
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY = 0, 1, 2, 3
+FEATURES_REQUEST, FEATURES_REPLY = 5, 6
+FLOW_MOD, MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 14, 18, 19, 20, 21
+ADD, MODIFY, MODIFY_STRICT, DELETE, DELETE_STRICT = 0, 1, 2, 3, 4
+MULTIPART_FLOW, MULTIPART_PORT_DESC = 1, 13
+ALL_TABLES = 0xFF
+ANY = 0xFFFFFFFF
+NO_BUFFER = 0xFFFFFFFF
+VENDOR_NICIRA = 0x2320
+
+HEADER = Struct("!BBHI")
+_FLOW_MOD = Struct("!QQBBHHHIIIH2x")
+_MATCH_HEADER = Struct("!HH")
+_INSTRUCTION_GOTO = Struct("!HHB3x")
+_INSTRUCTION_ACTIONS = Struct("!HH4x")
+_FLOW_STATS_REQUEST = Struct("!HH4xB3xII4xQQ")
+_OUTPUT = Struct("!HHIH6x")
+_SET_FIELD_ETH = Struct("!HHI6s2x")
+_SET_FIELD_U32 = Struct("!HHII4x")
+_ACTION_U32 = Struct("!HHI")
+_ACTION_U16 = Struct("!HHH2x")
+_ACTION_U8 = Struct("!HHB3x")
+_NX_ENCAP = Struct("!HHIHHI")
+_NX_DECAP = Struct("!HHIH2xI")
+_NX_RESUBMIT = Struct("!HHIHHB3x")
+_NX_CLONE = Struct("!HHIH6x")
+_IN_PORT_16 = 0xFFF8
+_MAX_LENGTH = 0xFFFF
+
+
+def message(body: bytes, xid: int, kind: int = FLOW_MOD) -> bytes:
+    """A whole OpenFlow message: header with transaction id, then ``body``."""
+    return HEADER.pack(VERSION, kind, len(body) + 8, xid) + body
+
+
+# -- match ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65536)
+def mac_bytes(text: str) -> bytes:
+    """Six bytes of ``aa:bb:cc:dd:ee:ff``."""
+    try:
+        raw = bytes.fromhex(text.replace(":", ""))
+    except ValueError:
+        raw = b""
+    if len(raw) != 6:
+        raise OpenFlowError(f"MAC address {text!r}: expected six hexadecimal bytes separated by colons")
+    return raw
+
+
+def _oxm(number: int, value: bytes, mask: bytes | None = None) -> bytes:
+    """One field of the basic class 0x8000; a mask of all ones is left out, as Open vSwitch does when it answers."""
+    if mask is None or mask.count(0xFF) == len(mask):
+        return bytes((0x80, 0x00, number << 1, len(value))) + value
+    masked = bytes(a & b for a, b in zip(value, mask, strict=True))
+    return bytes((0x80, 0x00, number << 1 | 1, 2 * len(value))) + masked + mask
+
+
+def _mac_field(number: int) -> Callable[[str], bytes]:
+    @lru_cache(maxsize=16384)
+    def encode(text: str) -> bytes:
+        address, _, mask = text.partition("/")
+        return _oxm(number, mac_bytes(address), mac_bytes(mask) if mask else None)
+
+    return encode
+
+
+def _ip_field(number: int, family: socket.AddressFamily, size: int) -> Callable[[str], bytes]:
+    @lru_cache(maxsize=16384)
+    def encode(text: str) -> bytes:
+        address, _, mask = text.partition("/")
+        try:
+            raw = socket.inet_pton(family, address)
+            if mask.isdigit() and int(mask) <= 8 * size:
+                ones = (1 << 8 * size) - (1 << 8 * size - int(mask))
+                return _oxm(number, raw, ones.to_bytes(size, "big"))
+            return _oxm(number, raw, socket.inet_pton(family, mask) if mask else None)
+        except OSError:
+            raise OpenFlowError(f"IP address {text!r}: expected an address with an optional /length or /mask") from None
+
+    return encode
+
+
+def _number_field(number: int, size: int, name: str, limit: int) -> Callable[[int], bytes]:
+    header = bytes((0x80, 0x00, number << 1, size))
+
+    def encode(value: int) -> bytes:
+        if not 0 <= value <= limit:
+            raise OpenFlowError(f"match {name}={value}: expected 0..{limit}")
+        return header + value.to_bytes(size, "big")
+
+    return encode
+
+
+def _vlan_field(value: int) -> bytes:
+    if not 0 <= value <= 4094:
+        raise OpenFlowError(f"match vlan={value}: expected 1..4094, or 0 for untagged frames")
+    return bytes((0x80, 0x00, 6 << 1, 2)) + (value | 0x1000 if value else 0).to_bytes(2, "big")
+
+
+# In ascending order of OXM number: prerequisites come before what needs them.
+_FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
+    ("in_port", _number_field(0, 4, "in_port", ANY)),
+    ("eth_dst", _mac_field(3)),
+    ("eth_src", _mac_field(4)),
+    ("eth_type", _number_field(5, 2, "eth_type", 0xFFFF)),
+    ("vlan", _vlan_field),
+    ("ip_proto", _number_field(10, 1, "ip_proto", 0xFF)),
+    ("ipv4_src", _ip_field(11, socket.AF_INET, 4)),
+    ("ipv4_dst", _ip_field(12, socket.AF_INET, 4)),
+    ("tcp_src", _number_field(13, 2, "tcp_src", 0xFFFF)),
+    ("tcp_dst", _number_field(14, 2, "tcp_dst", 0xFFFF)),
+    ("udp_src", _number_field(15, 2, "udp_src", 0xFFFF)),
+    ("udp_dst", _number_field(16, 2, "udp_dst", 0xFFFF)),
+    ("ipv6_src", _ip_field(26, socket.AF_INET6, 16)),
+    ("ipv6_dst", _ip_field(27, socket.AF_INET6, 16)),
+    ("mpls_label", _number_field(34, 4, "mpls_label", 0xFFFFF)),
+    ("mpls_bos", _number_field(36, 1, "mpls_bos", 1)),
+)
+_NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "ip_proto": ("eth_type", (0x0800, 0x86DD)),
+    "ipv4_src": ("eth_type", (0x0800,)),
+    "ipv4_dst": ("eth_type", (0x0800,)),
+    "ipv6_src": ("eth_type", (0x86DD,)),
+    "ipv6_dst": ("eth_type", (0x86DD,)),
+    "tcp_src": ("ip_proto", (6,)),
+    "tcp_dst": ("ip_proto", (6,)),
+    "udp_src": ("ip_proto", (17,)),
+    "udp_dst": ("ip_proto", (17,)),
+    "mpls_label": ("eth_type", (0x8847,)),
+    "mpls_bos": ("eth_type", (0x8847,)),
+}
+
+
+def match_fields(match: Match) -> bytes:
+    """OXM fields of a match in ascending order, without header and padding.
+
+    Raises OpenFlowError for a value out of range or a field whose prerequisite is missing.
+    """
+    parts = []
+    for name, encode in _FIELDS:
+        value = getattr(match, name)
+        if value is None:
+            continue
+        need = _NEEDS.get(name)
+        if need is not None and getattr(match, need[0]) not in need[1]:
+            expected = " or ".join(map(hex, need[1]))
+            raise OpenFlowError(f"match {name}={value}: expected {need[0]} to be {expected}")
+        parts.append(encode(value))
+    return b"".join(parts)
+
+
+def match_struct(fields: bytes) -> bytes:
+    """The ofp_match structure around OXM fields: type 1 (OXM), length, fields, padding to 8 bytes."""
+    return _MATCH_HEADER.pack(1, 4 + len(fields)) + fields + b"\0" * (-(4 + len(fields)) % 8)
+
+
+# -- actions and instructions -----------------------------------------------------------------------------------------
+
+_OXM_ETH_DST, _OXM_ETH_SRC, _OXM_MPLS_LABEL = 0x80000606, 0x80000806, 0x80004404
+
+
+def _clone(action: act.Clone) -> bytes:
+    inner = actions(action.actions)
+    return _NX_CLONE.pack(0xFFFF, 16 + len(inner), VENDOR_NICIRA, 42) + inner
+
+
+def _mpls_label(action: act.SetMplsLabel) -> bytes:
+    if not 0 <= action.label <= 0xFFFFF:
+        raise OpenFlowError(f"MPLS label {action.label}: expected 0..{0xFFFFF}")
+    return _SET_FIELD_U32.pack(25, 16, _OXM_MPLS_LABEL, action.label)
+
+
+_ENCODERS: dict[type, Callable[..., bytes]] = {
+    act.Output: lambda a: _OUTPUT.pack(0, 16, a.port, 0xFFFF if a.port == act.CONTROLLER else 0),
+    act.SetEthDst: lambda a: _SET_FIELD_ETH.pack(25, 16, _OXM_ETH_DST, mac_bytes(a.mac)),
+    act.SetEthSrc: lambda a: _SET_FIELD_ETH.pack(25, 16, _OXM_ETH_SRC, mac_bytes(a.mac)),
+    act.SetMplsLabel: _mpls_label,
+    act.SetMplsTtl: lambda a: _ACTION_U8.pack(15, 8, a.ttl),
+    act.DecMplsTtl: lambda _: _ACTION_U32.pack(16, 8, 0),
+    act.PushMpls: lambda a: _ACTION_U16.pack(19, 8, a.eth_type),
+    act.PopMpls: lambda a: _ACTION_U16.pack(20, 8, a.eth_type),
+    act.Group: lambda a: _ACTION_U32.pack(22, 8, a.group),
+    act.Encap: lambda a: _NX_ENCAP.pack(0xFFFF, 16, VENDOR_NICIRA, 46, 0, a.packet_type),
+    act.Decap: lambda a: _NX_DECAP.pack(0xFFFF, 16, VENDOR_NICIRA, 47, a.packet_type),
+    act.Resubmit: lambda a: _NX_RESUBMIT.pack(0xFFFF, 16, VENDOR_NICIRA, 14, _IN_PORT_16, a.table),
+    act.Clone: _clone,
+}
+
+
+def actions(items: Iterable[act.Action]) -> bytes:
+    """A list of actions; raises OpenFlowError when a value does not fit its field."""
+    try:
+        return b"".join([_ENCODERS[type(item)](item) for item in items])
+    except error as problem:
+        raise OpenFlowError(f"actions {items!r}: a value does not fit its field ({problem})") from None
+
+
+def instructions(items: tuple[act.Action, ...], goto: int | None) -> bytes:
+    """Apply-actions with ``items`` (left out when empty), then goto-table (left out when None)."""
+    out = b""
+    if items:
+        encoded = actions(items)
+        if len(encoded) + 8 > _MAX_LENGTH - 256:
+            raise OpenFlowError(f"{len(items)} actions do not fit one OpenFlow message")
+        out = _INSTRUCTION_ACTIONS.pack(4, 8 + len(encoded)) + encoded
+    if goto is not None:
+        out += _INSTRUCTION_GOTO.pack(1, 8, goto)
+    return out
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def flow_mod_body(
+    command: int,
+    table: int,
+    priority: int,
+    fields: bytes,
+    instruction_bytes: bytes = b"",
+    *,
+    cookie: int = 0,
+    cookie_mask: int = 0,
+) -> bytes:
+    """A flow-mod without its header: ``fields`` as from ``match_fields``; no timeouts, no buffer."""
+    head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, 0)
+    return head + match_struct(fields) + instruction_bytes
+
+
+def flow_stats_request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0) -> bytes:
+    """Asks for the rules of a table whose cookie equals ``cookie`` under ``cookie_mask``."""
+    body = _FLOW_STATS_REQUEST.pack(MULTIPART_FLOW, 0, table, ANY, ANY, cookie, cookie_mask)
+    return message(body + match_struct(b""), xid, MULTIPART_REQUEST)
+
+
+def port_desc_request(xid: int) -> bytes:
+    """Asks for the description of every port."""
+    return message(MULTIPART_PORT_DESC.to_bytes(2, "big") + b"\0" * 6, xid, MULTIPART_REQUEST)
+
+
+def barrier_request(xid: int) -> bytes:
+    """Asks the switch to finish everything before and to say so."""
+    return message(b"", xid, BARRIER_REQUEST)
+
+
+def delete_all_of_table_body(table: int = ALL_TABLES, *, cookie: int = 0, cookie_mask: int = 0) -> bytes:
+    """A non-strict delete of every rule of ``table`` whose cookie equals ``cookie`` under ``cookie_mask``."""
+    return flow_mod_body(DELETE, table, 0, b"", cookie=cookie, cookie_mask=cookie_mask)
