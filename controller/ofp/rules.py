@@ -4,8 +4,8 @@ Ports get their numbers here. A port that the switch does not (yet) have leaves 
 a flooded frame, that need it; its name is reported, and the caller builds again when the port appears.
 
 Two things about Open vSwitch shape the rules. An output to the port a frame came in on is dropped: hosts never hear
-themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And what
-a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
+themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And
+what a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class _Builder:
         """A copy for each client, addressed to it.
 
         A raw group frame on a shared medium would also be heard by its sender, by clients attached elsewhere and by
-        other access points, which could not tell it from the client's own transmission. So it is sent as unicast, as access
-        points do ("multicast to unicast").
+        other access points, which could not tell it from the client's own transmission. So it is sent as unicast, as
+        access points do ("multicast to unicast").
         """
         actions: list[act.Action] = []
         for client in clients:
