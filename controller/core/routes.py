@@ -1,0 +1,110 @@
+"""Single-path forwarding state: next hops towards a node, and the tree for group traffic (spec 01, 1.2; 05).
+
+Next hops follow the metric of the graph of interfaces, so the next hop may depend on the technology a frame came in
+on. Every hop lowers the remaining cost, which is what makes plain hop-by-hop forwarding loop-free. The broadcast tree
+is a minimum spanning tree (Kruskal, Proc. AMS 7, 1956) of the nodes that forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hyroads.controller.core.interface_graph import (
+    NO_TECHNOLOGY,
+    Distances,
+    Metric,
+    capacities_of,
+    distances_to,
+    interface_graph,
+    link_weights,
+    metric_of,
+)
+from hyroads.controller.core.network import Network
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TreeEdge:
+    """An edge of the broadcast tree: two nodes and the indices of the two directions of the link between them."""
+
+    first: str
+    second: str
+    forward: int
+    backward: int
+
+
+def routes_to(network: Network, target: str) -> Mapping[tuple[str, str | None], int]:
+    """(node, technology a frame came in on, or None at its origin) -> index of the link to take next.
+
+    States from which ``target`` cannot be reached are absent. A plain client has a state as origin only: it never
+    relays. Where several links cost the same, the one that the origin's state takes is preferred (fewer rules),
+    then the one declared first. Raises ``PlanningError`` for an unknown node.
+    """
+    graph = interface_graph(network)
+    metric = metric_of(graph, capacities_of(network))
+    end = graph.node(target)
+    distances = distances_to(metric, end)
+    routes: dict[tuple[str, str | None], int] = {}
+    for name, node in graph.node_index.items():
+        default = None if node == end else _next_link(metric, distances, node, NO_TECHNOLOGY, None)
+        if default is None:
+            continue
+        routes[name, None] = default
+        came_in_on = {graph.technology[link] for link in graph.ingress[node]} if graph.relays[node] else set()
+        for technology in sorted(came_in_on):
+            link = _next_link(metric, distances, node, technology, default)
+            if link is not None:
+                routes[name, graph.technologies[technology]] = link
+    return routes
+
+
+def _next_link(metric: Metric, distances: Distances, node: int, came_in_on: int, preferred: int | None) -> int | None:
+    """The link out of ``node`` of least cost to the target; None if there is none."""
+    graph = metric.graph
+    ways = [
+        (metric.step(link, came_in_on) + distances[graph.target[link], graph.technology[link]], link != preferred, link)
+        for link in graph.egress[node]
+        if metric.weights[link] and (graph.target[link], graph.technology[link]) in distances
+    ]
+    return min(ways)[2] if ways else None
+
+
+def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
+    """Minimum-airtime spanning tree of the nodes that have a switch (a forest if they are not connected).
+
+    An edge is a pair of nodes with links in both directions on one technology and weighs the airtime of the two
+    (d_l + d_l~); equal weights are taken in order of declaration. ``first`` is declared before ``second``.
+    """
+    graph = interface_graph(network)
+    group = list(range(len(graph.relays)))
+
+    def root(node: int) -> int:
+        while group[node] != node:
+            group[node] = group[group[node]]
+            node = group[node]
+        return node
+
+    names = list(network.nodes)
+    tree = set()
+    for _, forward, backward in sorted(_two_way_pairs(network)):
+        first, second = graph.source[forward], graph.target[forward]
+        if root(first) != root(second):
+            group[root(first)] = root(second)
+            tree.add(TreeEdge(names[first], names[second], forward, backward))
+    return frozenset(tree)
+
+
+def _two_way_pairs(network: Network) -> Iterator[tuple[int, int, int]]:
+    """(weight, link from the node declared first, link back) of every pair of switches with links both ways."""
+    graph = interface_graph(network)
+    weights = link_weights(capacities_of(network), graph.unit_mbps)
+    best: dict[tuple[int, int, int], int] = {}
+    for link, weight in enumerate(weights):
+        ends = graph.source[link], graph.target[link]
+        if weight and all(graph.relays[node] for node in ends):
+            key = (*ends, graph.technology[link])
+            best[key] = min(best.get(key, link), link, key=lambda one: (weights[one], one))
+    for (start, end, technology), forward in best.items():
+        backward = best.get((end, start, technology))
+        if start < end and backward is not None:
+            yield weights[forward] + weights[backward], forward, backward
