@@ -11,7 +11,6 @@ The sums run in the order of the path, so that the compiled kernel gives the sam
 from __future__ import annotations
 
 import numpy as np
-
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.paths import Path

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import Network
 

@@ -19,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
-
 from hyroads.controller.core.capacity import path_load
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.paths import Path
+from scipy import sparse
+from scipy.optimize import linprog
 
 
 def airtime_rows(network: Network, paths: Sequence[Path]) -> FloatArray:
@@ -61,10 +60,9 @@ def multipath_rates(network: Network, paths: Sequence[Path], margin: float = 0.0
     # Scaled so that the greatest coefficient is 1: tolerances of the solver are absolute.
     scale = float(rows.max())
     solved = linprog(-np.ones(len(paths)), A_ub=rows / scale, b_ub=np.ones(len(rows)), method="highs")
-    if solved.status != 0:
+    if solved.x is None:
         raise PlanningError(f"no optimum of the multipath: {solved.message}")
-    rates: FloatArray = solved.x * ((1.0 - margin) / scale)
-    return rates
+    return np.asarray(solved.x, dtype=np.float64) * ((1.0 - margin) / scale)
 
 
 def multipath_optimum_mbps(network: Network, paths: Sequence[Path], margin: float = 0.0) -> float:
@@ -79,37 +77,39 @@ def flow_optimum_mbps(
     graph = interface_graph(network, clients_relay)
     start, end = graph.node(source), graph.node(target)
     capacities = capacities_of(network)
-    relays = [graph.relays[node] or node in (start, end) for node in range(len(graph.relays))]
-    usable = [
-        link
-        for link in np.flatnonzero(capacities > 0).tolist()
-        if relays[graph.source[link]] and relays[graph.target[link]]
-    ]
+    usable = _usable_links(graph, capacities, start, end)
     if not usable or start == end:
         return 0.0
-    unit = float(capacities.max())
-    sources = np.array(graph.source)[usable]
-    targets = np.array(graph.target)[usable]
-    count = len(usable)
-    incidence = sparse.csr_matrix(
-        (
-            np.concatenate([np.ones(count), -np.ones(count)]),
-            (np.concatenate([sources, targets]), np.tile(np.arange(count), 2)),
-        ),
-        shape=(len(relays), count),
-    )
-    total = np.zeros((len(relays), 1))
-    total[start], total[end] = -1.0, 1.0
-    existing = np.flatnonzero(capacities > 0)
-    airtime = network.interference.contention_matrix()[existing][:, usable] @ sparse.diags(unit / capacities[usable])
-    solved = linprog(
-        np.append(np.zeros(count), -1.0),
-        A_ub=sparse.hstack([airtime, np.zeros((len(existing), 1))], format="csr"),
-        b_ub=np.ones(len(existing)),
-        A_eq=sparse.hstack([incidence, sparse.csr_matrix(total)], format="csr"),
-        b_eq=np.zeros(len(relays)),
-        method="highs",
-    )
-    if solved.status != 0:
+    # The variables are the rates of the usable links, in units of the fastest, and the total.
+    conserved = _conservation(graph, usable, start, end)
+    busy = _busy_times(network, capacities, usable)
+    gain = np.append(np.zeros(len(usable)), -1.0)
+    limits, balances = np.ones(busy.shape[0]), np.zeros(conserved.shape[0])
+    solved = linprog(gain, A_ub=busy, b_ub=limits, A_eq=conserved, b_eq=balances, method="highs")
+    if solved.x is None:
         raise PlanningError(f"no optimum of the flow: {solved.message}")
-    return float(solved.x[-1]) * unit * (1.0 - margin)
+    return float(solved.x[-1]) * graph.unit_mbps * (1.0 - margin)
+
+
+def _usable_links(graph: InterfaceGraph, capacities_mbps: FloatArray, start: int, end: int) -> list[int]:
+    """Links that exist and that a path of the flow may take."""
+    may_pass = [relays or node in (start, end) for node, relays in enumerate(graph.relays)]
+    live: list[int] = np.flatnonzero(capacities_mbps > 0).tolist()
+    return [link for link in live if may_pass[graph.source[link]] and may_pass[graph.target[link]]]
+
+
+def _conservation(graph: InterfaceGraph, usable: list[int], start: int, end: int) -> sparse.csr_matrix:
+    """Node x variable incidence: what leaves a node minus what enters it, the total entering the source."""
+    count = len(usable)
+    rows = [graph.source[link] for link in usable] + [graph.target[link] for link in usable] + [start, end]
+    columns = [*range(count), *range(count), count, count]
+    values = [1.0] * count + [-1.0] * count + [-1.0, 1.0]
+    return sparse.csr_matrix((values, (rows, columns)), shape=(len(graph.relays), count + 1))
+
+
+def _busy_times(network: Network, capacities_mbps: FloatArray, usable: list[int]) -> sparse.csr_matrix:
+    """Row per existing link: its busy time per unit of each variable."""
+    existing = np.flatnonzero(capacities_mbps > 0)
+    airtime = sparse.diags(float(capacities_mbps.max()) / capacities_mbps[usable])
+    rows = sparse.csr_matrix(network.interference.contention_matrix()[existing][:, usable] @ airtime)
+    return sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(len(existing), len(usable) + 1))

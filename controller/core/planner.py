@@ -1,0 +1,150 @@
+"""The planner: single path, best multipath and arms of a flow (spec 01; ``hyroads plan``).
+
+    planner = Planner(network)            compile once (structure, interference)
+    plan = planner.plan("a", "c")         explore the tree, in the compiled kernel if it is there
+    plan.multipath, plan.arms, plan.single_path
+
+The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.paths import Multipath, RatedPath
+from hyroads.controller.core.planner_native import Kernel, NativeNetwork, load_kernel
+from hyroads.controller.core.tree import TreeQuery, TreeResult, explore
+
+DEFAULT_SHORTEST = 5
+DEFAULT_ARMS = 5
+# M <= K paths suffice, but a tree of depth K grows as n^K: beyond this depth it must be asked for.
+MAX_DEFAULT_DEPTH = 5
+MAX_DEPTH = 64
+MAX_LEAVES = 1_000_000
+
+NATIVE = "native"
+PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was found for one flow. Rates are for the share ``1 - margin`` of all airtime."""
+
+    single_path: RatedPath
+    arms: tuple[Multipath, ...]
+    margin: float
+
+    @property
+    def multipath(self) -> Multipath:
+        """The best branch of the tree: the first arm."""
+        return self.arms[0]
+
+
+@cache
+def _kernel() -> Kernel | None:
+    return load_kernel()
+
+
+def engine() -> str:
+    """``native`` if the compiled kernel was found (once per process), else ``python``."""
+    return NATIVE if _kernel() else PYTHON
+
+
+def default_depth(network: Network) -> int:
+    """The number of technologies, at most ``MAX_DEFAULT_DEPTH``."""
+    return max(1, min(len(network.technologies), MAX_DEFAULT_DEPTH))
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans flows in one network.
+
+    ``clients_relay``: plain clients forward too, as every node does in the papers; a deployed plain client has
+    no switch and can't. ``prefer`` is ``native`` (falls back to Python if there is no library) or ``python``.
+    """
+
+    network: Network
+    clients_relay: bool = False
+    prefer: str = NATIVE
+
+    def plan(
+        self,
+        source: str,
+        target: str,
+        *,
+        shortest: int = DEFAULT_SHORTEST,
+        depth: int | None = None,
+        arms: int = DEFAULT_ARMS,
+        margin: float = 0.0,
+    ) -> Plan:
+        """Explore the tree of the flow ``source -> target``.
+
+        ``shortest`` is n, ``depth`` the most paths of a multipath (default: number of technologies), ``arms`` how many
+        distinct multipaths to return, ``margin`` the share delta of airtime to keep free: all rates are scaled by
+        1 - delta. Raises ``PlanningError`` for an unknown node, a bad size or if there is no route.
+        """
+        query = self._query(source, target, shortest, default_depth(self.network) if depth is None else depth, arms)
+        if not 0.0 <= margin < 1.0:
+            raise PlanningError(f"margin {margin:g}: expected a share of airtime, 0 <= margin < 1")
+        result = self._explore(query)
+        if result.single_path is None:
+            raise PlanningError(f"no route from {source!r} to {target!r}")
+        free = 1.0 - margin
+        scaled = tuple(Multipath(tuple(_scaled(path, free) for path in arm.paths)) for arm in result.arms)
+        return Plan(_scaled(result.single_path, free), scaled, margin)
+
+    @cached_property
+    def _graph(self) -> InterfaceGraph:
+        return interface_graph(self.network, self.clients_relay)
+
+    @cached_property
+    def _native(self) -> NativeNetwork:
+        return NativeNetwork.of(self._graph, self.network.interference)
+
+    @cached_property
+    def _capacities_mbps(self) -> FloatArray:
+        return capacities_of(self.network)
+
+    def _query(self, source: str, target: str, shortest: int, depth: int, arms: int) -> TreeQuery:
+        for what, value in (("shortest", shortest), ("depth", depth), ("arms", arms)):
+            if value < 1:
+                raise PlanningError(f"{what} {value}: expected a whole number above 0")
+        if depth > MAX_DEPTH or shortest**depth > MAX_LEAVES:
+            raise PlanningError(
+                f"a tree of {shortest} paths per vertex and depth {depth} is too large: "
+                f"expected a depth of at most {MAX_DEPTH} and at most {MAX_LEAVES} leaves (shortest ** depth)"
+            )
+        start, end = self._graph.node(source), self._graph.node(target)
+        if start == end:
+            raise PlanningError(f"source and target are the same node {source!r}")
+        return TreeQuery(start, end, shortest, depth, arms)
+
+    def _explore(self, query: TreeQuery) -> TreeResult:
+        kernel = _kernel() if self.prefer == NATIVE else None
+        if kernel is None:
+            return explore(self._graph, self.network.interference, self._capacities_mbps, query)
+        return kernel.explore(self._native, self._capacities_mbps, query)
+
+
+def _scaled(path: RatedPath, factor: float) -> RatedPath:
+    return RatedPath(path.links, path.rate_mbps * factor)
+
+
+def plan(
+    network: Network,
+    source: str,
+    target: str,
+    *,
+    shortest: int = DEFAULT_SHORTEST,
+    depth: int | None = None,
+    arms: int = DEFAULT_ARMS,
+    margin: float = 0.0,
+    clients_relay: bool = False,
+) -> Plan:
+    """Plan one flow in a network; see :meth:`Planner.plan`. For many flows keep a :class:`Planner`."""
+    planner = Planner(network, clients_relay)
+    return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)
