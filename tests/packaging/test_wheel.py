@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 TRIANGLE = ROOT / "mininet" / "networks" / "triangle.yaml"
 
 
@@ -23,11 +24,7 @@ def run(*command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProc
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    result = run(
-        *(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation", "-q"),
-        *("-w", out, ROOT),
-        cwd=out,
-    )
+    result = run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", out, ROOT, cwd=out)
     assert result.returncode == 0, result.stderr
     (built,) = out.glob("hyroads-*.whl")
     return built
@@ -37,11 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with nothing but the wheel; the dependencies come from the environment of the tests."""
     target = tmp_path_factory.mktemp("site")
-    result = run(
-        *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "-q", "--target", target),
-        wheel,
-        cwd=target,
-    )
+    result = run(*PIP, "install", "--no-deps", "-q", "--target", target, wheel, cwd=target)
     assert result.returncode == 0, result.stderr
     return target
 
