@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from hyroads.controller.core.errors import HyroadsError
 
@@ -51,6 +51,13 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; the result is the exit status."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, without the usage that ``--help`` shows."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_BAD_INPUT, f"{self.prog}: {message} (see --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,13 +98,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"hyroads: {_complaint(first)}", file=sys.stderr)
         return EXIT_BAD_INPUT
     command = cast(Command, importlib.import_module(COMMANDS[first]))
-    parser = argparse.ArgumentParser(prog=f"hyroads {first}", description=command.HELP)
+    parser = _Parser(prog=f"hyroads {first}", description=command.HELP)
     command.add_arguments(parser)
-    return command.run(_parse(parser, arguments[1:]))
-
-
-def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    return parser.parse_args(arguments)
+    return command.run(parser.parse_args(arguments[1:]))
 
 
 def _complaint(word: str | None) -> str:

@@ -18,6 +18,7 @@ from hyroads.controller.core.errors import ConfigError
 
 MAX_PROBLEMS = 100
 MAX_ID_LENGTH = 64
+MAX_HINT_WORDS = 1000
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_~-]+")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -58,6 +59,11 @@ class Place:
         """Record that something else was expected here."""
         self.fail(f"expected {what}, got {describe(self.value)}")
 
+    def hint(self, value: object, known: Collection[str]) -> str:
+        """The end of an error text: the nearest known word, if the search for it is cheap and will be seen."""
+        full = len(self.problems.errors) >= MAX_PROBLEMS
+        return "" if full or len(known) > MAX_HINT_WORDS else suggestion(value, known)
+
     def key(self, name: object, value: Any) -> Place:
         """The place of a value under a key of this mapping."""
         text = key_text(name)
@@ -74,7 +80,7 @@ class Place:
             return Section(self, {}, valid=False)
         for name in self.value:
             if name not in known:
-                self.key(name, None).fail("unknown key" + suggestion(name, known))
+                self.key(name, None).fail("unknown key" + self.hint(name, known))
         for name in required:
             if name not in self.value:
                 self.key(name, None).fail("is missing")
@@ -146,7 +152,7 @@ class Place:
         """The id of something declared elsewhere; empty if it is wrong."""
         name = self.identifier()
         if name and name not in known:
-            self.fail(f"expected the id of a {kind}, got {describe(name)}" + suggestion(name, known))
+            self.fail(f"expected the id of a {kind}, got {describe(name)}" + self.hint(name, known))
             return ""
         return name
 
@@ -154,7 +160,7 @@ class Place:
         """One of several words."""
         if isinstance(self.value, str) and self.value in known:
             return self.value
-        self.fail(f"expected {one_of(known)}, got {describe(self.value)}" + suggestion(self.value, known))
+        self.fail(f"expected {one_of(known)}, got {describe(self.value)}" + self.hint(self.value, known))
         return default
 
     def mac(self) -> str | None:
@@ -224,8 +230,8 @@ def describe(value: object) -> str:
 
 
 def suggestion(value: object, known: Collection[str]) -> str:
-    """A hint that ends an error text: the nearest known word, or all of them if they are few."""
-    close = difflib.get_close_matches(value, known, n=1) if isinstance(value, str) and len(known) <= 5000 else []
+    """`` (did you mean 'x'?)`` with the nearest known word, or nothing."""
+    close = difflib.get_close_matches(value[:MAX_ID_LENGTH], known, n=1) if isinstance(value, str) else []
     return f" (did you mean {describe(close[0])}?)" if close else ""
 
 

@@ -1,4 +1,4 @@
-"""Safe reading of YAML and JSON text: bounded size, depth and aliases, no duplicate keys, no NaN in JSON.
+"""Safe reading of YAML and JSON text: bounded size, depth and number of values, no duplicate keys, no NaN in JSON.
 
 Every failure is a :class:`ConfigError` that names the document and the line.
 """
@@ -14,7 +14,7 @@ from hyroads.controller.core.errors import ConfigError
 
 MAX_CHARACTERS = 8 * 1024 * 1024
 MAX_DEPTH = 32
-MAX_ALIASES = 1000
+MAX_VALUES = 5_000_000
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -63,7 +63,7 @@ _StrictLoader.add_implicit_resolver(
 
 
 def load_document(text: str, document: str) -> Any:
-    """The value of a text: JSON if ``document`` ends in ``.json``, JSON or YAML otherwise."""
+    """The value of a text: JSON if ``document`` ends in ``.json``, else YAML (which includes nearly all of JSON)."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(document, "", f"expected at most {MAX_CHARACTERS} characters, got {len(text)}")
     if document.endswith(".json"):
@@ -104,24 +104,47 @@ def _load_yaml(text: str, document: str) -> Any:
     except yaml.YAMLError as error:
         raise ConfigError(document, "", f"not valid YAML: {_one_line(str(error))}") from error
     except (ValueError, OverflowError) as error:
-        # A scalar that looks like a number or a date but isn't one (month 13, thousands of digits).
+        # Numbers of thousands of digits, text that can't be encoded.
         raise ConfigError(document, "", f"not valid YAML: {_one_line(str(error))}") from error
 
 
 def _check_events(text: str, document: str) -> None:
-    """Refuse deep nesting (it exhausts the C stack of the loader) and many aliases before anything is built."""
-    depth = aliases = 0
+    """Refuse what would hurt before anything is built.
+
+    Deep nesting exhausts the C stack of the loader, an alias inside its own anchor never ends, and aliases of aliases
+    multiply: the count is of the values that the document stands for, with every alias replaced by what it names.
+    """
+    counts = [0]
+    anchors: list[str | None] = []
+    count_of: dict[str | None, int] = {}
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
+        if getattr(event, "tag", None) is not None:
+            # Some constructors fail on a wrong value with whatever exception comes up.
+            raise _refused(event, document, "no explicit type tags")
+        if isinstance(event, yaml.ScalarEvent):
+            counts[-1] += 1
+            count_of[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            counts.append(1)
+            anchors.append(event.anchor)
+            count_of.pop(event.anchor, None)
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            count = counts.pop()
+            counts[-1] += count
+            count_of[anchors.pop()] = count
         elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        if depth > MAX_DEPTH or aliases > MAX_ALIASES:
-            what = f"nesting of at most {MAX_DEPTH} levels and at most {MAX_ALIASES} aliases"
-            line = event.start_mark.line + 1 if event.start_mark is not None else 1
-            raise ConfigError(document, f"line {line}", f"expected {what}")
+            if event.anchor in anchors:
+                raise _refused(event, document, "an alias that does not contain itself")
+            counts[-1] += count_of.get(event.anchor, 1)
+        if len(counts) > MAX_DEPTH:
+            raise _refused(event, document, f"at most {MAX_DEPTH} levels of nesting")
+        if counts[-1] > MAX_VALUES:
+            raise _refused(event, document, f"at most {MAX_VALUES} values, those that aliases repeat included")
+
+
+def _refused(event: yaml.Event, document: str, expected: str) -> ConfigError:
+    place = f"line {event.start_mark.line + 1}" if event.start_mark is not None else ""
+    return ConfigError(document, place, f"expected {expected}")
 
 
 def _marked(error: yaml.MarkedYAMLError, document: str) -> ConfigError:

@@ -256,8 +256,22 @@ class ConflictInterference(_ExplicitRule):
         return {"conflicts": {link: list(others) for link, others in self._conflicts.items()}}
 
 
-class DomainInterference(_ExplicitRule):
-    """Rule ``domains``: explicit cliques of link ids that may overlap; links contend iff some clique has both."""
+class DisjointDomains(_CliqueRule):
+    """Rule ``domains`` if no link is in two of them: contention is an equivalence, whatever the sizes."""
+
+    def __init__(self, links: Sequence[Link], domains: Sequence[Sequence[str]]) -> None:
+        self._domains = tuple(tuple(domain) for domain in domains)
+        domain_of = {link: d for d, domain in enumerate(self._domains) for link in domain}
+        # A link outside all domains is a class of its own: its id can't equal a domain's number.
+        super().__init__(_numbered(domain_of.get(link.id, link.id) for link in links))
+
+    def declaration(self) -> dict[str, Any]:
+        """See :class:`Interference`."""
+        return {"domains": [list(domain) for domain in self._domains]}
+
+
+class OverlappingDomains(_ExplicitRule):
+    """Rule ``domains`` in general: links contend iff some domain has both."""
 
     def __init__(self, links: Sequence[Link], domains: Sequence[Sequence[str]]) -> None:
         index = {link.id: i for i, link in enumerate(links)}
@@ -270,6 +284,13 @@ class DomainInterference(_ExplicitRule):
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""
         return {"domains": [list(domain) for domain in self._domains]}
+
+
+def domain_interference(links: Sequence[Link], domains: Sequence[Sequence[str]]) -> Interference:
+    """Rule ``domains``: explicit cliques of link ids; a link in none of them contends with itself only."""
+    members = [link for domain in domains for link in set(domain)]
+    rule = DisjointDomains if len(members) == len(set(members)) else OverlappingDomains
+    return rule(links, domains)
 
 
 def _numbered(keys: Iterable[object]) -> list[int]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hyroads.controller.core.checking import Place, Problems, Section, describe, suggestion
+from hyroads.controller.core.checking import Place, Problems, Section, describe
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.interference import (
     ConflictInterference,
-    DomainInterference,
     Interference,
     RangeInterference,
     TechnologyInterference,
+    domain_interference,
 )
 from hyroads.controller.core.netfile_flows import flow_document, parse_flows
 from hyroads.controller.core.network import Link, Network, Node, Role
@@ -248,7 +248,7 @@ def _interference(
         build: _Build = lambda: ConflictInterference(declared, conflicts)  # noqa: E731
     elif given == ["domains"]:
         domains = [_link_ids(item, links) for item in section["domains"].items()]
-        build = lambda: DomainInterference(declared, domains)  # noqa: E731
+        build = lambda: domain_interference(declared, domains)  # noqa: E731
     elif given == ["rule"]:
         return _rule(section, nodes, declared, unshared)
     else:
@@ -302,7 +302,7 @@ def _conflicts(place: Place, links: Mapping[str, Link]) -> dict[str, list[str]]:
     conflicts: dict[str, list[str]] = {}
     for link, others in place.entries():
         if link not in links:
-            others.fail("no link has this id" + suggestion(link, links))
+            others.fail("no link has this id" + others.hint(link, links))
         conflicts[link] = _link_ids(others, links)
     return conflicts
 

@@ -1,0 +1,166 @@
+"""The command ``hyroads`` as users see it: commands, exit status, one line on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hyroads.controller.cli import main as cli
+from hyroads.controller.core.errors import PlanningError
+
+TRIANGLE = str(Path(__file__).parents[2] / "mininet" / "networks" / "triangle.yaml")
+
+
+HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
+
+
+def hyroads(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HYROADS, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_help_lists_every_command() -> None:
+    result = hyroads("--help")
+    assert result.returncode == 0
+    assert all(f"\n  {name} " in result.stdout for name in cli.COMMANDS)
+    assert cli.SUMMARIES.keys() == cli.COMMANDS.keys()
+
+
+@pytest.mark.parametrize(("word", "expected"), [("chek-config", "did you mean check-config?"), ("\x1b[2J", "unknown")])
+def test_an_unknown_command_is_one_line_that_lists_what_exists(word: str, expected: str) -> None:
+    result = hyroads(word)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert expected in result.stderr
+    assert "plan, allocate, check-config" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_no_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "no command given; commands are plan" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hyroads {cli.version()}\n"
+
+
+def test_bad_arguments_exit_with_two() -> None:
+    result = hyroads("check-config")
+    assert result.returncode == 2
+    assert result.stderr == "hyroads check-config: the following arguments are required: file (see --help)\n"
+
+
+def register(monkeypatch: pytest.MonkeyPatch, run: object) -> None:
+    command = SimpleNamespace(HELP="A command of the test.", add_arguments=lambda parser: None, run=run)
+    monkeypatch.setitem(sys.modules, "command_of_the_test", command)  # type: ignore[arg-type]
+    monkeypatch.setitem(cli.COMMANDS, "test", "command_of_the_test")
+
+
+def test_an_error_of_ours_is_one_line_and_exit_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise PlanningError("no path from a to b")
+
+    register(monkeypatch, run)
+    assert cli.main(["test"]) == 2
+    assert capsys.readouterr().err == "hyroads: no path from a to b\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise KeyError("bug")
+
+    register(monkeypatch, run)
+    with pytest.raises(KeyError):
+        cli.main(["test"])
+
+
+def test_the_status_of_the_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, lambda args: 1)
+    assert cli.main(["test"]) == 1
+
+
+def test_interrupt_exits_with_130(tmp_path: Path) -> None:
+    fifo = tmp_path / "network.yaml"
+    os.mkfifo(fifo)
+    with subprocess.Popen([*HYROADS, "check-config", str(fifo)], stderr=subprocess.PIPE, text=True) as process:
+        with fifo.open("w"):  # returns once the command waits for the file's text
+            time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    result = subprocess.run(
+        [*HYROADS, "check-config", "--json", TRIANGLE],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(write_end)
+    assert result.returncode == 128 + signal.SIGPIPE
+    assert result.stderr == ""
+
+
+def test_only_the_module_of_the_command_is_loaded() -> None:
+    code = (
+        "import sys; from hyroads.controller.cli.main import main; main(['--help']); "
+        "print([m for m in sys.modules if m.startswith(('numpy', 'ryu', 'hyroads.controller.cli.'))])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "['hyroads.controller.cli.main']"
+
+
+def test_check_config_summarises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check-config", TRIANGLE]) == 0
+    text = capsys.readouterr().out
+    assert "wifi            4  links, min 15, mean 22.5, max 30 Mb/s, shared" in text
+    assert "domains         2  by technology: 1 of 2 links, 1 of 4 links" in text
+    assert cli.main(["check-config", TRIANGLE, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["nodes"] == {"gateway": ["a"], "ap": ["b"], "client": ["c"], "switch": []}
+    assert report["interference"] == {"rule": "technology", "domains": 2, "sizes": {"2": 1, "4": 1}}
+    assert report["live"] == "yes"
+    assert cli.main(["check-config", TRIANGLE, "--netjson"]) == 0
+    assert json.loads(capsys.readouterr().out)["type"] == "NetworkGraph"
+
+
+def test_check_config_lists_all_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("nodes: {a: {role: ap}}\nlinks: [{id: l, from: a, to: b, technology: wifi}]\ninterference: {}\n")
+    assert cli.main(["check-config", str(file)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        f"{file}: links[0].capacity_mbps: is missing",
+        f"{file}: links[0].to: expected the id of a node, got 'b'",
+        f"{file}: interference: expected exactly one of rule, conflicts or domains, got none",
+    ]
+
+
+def test_check_config_says_what_cannot_run_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "parallel.yaml"
+    link = "from: a, to: b, technology: wifi, capacity_mbps: 1"
+    file.write_text(
+        "nodes: {a: {role: ap}, b: {role: ap}}\ninterference: {rule: technology}\n"
+        f"links: [{{id: one, {link}}}, {{id: two, {link}}}]\n"
+    )
+    assert cli.main(["check-config", str(file)]) == 0
+    assert "for planning only, not live: links.two: link one has the same ends" in capsys.readouterr().out
