@@ -7,9 +7,9 @@ sections 7.1 to 7.3, and Open vSwitch's ``lib/ofp-actions.c`` (experimenter acti
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from struct import Struct, error
 
 from hyroads.controller.ofp import action as act
@@ -84,17 +84,17 @@ def _mac_field(number: int) -> Callable[[str], bytes]:
     return encode
 
 
-def _ip_field(number: int, family: socket.AddressFamily, size: int) -> Callable[[str], bytes]:
+def _ip_field(number: int, kind: type[IPv4Address] | type[IPv6Address], size: int) -> Callable[[str], bytes]:
     @lru_cache(maxsize=16384)
     def encode(text: str) -> bytes:
         address, _, mask = text.partition("/")
         try:
-            raw = socket.inet_pton(family, address)
+            raw = kind(address).packed
             if mask.isdigit() and int(mask) <= 8 * size:
                 ones = (1 << 8 * size) - (1 << 8 * size - int(mask))
                 return _oxm(number, raw, ones.to_bytes(size, "big"))
-            return _oxm(number, raw, socket.inet_pton(family, mask) if mask else None)
-        except OSError:
+            return _oxm(number, raw, kind(mask).packed if mask else None)
+        except AddressValueError:
             raise OpenFlowError(f"IP address {text!r}: expected an address with an optional /length or /mask") from None
 
     return encode
@@ -125,14 +125,14 @@ _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("eth_type", _number_field(5, 2, "eth_type", 0xFFFF)),
     ("vlan", _vlan_field),
     ("ip_proto", _number_field(10, 1, "ip_proto", 0xFF)),
-    ("ipv4_src", _ip_field(11, socket.AF_INET, 4)),
-    ("ipv4_dst", _ip_field(12, socket.AF_INET, 4)),
+    ("ipv4_src", _ip_field(11, IPv4Address, 4)),
+    ("ipv4_dst", _ip_field(12, IPv4Address, 4)),
     ("tcp_src", _number_field(13, 2, "tcp_src", 0xFFFF)),
     ("tcp_dst", _number_field(14, 2, "tcp_dst", 0xFFFF)),
     ("udp_src", _number_field(15, 2, "udp_src", 0xFFFF)),
     ("udp_dst", _number_field(16, 2, "udp_dst", 0xFFFF)),
-    ("ipv6_src", _ip_field(26, socket.AF_INET6, 16)),
-    ("ipv6_dst", _ip_field(27, socket.AF_INET6, 16)),
+    ("ipv6_src", _ip_field(26, IPv6Address, 16)),
+    ("ipv6_dst", _ip_field(27, IPv6Address, 16)),
     ("mpls_label", _number_field(34, 4, "mpls_label", 0xFFFFF)),
     ("mpls_bos", _number_field(36, 1, "mpls_bos", 1)),
 )

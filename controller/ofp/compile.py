@@ -1,0 +1,167 @@
+"""The network's state -> the intent of every switch.
+
+Everything is looked up by name; port numbers come in later (``rules.rules_for``), once a switch has described its
+ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.network import Network
+from hyroads.controller.ofp.intents import (
+    AccessPort,
+    AgentPorts,
+    AttachedClient,
+    ClassifiedFlow,
+    HelloLabel,
+    Hop,
+    MediumPort,
+    Neighbour,
+    NodeRoute,
+    SwitchIntent,
+)
+
+Routes = Mapping[tuple[str, str | None], int]
+"""(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.routes_to``."""
+
+
+class TreeLink(Protocol):
+    """An edge of the broadcast tree (``core.routes.TreeEdge``): two nodes and the links from one to the other."""
+
+    @property
+    def first(self) -> str: ...  # noqa: D102
+    @property
+    def second(self) -> str: ...  # noqa: D102
+    @property
+    def forward(self) -> int: ...  # noqa: D102
+    @property
+    def backward(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a plain client is attached: a node with a switch, and the technology."""
+
+    node: str
+    technology: str
+
+
+def default_places(addressing: Addressing) -> dict[str, Place]:
+    """The default attachment of every plain client that has one."""
+    found = {client: addressing.attachment(client) for client in addressing.attachments}
+    return {client: Place(a.node, a.technology) for client, a in found.items() if a is not None}
+
+
+def intents_for(
+    network: Network,
+    addressing: Addressing,
+    labels: Labels,
+    routes: Mapping[str, Routes],
+    tree: Iterable[TreeLink],
+    *,
+    flows: Mapping[str, tuple[ClassifiedFlow, ...]] | None = None,
+    places: Mapping[str, Place] | None = None,
+) -> dict[str, SwitchIntent]:
+    """Node id -> intent, for every node with a switch.
+
+    ``routes`` maps every node with a switch to the routes towards it (a missing one is unreachable), ``flows`` an edge
+    to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
+    client that is not in it is nowhere).
+    """
+    compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
+    edges = tuple(tree)
+    return {
+        node: SwitchIntent(
+            node=node,
+            dpid=dpid,
+            node_label=labels.node[node],
+            flood_label=labels.flood,
+            media=compiler.media(node),
+            access=(AccessPort(addressing.access_port[node], (addressing.host_mac[node],)),),
+            agent=compiler.agent(node),
+            neighbours=compiler.neighbours[node],
+            peers=compiler.peers[node],
+            hellos=compiler.hellos(node),
+            routes=compiler.routes(node, routes),
+            remote_hosts=compiler.remote_hosts(node),
+            tree=compiler.tree(node, edges),
+            clients=compiler.clients[node],
+            flows=(flows or {}).get(node, ()),
+        )
+        for node, dpid in addressing.dpid.items()
+    }
+
+
+class _Compiler:
+    def __init__(self, network: Network, addressing: Addressing, labels: Labels, places: Mapping[str, Place]) -> None:
+        self._network = network
+        self._addressing = addressing
+        self._labels = labels
+        self._hops = tuple(
+            Hop(
+                addressing.interface_name[link.source, link.technology],
+                addressing.interface_mac[link.target, link.technology],
+            )
+            for link in network.links
+        )
+        self.neighbours: dict[str, tuple[Neighbour, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.peers: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
+        for link, hop in zip(network.links, self._hops, strict=True):
+            if addressing.has_switch(link.source) and addressing.has_switch(link.target):
+                neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
+                self.neighbours[link.source] += (neighbour,)
+            if addressing.has_agent(link.source) and addressing.has_switch(link.target):
+                own = addressing.interface_name[link.target, link.technology]
+                self.peers[link.target] += (Hop(own, addressing.interface_mac[link.source, link.technology]),)
+        self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
+        # Every host's MAC and the node whose switch delivers to it.
+        self._home = {addressing.host_mac[node]: node for node in addressing.dpid}
+        for client, place in places.items():
+            mac = addressing.host_mac[client]
+            port = addressing.interface_name[place.node, place.technology]
+            self.clients[place.node] += (AttachedClient(mac, port),)
+            self._home[mac] = place.node
+
+    def media(self, node: str) -> tuple[MediumPort, ...]:
+        names, macs = self._addressing.interface_name, self._addressing.interface_mac
+        return tuple(MediumPort(names[node, k], k, macs[node, k]) for k in self._addressing.technologies(node))
+
+    def agent(self, node: str) -> AgentPorts | None:
+        if not self._addressing.has_agent(node):
+            return None
+        access, network = self._addressing.agent_access_port[node], self._addressing.agent_network_port[node]
+        return AgentPorts(access, network, self._labels.agent[node])
+
+    def hellos(self, node: str) -> tuple[HelloLabel, ...]:
+        return tuple(
+            HelloLabel(self._addressing.interface_name[node, k], self._labels.hello[node, k])
+            for k in self._addressing.technologies(node)
+            if (node, k) in self._labels.hello
+        )
+
+    def routes(self, node: str, routes: Mapping[str, Routes]) -> tuple[NodeRoute, ...]:
+        found = []
+        for target, towards in routes.items():
+            default = towards.get((node, None))
+            if target == node or default is None or target not in self._labels.node:
+                continue
+            by_port = {
+                self._addressing.interface_name[node, k]: self._hops[link]
+                for k in self._addressing.technologies(node)
+                if (link := towards.get((node, k), default)) != default
+            }
+            found.append(NodeRoute(target, self._labels.node[target], self._hops[default], by_port))
+        return tuple(found)
+
+    def remote_hosts(self, node: str) -> dict[str, int]:
+        return {mac: self._labels.node[home] for mac, home in self._home.items() if home != node}
+
+    def tree(self, node: str, edges: Iterable[TreeLink]) -> tuple[Hop, ...]:
+        links = [edge.forward for edge in edges if edge.first == node]
+        links += [edge.backward for edge in edges if edge.second == node]
+        return tuple(self._hops[link] for link in sorted(links))

@@ -1,0 +1,333 @@
+"""Checks a message from a switch before Ryu's parser sees it.
+
+Ryu's parser walks lists of elements by the length that each element claims, so an element of length zero keeps it
+busy for ever, and one that is too long makes it read beyond its list (Ryu issues 188 to 196). ``check`` walks the
+same structures (OpenFlow Switch Specification 1.3.5, section 7) with every length bounded: each element is at least
+as long as its header, ends inside its list, and is a multiple of the alignment the format prescribes. What it lets
+through, the parser ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+
+from hyroads.controller.ofp.errors import GuardError
+
+_HEADER = Struct("!BBHI")
+_U16 = Struct("!H")
+_TWO_U16 = Struct("!HH")
+_U32 = Struct("!I")
+_VERSION = 4
+_OXM_EXPERIMENTER_CLASS = 0xFFFF
+_VENDOR_NICIRA = 0x2320
+_MAX_DEPTH = 4
+
+_Checker = Callable[[bytes, int, int, str], None]
+
+
+def check(data: bytes) -> None:
+    """Raises GuardError, naming what is wrong and where, unless ``data`` is one well-formed message of a switch."""
+    if len(data) < 8:
+        raise GuardError(f"message: {len(data)} bytes, expected at least 8")
+    version, kind, length, _ = _HEADER.unpack_from(data)
+    if length != len(data):
+        raise GuardError(f"message: header says {length} bytes, got {len(data)}")
+    entry = _MESSAGES.get(kind)
+    if entry is None:
+        raise GuardError(f"message: type {kind} is none that a switch sends")
+    name, checker = entry
+    if version != _VERSION and kind not in _ANY_VERSION:
+        raise GuardError(f"{name}: version {version}, expected {_VERSION}")
+    checker(data, 8, length, name)
+
+
+# -- lists of elements ------------------------------------------------------------------------------------------------
+
+
+def _need(data: bytes, start: int, end: int, size: int, where: str) -> None:
+    if end - start < size:
+        raise GuardError(f"{where} at byte {start}: {end - start} bytes left, expected at least {size}")
+
+
+def _elements(  # noqa: PLR0917
+    data: bytes, start: int, end: int, where: str, length_at: int, minimum: int, align: int = 8
+) -> Iterator[tuple[int, int]]:
+    """(start, end) of every element of a list; the 16-bit length is ``length_at`` bytes into each."""
+    while start < end:
+        _need(data, start, end, minimum, where)
+        (length,) = _U16.unpack_from(data, start + length_at)
+        if length < minimum:
+            raise GuardError(f"{where} at byte {start}: length {length}, expected at least {minimum}")
+        if length % align:
+            raise GuardError(f"{where} at byte {start}: length {length} is no multiple of {align}")
+        if start + length > end:
+            raise GuardError(f"{where} at byte {start}: length {length}, but only {end - start} bytes are left")
+        yield start, start + length
+        start += length
+
+
+def _fixed(size: int) -> _Checker:
+    """Exactly ``size`` bytes."""
+
+    def checker(_: bytes, start: int, end: int, where: str) -> None:
+        if end - start != size:
+            raise GuardError(f"{where}: {end - start} bytes after byte {start}, expected {size}")
+
+    return checker
+
+
+def _at_least(size: int) -> _Checker:
+    """Opaque, at least ``size`` bytes."""
+
+    def checker(data: bytes, start: int, end: int, where: str) -> None:
+        _need(data, start, end, size, where)
+
+    return checker
+
+
+def _array(size: int) -> _Checker:
+    """Records of ``size`` bytes each."""
+
+    def checker(_: bytes, start: int, end: int, where: str) -> None:
+        if (end - start) % size:
+            raise GuardError(f"{where}: {end - start} bytes after byte {start}, expected a multiple of {size}")
+
+    return checker
+
+
+# -- match, actions, instructions, buckets ----------------------------------------------------------------------------
+
+
+def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
+    while start < end:
+        _need(data, start, end, 4, f"{where}: field")
+        (oxm_class, field, length) = (_U16.unpack_from(data, start)[0], data[start + 2], data[start + 3])
+        has_mask = field & 1
+        least = 1 + has_mask
+        if oxm_class == _OXM_EXPERIMENTER_CLASS:
+            least += 6
+        if length < least or (has_mask and length % 2 and oxm_class != _OXM_EXPERIMENTER_CLASS):
+            raise GuardError(f"{where}: field at byte {start}: length {length}, expected at least {least}")
+        if start + 4 + length > end:
+            raise GuardError(f"{where}: field at byte {start}: length {length} exceeds the list")
+        start += 4 + length
+
+
+def _match(data: bytes, start: int, end: int, where: str) -> int:
+    """Checks an ofp_match and returns where it ends, padding included."""
+    where = f"{where}: match"
+    _need(data, start, end, 8, where)
+    kind, length = _TWO_U16.unpack_from(data, start)
+    if kind != 1:
+        raise GuardError(f"{where} at byte {start}: type {kind}, expected 1 (OXM)")
+    padded: int = start + length + (-length % 8)
+    if length < 4 or padded > end:
+        raise GuardError(f"{where} at byte {start}: length {length}, expected 4..{end - start}")
+    _oxm_fields(data, start + 4, start + length, where)
+    return padded
+
+
+# Sizes of the actions that have no list inside (OpenFlow 1.3.5, section 7.2.4).
+_ACTION_SIZES = {0: 16, **dict.fromkeys((11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27), 8)}
+
+
+def _actions(data: bytes, start: int, end: int, where: str, depth: int = 0) -> None:
+    if depth > _MAX_DEPTH:
+        raise GuardError(f"{where}: actions nested more than {_MAX_DEPTH} deep")
+    where = f"{where}: action"
+    for first, last in _elements(data, start, end, where, 2, 8):
+        (kind,) = _U16.unpack_from(data, first)
+        expected = _ACTION_SIZES.get(kind)
+        if expected is not None and last - first != expected:
+            raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
+        if kind == 25:
+            _set_field(data, first, last, where)
+        elif kind == 0xFFFF:
+            _experimenter_action(data, first, last, where, depth)
+
+
+def _set_field(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 16, f"{where}: set-field")
+    field_end = start + 8 + data[start + 7]
+    if field_end > end:
+        raise GuardError(f"{where} at byte {start}: set-field: the field exceeds the action")
+    _oxm_fields(data, start + 4, field_end, f"{where}: set-field")
+
+
+def _experimenter_action(data: bytes, start: int, end: int, where: str, depth: int) -> None:
+    if _U32.unpack_from(data, start + 4)[0] != _VENDOR_NICIRA:
+        return
+    _need(data, start, end, 16, f"{where}: Nicira action")
+    nested = {35: 24, 42: 16}.get(_U16.unpack_from(data, start + 8)[0])
+    if nested is not None:  # ct(...), clone(...)
+        _need(data, start, end, nested, f"{where}: Nicira action")
+        _actions(data, start + nested, end, where, depth + 1)
+    elif data[start + 8 : start + 10] == b"\0\x25":  # controller2(...)
+        _properties(data, start + 16, end, f"{where}: controller")
+
+
+def _properties(data: bytes, start: int, end: int, where: str, minimum: int = 4) -> None:
+    """Properties whose length excludes the padding to 8 bytes."""
+    where = f"{where}: property"
+    while start < end:
+        _need(data, start, end, minimum, where)
+        (length,) = _U16.unpack_from(data, start + 2)
+        padded = length + (-length % 8)
+        if length < minimum or start + padded > end:
+            raise GuardError(f"{where} at byte {start}: length {length}, expected {minimum}..{end - start}")
+        start += padded
+
+
+def _instructions(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: instruction"
+    for first, last in _elements(data, start, end, where, 2, 8):
+        (kind,) = _U16.unpack_from(data, first)
+        if kind in {3, 4, 5}:  # write, apply, clear actions
+            _actions(data, first + 8, last, where)
+        expected = {1: 8, 2: 24, 6: 8}.get(kind)
+        if expected is not None and last - first != expected:
+            raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
+
+
+# -- multipart replies ------------------------------------------------------------------------------------------------
+
+
+def _flow_stats(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: flow"
+    for first, last in _elements(data, start, end, where, 0, 56):
+        _instructions(data, _match(data, first + 48, last, where), last, where)
+
+
+def _group_stats(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: group"
+    for first, last in _elements(data, start, end, where, 0, 40):
+        _array(16)(data, first + 40, last, f"{where}: bucket counters")
+
+
+def _group_desc(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: group"
+    for first, last in _elements(data, start, end, where, 0, 8):
+        for bucket, bucket_end in _elements(data, first + 8, last, f"{where}: bucket", 0, 16):
+            _actions(data, bucket + 16, bucket_end, f"{where}: bucket")
+
+
+def _meter_stats(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: meter"
+    for first, last in _elements(data, start, end, where, 4, 40):
+        _array(16)(data, first + 40, last, f"{where}: bands")
+
+
+def _meter_config(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: meter"
+    for first, last in _elements(data, start, end, where, 0, 8):
+        for band, band_end in _elements(data, first + 8, last, f"{where}: band", 2, 16):
+            _fixed(16)(data, band, band_end, f"{where}: band")
+
+
+def _table_features(data: bytes, start: int, end: int, where: str) -> None:
+    where = f"{where}: table"
+    for first, last in _elements(data, start, end, where, 0, 64):
+        _properties(data, first + 64, last, where)
+        for kind, body, body_end in _property_bodies(data, first + 64, last):
+            _table_property(data, kind, body, body_end, where)
+
+
+def _property_bodies(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(type, start, end without padding) of properties that ``_properties`` has checked."""
+    while start < end:
+        kind, length = _TWO_U16.unpack_from(data, start)
+        yield kind, start + 4, start + length
+        start += length + (-length % 8)
+
+
+def _table_property(data: bytes, kind: int, start: int, end: int, where: str) -> None:
+    if kind in {0, 1, 4, 5, 6, 7}:  # lists of instruction or action ids
+        for _ in _elements(data, start, end, f"{where}: id", 2, 4, align=1):
+            pass
+    elif 8 <= kind <= 15:  # lists of OXM ids: headers without values
+        while start < end:
+            _need(data, start, end, 4, f"{where}: OXM id")
+            start += 8 if _U16.unpack_from(data, start)[0] == _OXM_EXPERIMENTER_CLASS else 4
+        if start > end:
+            raise GuardError(f"{where}: OXM id: the last one exceeds its property")
+
+
+_MULTIPART: dict[int, tuple[str, _Checker]] = {
+    0: ("description", _fixed(1056)),
+    1: ("flow stats", _flow_stats),
+    2: ("aggregate stats", _fixed(24)),
+    3: ("table stats", _array(24)),
+    4: ("port stats", _array(112)),
+    5: ("queue stats", _array(40)),
+    6: ("group stats", _group_stats),
+    7: ("group descriptions", _group_desc),
+    8: ("group features", _fixed(40)),
+    9: ("meter stats", _meter_stats),
+    10: ("meter configurations", _meter_config),
+    11: ("meter features", _fixed(16)),
+    12: ("table features", _table_features),
+    13: ("port descriptions", _array(64)),
+}
+
+
+def _multipart(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 8, where)
+    (kind,) = _U16.unpack_from(data, start)
+    entry = _MULTIPART.get(kind)
+    if entry is None:
+        # Experimenter replies too: nothing of ours asks for one, and Ryu's parsers of them are unbounded.
+        raise GuardError(f"{where}: type {kind} is none that was asked for")
+    name, checker = entry
+    checker(data, start + 8, end, f"{where}: {name}")
+
+
+# -- other messages ---------------------------------------------------------------------------------------------------
+
+
+def _hello(data: bytes, start: int, end: int, where: str) -> None:
+    # Ryu does not skip the padding of elements, so only elements that need none get through.
+    for first, last in _elements(data, start, end, f"{where}: element", 2, 4):
+        _need(data, first, last, 8, f"{where}: element")
+
+
+def _packet_in(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 26, where)
+    after = _match(data, start + 16, end, where)
+    _need(data, after, end, 2, f"{where}: frame")
+
+
+def _flow_removed(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 48, where)
+    after = _match(data, start + 40, end, where)
+    _fixed(0)(data, after, end, where)
+
+
+def _queues(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 8, where)
+    where = f"{where}: queue"
+    for first, last in _elements(data, start + 8, end, where, 8, 16):
+        for _ in _elements(data, first + 16, last, f"{where}: property", 2, 8):
+            pass
+
+
+_ANY_VERSION = frozenset({0, 1})
+"""HELLO and ERROR come before both sides agree on a version."""
+
+_MESSAGES: dict[int, tuple[str, _Checker]] = {
+    0: ("HELLO", _hello),
+    1: ("ERROR", _at_least(4)),
+    2: ("ECHO_REQUEST", _at_least(0)),
+    3: ("ECHO_REPLY", _at_least(0)),
+    4: ("EXPERIMENTER", _at_least(8)),
+    6: ("FEATURES_REPLY", _fixed(24)),
+    8: ("GET_CONFIG_REPLY", _fixed(4)),
+    10: ("PACKET_IN", _packet_in),
+    11: ("FLOW_REMOVED", _flow_removed),
+    12: ("PORT_STATUS", _fixed(72)),
+    19: ("MULTIPART_REPLY", _multipart),
+    21: ("BARRIER_REPLY", _fixed(0)),
+    23: ("QUEUE_GET_CONFIG_REPLY", _queues),
+    25: ("ROLE_REPLY", _fixed(16)),
+    27: ("GET_ASYNC_REPLY", _fixed(24)),
+}
