@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.routes import TreeEdge
 from hyroads.controller.ofp.intents import (
     AccessPort,
     AgentPorts,
@@ -28,19 +28,6 @@ from hyroads.controller.ofp.intents import (
 
 Routes = Mapping[tuple[str, str | None], int]
 """(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.routes_to``."""
-
-
-class TreeLink(Protocol):
-    """An edge of the broadcast tree (``core.routes.TreeEdge``): two nodes and the links from one to the other."""
-
-    @property
-    def first(self) -> str: ...  # noqa: D102
-    @property
-    def second(self) -> str: ...  # noqa: D102
-    @property
-    def forward(self) -> int: ...  # noqa: D102
-    @property
-    def backward(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +49,7 @@ def intents_for(
     addressing: Addressing,
     labels: Labels,
     routes: Mapping[str, Routes],
-    tree: Iterable[TreeLink],
+    tree: Iterable[TreeEdge],
     *,
     flows: Mapping[str, tuple[ClassifiedFlow, ...]] | None = None,
     places: Mapping[str, Place] | None = None,
@@ -161,7 +148,7 @@ class _Compiler:
     def remote_hosts(self, node: str) -> dict[str, int]:
         return {mac: self._labels.node[home] for mac, home in self._home.items() if home != node}
 
-    def tree(self, node: str, edges: Iterable[TreeLink]) -> tuple[Hop, ...]:
+    def tree(self, node: str, edges: Iterable[TreeEdge]) -> tuple[Hop, ...]:
         links = [edge.forward for edge in edges if edge.first == node]
         links += [edge.backward for edge in edges if edge.second == node]
         return tuple(self._hops[link] for link in sorted(links))

@@ -64,8 +64,8 @@ def difference(wanted: Iterable[Rule], installed: Iterable[Installed]) -> Change
     """The smallest change from ``installed`` to ``wanted``; rules without our mark are left alone.
 
     A rule with the same table, priority and match but other actions is overwritten by one flow-mod, which Open vSwitch
-    does atomically. Adds start at the end of the pipeline and deletes at its beginning, so a packet never meets a rule that
-    leads to a place not ready yet. Raises OpenFlowError if two wanted rules have the same key but differ.
+    does atomically. Adds start at the end of the pipeline and deletes at its beginning, so a packet never meets a
+    rule that leads to a place not ready yet. Raises OpenFlowError if two wanted rules have the same key but differ.
     """
     by_key = _by_key(wanted)
     ours: dict[RuleKey, Installed] = {}
