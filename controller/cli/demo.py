@@ -1,0 +1,50 @@
+"""``hyroads demo``: an emulated network, real traffic, a live view and a verdict against theory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hyroads.controller.cli.emulate import add_run_arguments, options, say
+
+HELP = (
+    "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
+    "theory (needs root). Exit status 0: all checks hold, 1: one falls short, 2: it could not run."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("demo", nargs="?", metavar="NAME", help="which demo (see --list)")
+    parser.add_argument("--list", action="store_true", help="list the demos")
+    parser.add_argument("--json", action="store_true", help="no live view; one JSON document, last on stdout")
+    parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
+    parser.add_argument("--long", action="store_true", help="also one minute of UDP and of TCP: is it stable?")
+    parser.add_argument("--faults", action="store_true", help="also: controller and agent killed, a link cut")
+    add_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the demo; the result is the exit status."""
+    from hyroads.mininet.demos import DEMOS, find_demo, run_demo
+    from hyroads.mininet.demos.verdict import DemoOptions
+    from hyroads.mininet.errors import EmulationError
+
+    if args.list:
+        for name, summary in DEMOS.items():
+            print(f"{name:<12} {summary}")
+        return 0
+    if args.demo is None:
+        raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
+    if not 2 <= args.seconds <= 600:
+        raise EmulationError(f"--seconds {args.seconds:g}: expected 2 to 600")
+    demo = find_demo(args.demo)
+    how = DemoOptions(
+        seconds=args.seconds,
+        long=args.long,
+        faults=args.faults,
+        json=args.json,
+        live=not (args.json or args.plain) and sys.stdout.isatty(),
+    )
+    return run_demo(demo, how, options(args), args.name or args.demo, say)

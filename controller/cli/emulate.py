@@ -1,0 +1,70 @@
+"""``hyroads emulate``: an emulated network with agents and controller that runs until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hyroads.mininet.runner import RunOptions
+
+HELP = "Run a network file as an emulated network with agents and controller until Ctrl-C (needs root)."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("network", help="network file, or the name of one that comes with HyRoads (triangle)")
+    parser.add_argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network")
+    parser.add_argument("--script", metavar="FILE", help="run a file of Mininet commands, then end")
+    add_run_arguments(parser)
+    parser.add_argument(
+        "--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"
+    )
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that every command with an emulated network has."""
+    parser.add_argument("--name", help="name of the network, of its namespaces and run directory (default: the file's)")
+    parser.add_argument(
+        "--publish", type=int, metavar="PORT", help="REST on 127.0.0.1:PORT (default 8080 if free; 0: not published)"
+    )
+    parser.add_argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)")
+    parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the network; the result is the exit status."""
+    from hyroads.controller.netfile_io import read_file
+    from hyroads.mininet.interactive import keep_running
+    from hyroads.mininet.network_files import find_network, network_name
+    from hyroads.mininet.runner import run_network
+
+    path = find_network(args.network)
+    network = read_file(path)
+    name = args.name or network_name(path)
+    return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
+
+
+def options(args: argparse.Namespace) -> RunOptions:
+    """The options of ``runner.run_network`` from a command's arguments."""
+    from hyroads.mininet.emulation import EmulationOptions
+    from hyroads.mininet.errors import EmulationError
+    from hyroads.mininet.runner import RunOptions
+
+    if args.publish is not None and not 0 <= args.publish <= 0xFFFF:
+        raise EmulationError(f"--publish {args.publish}: expected a port number, or 0")
+    if args.margin is not None and not 0 <= args.margin < 1:
+        raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
+    emulation = EmulationOptions(
+        controller=not getattr(args, "no_controller", False),
+        realtime=not args.no_realtime,
+        settings={} if args.margin is None else {"margin": args.margin},
+    )
+    return RunOptions(publish=args.publish, emulation=emulation)
+
+
+def say(message: str) -> None:
+    """Progress of the start-up, on stderr: stdout belongs to results."""
+    import sys
+
+    print(f"hyroads: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,45 @@
+"""Controllers in Mininet's terms."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hyroads.mininet.network_files import find_network
+from hyroads.mininet.programs import Program
+from mininet.node import Controller
+
+_COMMAND = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
+
+
+class ListeningController(Controller):  # type: ignore[misc]  # Mininet has no types
+    """A controller that somebody else runs; never probed: Mininet's probe is a telnet greeting, which kills some."""
+
+    def checkListening(self) -> None:  # Mininet's name
+        """No probe: the switches dial until it answers."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self, *arguments: Any, **options: Any) -> None:
+        """Nothing to stop but our shell."""
+        super(Controller, self).stop(*arguments, **options)
+
+
+class HyroadsController(ListeningController):
+    """Our controller on a network file: ``mn --controller hyroads,triangle.yaml``."""
+
+    def __init__(self, name: str, network: str = "triangle", **params: Any) -> None:
+        super().__init__(name, **params)
+        command = [sys.executable, "-c", _COMMAND, "controller", "--network", str(find_network(network).resolve())]
+        self.program = Program("controller", command, Path(f"/tmp/{name}.log"), bound_to_parent=True)  # noqa: S108
+
+    def start(self) -> None:
+        """Starts it; its log is /tmp/<name>.log, where Mininet's controllers log too."""
+        self.program.start()
+
+    def stop(self, *arguments: Any, **options: Any) -> None:
+        """Ends it."""
+        self.program.stop()
+        super().stop(*arguments, **options)

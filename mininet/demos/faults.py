@@ -1,0 +1,164 @@
+"""What happens to a flow when parts fail: controller killed, agent killed, link cut - and when they come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hyroads.mininet.demos.verdict import Check, Stage
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.probe import StreamReport
+from hyroads.mininet.programs import wait_until
+
+INTERVAL_S = 0.005
+PACKET_BYTES = 1200
+CONTROLLER_DOWN_S = 10.0
+AGENT_DOWN_S = 4.0
+CUT_S = 3.0
+BACK_TIMEOUT_S = 15.0
+# What the project promises.
+AGENT_FALLBACK_S = 1.0
+LINK_MOVE_S = 0.2
+POLL_S = 0.01
+
+
+@dataclass
+class Moments:
+    """When what happened (seconds of CLOCK_MONOTONIC; 0 = not yet)."""
+
+    broken_s: float = 0.0
+    mended_s: float = 0.0
+    back_s: float = 0.0
+
+
+def run_faults(stage: Stage, source: str, target: str, flow: str) -> None:
+    """All faults, each on a stream of packets of which every one is accounted for."""
+    controller_killed(stage, source, target)
+    ingress = stage.emulation.rest.flow(flow)["ingress"]
+    agent_killed(stage, source, target, flow, ingress)
+    link_cut(stage, source, target, flow)
+
+
+def _stream(stage: Stage, source: str, target: str, seconds: float, during: Callable[[], None]) -> StreamReport:
+    return stage.traffic(source, target).stream(seconds, INTERVAL_S, PACKET_BYTES, during)
+
+
+def _pause(stage: Stage, seconds: float) -> None:
+    """Waits, keeping the view current."""
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        stage.emulation.check()
+        stage.view.update()
+        time.sleep(min(0.5, max(0.0, until_s - time.monotonic())))
+
+
+def controller_killed(stage: Stage, source: str, target: str) -> None:
+    """No packet is lost while the controller is away, nor when it comes back."""
+    stage.view.phase(f"controller killed (kill -9) for {CONTROLLER_DOWN_S:.0f} s under a paced UDP stream")
+    controller = stage.emulation.controller
+
+    def during() -> None:
+        controller.kill()
+        _pause(stage, CONTROLLER_DOWN_S)
+        controller.start()
+        stage.emulation.wait_ready()
+
+    report = _stream(stage, source, target, CONTROLLER_DOWN_S + 8.0, during)
+    stage.add(Check("packets lost while the controller was killed", 0, len(report.lost), "packets", at_most=1.0))
+
+
+def agent_killed(stage: Stage, source: str, target: str, flow: str, node: str) -> None:
+    """Traffic falls back to the single path, and to the multipath when the agent returns."""
+    stage.view.phase(f"agent of {node} killed (kill -9) under a paced UDP stream")
+    agent = stage.emulation.agent(node)
+    moments = Moments()
+
+    def during() -> None:
+        moments.broken_s = time.monotonic()
+        agent.kill()
+        _pause(stage, AGENT_DOWN_S)
+        moments.mended_s = time.monotonic()
+        agent.start()
+        _await_state(stage, flow, "multipath")
+        moments.back_s = time.monotonic()
+
+    report = _stream(stage, source, target, AGENT_DOWN_S + 8.0, during)
+    outage_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
+    stage.add(Check(f"agent of {node} killed: outage", AGENT_FALLBACK_S, outage_s, "s", at_most=1.0))
+    back = Check(f"agent of {node} started: multipath again", BACK_TIMEOUT_S, moments.back_s - moments.mended_s, "s",
+                 at_most=1.0)  # fmt: skip
+    stage.add(back)
+
+
+def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
+    """The flow moves to what is left when a link of its multipath dies, and back when it returns."""
+    link, backward = _link_of_one_path(stage, flow)
+    stage.view.phase(f"link {link} cut under a paced UDP stream")
+    moments = Moments()
+
+    def during() -> None:
+        _set_links(stage, (link, backward), up=False)
+        moments.broken_s = time.monotonic()
+        _pause(stage, CUT_S)
+        carried = _data_frames(stage, link)
+        _set_links(stage, (link, backward), up=True)
+        moments.mended_s = time.monotonic()
+        _await_use(stage, link, carried)
+        moments.back_s = time.monotonic()
+
+    report = _stream(stage, source, target, CUT_S + 5.0, during)
+    move_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
+    stage.add(Check(f"{link} cut: time to move to what is left", LINK_MOVE_S, move_s, "s", at_most=1.0))
+    late_s = max(0.0, report.longest_gap_s(moments.mended_s - 1.0, moments.mended_s) - LINK_MOVE_S)
+    stage.add(Check(f"{link} stays cut: stream interrupted beyond that", 0, late_s, "s", at_most=1.0))
+    used = Check(f"{link} restored: time until it carries the flow", 2.0, moments.back_s - moments.mended_s, "s",
+                 at_most=1.0)  # fmt: skip
+    stage.add(used)
+    lost = len([n for n in report.lost if report.sent_at_s(n) >= moments.mended_s])
+    stage.add(Check(f"{link} restored: packets lost", 0, lost, "packets", at_most=1.0))
+
+
+def _link_of_one_path(stage: Stage, flow: str) -> tuple[str, str]:
+    """A link that only one path of the flow uses, and its backward direction."""
+    multipath = stage.emulation.rest.flow(flow)["multipath"]
+    if len(multipath) < 2:
+        raise EmulationError(f"flow {flow} has no second path that a cut could leave")
+    links = stage.emulation.network.links
+    for link in multipath[0]["links"]:
+        if all(link not in path["links"] for path in multipath[1:]):
+            cut = next(one for one in links if one.id == link)
+            ends = (cut.target, cut.source, cut.technology)
+            back = next((one.id for one in links if (one.source, one.target, one.technology) == ends), link)
+            return link, back
+    raise EmulationError(f"flow {flow}: its paths share all links")
+
+
+def _set_links(stage: Stage, links: tuple[str, ...], *, up: bool) -> None:
+    for link in dict.fromkeys(links):
+        stage.emulation.shared.set_link(link, up=up)
+
+
+def _data_frames(stage: Stage, link: str) -> int:
+    """Bytes that the link has carried."""
+    with stage.emulation.shared.client() as client:
+        return next(int(one["bytes"]) for one in client.stats()["links"] if one["id"] == link)
+
+
+def _await_use(stage: Stage, link: str, carried: int) -> None:
+    """Waits until the link has carried packets of the stream, not just hello frames of 46 bytes every few dozen ms."""
+    wait_until(
+        f"use of {link}",
+        lambda: _data_frames(stage, link) - carried > 10 * PACKET_BYTES,
+        BACK_TIMEOUT_S,
+        interval_s=POLL_S,
+    )
+
+
+def _await_state(stage: Stage, flow: str, state: str) -> None:
+    wait_until(
+        f"flow {flow} in state {state}",
+        lambda: bool(stage.emulation.rest.flow(flow)["state"] == state),
+        BACK_TIMEOUT_S,
+        interval_s=POLL_S,
+    )

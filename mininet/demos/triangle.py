@@ -1,0 +1,126 @@
+"""Demo ``triangle``: the three-node hybrid network of the EMPoWER paper on real packets.
+
+A PLC + WiFi gateway a, a PLC + WiFi extender b, a WiFi laptop c. The best single path carries 10 Mb/s; PLC + WiFi and
+WiFi + WiFi together 16.67, because the second path uses the WiFi airtime that the first leaves. Theory is computed
+from the network file by the planner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hyroads.controller.core.planner import Planner
+from hyroads.mininet.delivery import DeliveryRecorder
+from hyroads.mininet.demos.faults import run_faults
+from hyroads.mininet.demos.verdict import Check, Stage
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.programs import wait_until
+
+NETWORK = "triangle"
+LONG_S = 60.0
+# More than the multipath can carry, so that what arrives is what it carries.
+OVERLOAD = 1.5
+# The shares of theory that the acceptance of this demo asks for.
+UDP_AT_LEAST = 0.95
+TCP_AT_LEAST = 0.85
+SINGLE_AT_LEAST = 0.85
+FLOW_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the planner says: Mb/s of L2 payload, for all airtime and for the share that the controller uses."""
+
+    single_mbps: float
+    multipath_mbps: float
+    allocated_mbps: float
+
+
+def run(stage: Stage) -> None:
+    """The whole demo."""
+    flow = stage.declared.flows[0]
+    theory = compute_theory(stage, flow.source, flow.target)
+    single_path(stage, flow.source, flow.target, theory)
+    activate(stage)
+    udp(stage, theory, stage.options.seconds, "UDP over the multipath")
+    for algorithm in ("cubic", "bbr"):
+        tcp(stage, theory, stage.options.seconds, algorithm)
+    if stage.options.long:
+        udp(stage, theory, LONG_S, f"UDP over the multipath, {LONG_S:.0f} s")
+        tcp(stage, theory, LONG_S, "cubic", stable=True)
+    if stage.options.faults:
+        run_faults(stage, flow.source, flow.target, flow.id)
+
+
+def compute_theory(stage: Stage, source: str, target: str) -> Theory:
+    """The planner's figures for this network; the share that stays free is what the controller says it leaves."""
+    planner = Planner(stage.declared, clients_relay=False)
+    plan = planner.plan(source, target)
+    margin = stage.emulation.margin()
+    return Theory(
+        plan.single_path.rate_mbps,
+        plan.multipath.total_mbps,
+        planner.plan(source, target, margin=margin).multipath.total_mbps,
+    )
+
+
+def single_path(stage: Stage, source: str, target: str, theory: Theory) -> None:
+    """TCP before the flow is handed to the multipath: plain rules, best single path."""
+    stage.view.phase("one TCP flow on the best single path")
+    result = stage.traffic(source, target).tcp(stage.options.seconds, "cubic")
+    stage.add(
+        Check("TCP cubic on the single path", theory.single_mbps, result.mbps, at_least=SINGLE_AT_LEAST, at_most=1.0)
+    )
+
+
+def activate(stage: Stage) -> None:
+    """Hands the flow to the multipath over REST."""
+    flow = stage.declared.flows[0]
+    stage.view.phase(f"flow {flow.id} is handed to the multipath (POST /flows)")
+    body = {"id": flow.id, "from": flow.source, "to": flow.target, "utility": flow.utility, "weight": flow.weight}
+    stage.emulation.rest.add_flow(body)
+    await_multipath(stage, flow.id)
+
+
+def await_multipath(stage: Stage, flow: str, timeout_s: float = FLOW_TIMEOUT_S) -> None:
+    """Waits until the controller says that the flow's packets take the multipath."""
+
+    def active() -> bool:
+        try:
+            return bool(stage.emulation.rest.flow(flow)["state"] == "multipath")
+        except EmulationError:
+            # A controller that has just been started does not answer yet.
+            return False
+
+    wait_until(f"multipath of flow {flow}", active, timeout_s, interval_s=0.05)
+
+
+def udp(stage: Stage, theory: Theory, seconds: float, what: str) -> None:
+    """More UDP than fits: what arrives is the capacity, in L2 payload as capacities and rates are counted."""
+    flow = stage.declared.flows[0]
+    stage.view.phase(what)
+    recorder = DeliveryRecorder(stage.emulation, flow.id)
+    traffic = stage.traffic(flow.source, flow.target, recorder.sample)
+    result = traffic.udp(seconds, theory.multipath_mbps * OVERLOAD, recorder.start)
+    measured = recorder.rate_mbps(seconds - 1.0)
+    stage.add(Check(f"{what} (L2 payload)", theory.allocated_mbps, measured, at_least=UDP_AT_LEAST, at_most=1.02))
+    stage.view.note(f"     of which UDP payload: {result.mbps:.2f} Mb/s")
+
+
+def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable: bool = False) -> None:
+    """One TCP flow over the multipath; goodput as the application sees it."""
+    flow = stage.declared.flows[0]
+    what = f"TCP {algorithm} over the multipath" + (f", {seconds:.0f} s" if stable else "")
+    stage.view.phase(what)
+    result = stage.traffic(flow.source, flow.target).tcp(seconds, algorithm)
+    stage.add(Check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0))
+    if stable:
+        windows = ten_second_means(result.per_second_mbps)
+        stage.add(Check("  its worst ten seconds", theory.multipath_mbps, min(windows), at_least=0.8))
+
+
+def ten_second_means(per_second_mbps: tuple[float, ...]) -> list[float]:
+    """Means over consecutive windows of ten seconds (of all of it, if it is shorter)."""
+    size = min(10, len(per_second_mbps))
+    starts = range(0, len(per_second_mbps) - size + 1, size)
+    return [sum(per_second_mbps[start : start + size]) / size for start in starts]

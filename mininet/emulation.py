@@ -1,0 +1,190 @@
+"""An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.netfile import to_document
+from hyroads.controller.core.network import Network
+from hyroads.mininet.edge_client import EdgeClient
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.openvswitch import OpenVSwitch
+from hyroads.mininet.programs import Program, run, wait_until
+from hyroads.mininet.rest_client import RestClient
+from hyroads.mininet.run_directory import namespace_name
+
+if TYPE_CHECKING:
+    from hyroads.mininet.hybrid import HybridNet, HybridNode
+
+OPENFLOW_PORT = 6653
+REST_PORT = 8080
+CONTROLLER_START_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 20.0
+RESTART_AFTER_S = 1.0
+DEFAULT_MARGIN = 0.05
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_CONTROLLER = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class EmulationOptions:
+    """How to run: ``settings`` go into the controller's settings file, ``medium`` into the medium's options."""
+
+    controller: bool = True
+    realtime: bool = True
+    settings: dict[str, object] = field(default_factory=dict)
+    medium: dict[str, object] = field(default_factory=dict)
+
+
+class Emulation:
+    """One running network; everything lives in the namespaces of the calling process."""
+
+    def __init__(self, network: Network, name: str, directory: Path, options: EmulationOptions) -> None:
+        self.network = network
+        self.name = name
+        self.directory = directory
+        self.options = options
+        self.addressing = Addressing.of(network)
+        self.switch = OpenVSwitch(directory / "ovs")
+        self.rest = RestClient(REST_PORT)
+        self.net: HybridNet | None = None
+        self.controller = self._make_controller()
+        self.shared: Any = None
+        self._died_s: dict[str, float] = {}
+
+    def _make_controller(self) -> Program:
+        settings = {"network": str(self.directory / "network.json"), **self.options.settings}
+        (self.directory / "network.json").write_text(json.dumps(to_document(self.network), indent=1), encoding="utf-8")
+        path = self.directory / "controller.json"
+        path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        command = [sys.executable, "-c", _CONTROLLER, "controller", "--config", str(path)]
+        return Program("controller", command, self.directory / "controller.log")
+
+    # Start-up
+
+    def start(self, say: Say) -> None:
+        """Brings everything up, saying what it does; raises EmulationError with the failing part's own words."""
+        say("Open vSwitch")
+        self.switch.start()
+        if self.options.controller:
+            # First, because it takes longest; the switches and agents find it when it listens.
+            self.controller.start()
+        say(f"Mininet network of {len(self.network.nodes)} nodes, {len(self.network.links)} links")
+        self._start_mininet()
+        if self.options.controller:
+            say("controller")
+            self.wait_ready()
+        say("ready")
+
+    def _start_mininet(self) -> None:
+        # Mininet 2.3 imports distutils, which Python 3.11 warns about.
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        from hyroads.mininet.controllers import ListeningController
+        from hyroads.mininet.hybrid import HybridNet, HybridTopo
+        from mininet.log import setLogLevel
+        from mininet.net import Mininet
+
+        setLogLevel("output")
+        # Mininet would raise limits of the whole machine, which outlive the network; ours is small enough without.
+        Mininet.inited = True
+        topo = HybridTopo(
+            network=self.network,
+            directory=self.directory,
+            realtime=self.options.realtime,
+            bound_to_parent=False,
+            medium_options=self.options.medium,
+        )
+        self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
+        if self.options.controller:
+            self.net.addController("controller", ListeningController, port=OPENFLOW_PORT)
+        self.net.build()
+        self.net.start()
+        self.shared = topo.shared
+        for node in self.network.nodes:
+            run("ip", "netns", "attach", self.namespace(node), str(self.node(node).pid))
+
+    def wait_ready(self, timeout_s: float = CONTROLLER_START_TIMEOUT_S) -> None:
+        """Waits until the controller says that nothing is missing."""
+
+        def ready() -> bool:
+            self.check()
+            if not self.controller.alive:
+                raise EmulationError(self.controller.failure())
+            return self.rest.healthy()
+
+        wait_until("controller", ready, timeout_s, interval_s=0.1)
+
+    # Parts
+
+    def namespace(self, node: str) -> str:
+        """Name of a node's network namespace."""
+        plain = node if _PLAIN_NAME.fullmatch(node) else f"n{self.addressing.node_number[node]}"
+        return namespace_name(self.name, plain)
+
+    def node(self, node: str) -> Any:
+        """The Mininet node."""
+        if self.net is None:
+            raise EmulationError("the network is not started")
+        return self.net[node]
+
+    def inside(self, node: str) -> list[str]:
+        """Prefix of a command that runs it on a node."""
+        return ["nsenter", f"--net=/proc/{self.node(node).pid}/ns/net", "--"]
+
+    def agent(self, node: str) -> Program:
+        """The agent of a node."""
+        device: HybridNode = self.node(node)
+        if device.agent is None:
+            raise EmulationError(f"node {node} has no agent")
+        return device.agent
+
+    def agents(self) -> dict[str, Program]:
+        """All agents by node."""
+        return {node: self.agent(node) for node in sorted(self.addressing.agents & self.addressing.dpid.keys())}
+
+    # Watching
+
+    def check(self) -> None:
+        """Raises EmulationError if a part without which there is no network has ended."""
+        programs = list(self.switch.programs)
+        if self.shared is not None and self.shared.program is not None:
+            programs.append(self.shared.program)
+        for program in programs:
+            if not program.alive:
+                raise EmulationError(program.failure())
+
+    def restart_dead(self, say: Say) -> None:
+        """Starts agents and controller again a second after they ended, as a service manager would."""
+        programs = [*self.agents().values(), *([self.controller] if self.options.controller else [])]
+        for program in programs:
+            if program.alive:
+                self._died_s.pop(program.name, None)
+            elif time.monotonic() - self._died_s.setdefault(program.name, time.monotonic()) >= RESTART_AFTER_S:
+                say(f"{program.failure()}; starting it again")
+                program.start()
+
+    # Questions
+
+    def agent_report(self, node: str) -> dict[str, Any]:
+        """The counters of a node's agent, asked of the agent itself."""
+        with EdgeClient(self.directory / f"edge-{node}.sock") as client:
+            report: dict[str, Any] = client.stats()
+            return report
+
+    def margin(self) -> float:
+        """The share of airtime that the controller leaves free."""
+        for given in (self.options.settings.get("margin"), self.network.margin):
+            if isinstance(given, int | float):
+                return float(given)
+        return DEFAULT_MARGIN

@@ -1,0 +1,266 @@
+"""Hybrid devices, plain clients and their topology in Mininet's terms.
+
+A hybrid device (gateway, access point, client with several interfaces) is an Open vSwitch bridge with a port per
+technology, a port for the device's own host, and two for its ``hyroads-edge`` agent. Its shell, and what runs in it,
+lives in a network namespace with one interface, ``eth0``, behind the host's port:
+
+    shell of a: eth0 ---- a-host [ bridge a ] a-plc, a-wifi ---- the shared medium
+                           a-acc [          ] a-net
+                               \\--- hyroads-edge ---/
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.network import Network
+from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.network_files import find_network
+from hyroads.mininet.openvswitch import datapath_type
+from hyroads.mininet.programs import Program, find_program, run
+from hyroads.mininet.shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap
+from mininet.link import Intf
+from mininet.net import Mininet
+from mininet.node import Host, Node, OVSSwitch
+from mininet.topo import Topo
+
+HOST_PREFIX_LENGTH = 16
+ACCESS_MTU = 1500
+AGENT_CONTROLLER = "127.0.0.1:6654"
+OPENFLOW = "OpenFlow13"
+
+
+class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
+    """A hybrid device: bridge, host and agent. ``addressing`` says what everything is called.
+
+    ``directory`` takes the agent's log and control socket; ``agent_controller`` is where the agent dials.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        addressing: Addressing,
+        directory: Path,
+        *,
+        agent_controller: str = AGENT_CONTROLLER,
+        realtime: bool = True,
+        bound_to_parent: bool = False,
+        **params: Any,
+    ) -> None:
+        self.addressing = addressing
+        # The shell lives with the host, in a namespace; the bridge lives with the caller.
+        self.controlIntf = None
+        params.update(dpid=f"{addressing.dpid[name]:x}", inNamespace=True, failMode="secure", protocols=OPENFLOW)
+        params.pop("batch", None)
+        super().__init__(name, **params)
+        self.bridge_type = datapath_type()
+        self.agent = self._make_agent(directory, agent_controller, realtime, bound_to_parent)
+        self._make_host_port()
+        if self.agent is not None:
+            for port in self._agent_ports():
+                make_tap(port, None, MEDIA_MTU, None)
+
+    def _make_agent(self, directory: Path, controller: str, realtime: bool, bound: bool) -> Program | None:
+        if not self.addressing.has_agent(self.name):
+            return None
+        access, network = self._agent_ports()
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [
+            *(find_program("hyroads-edge"), "--node", self.name, "--controller", controller),
+            *("--access", f"tap:{access}", "--network", f"tap:{network}", "--access-mtu", str(ACCESS_MTU)),
+            *("--control", str(directory / f"edge-{self.name}.sock")),
+            *(["--realtime"] if realtime else []),
+        ]
+        log = directory / f"edge-{self.name}.log"
+        return Program(f"hyroads-edge of {self.name}", command, log, bound_to_parent=bound)
+
+    def _agent_ports(self) -> tuple[str, str]:
+        return self.addressing.agent_access_port[self.name], self.addressing.agent_network_port[self.name]
+
+    def _make_host_port(self) -> None:
+        """A veth pair: ``eth0`` in the shell's namespace, the access port beside the bridges."""
+        access = self.addressing.access_port[self.name]
+        run("ip", "link", "add", access, "mtu", str(ACCESS_MTU), "type", "veth", "peer", "name", "eth0",
+            "netns", str(self.pid))  # fmt: skip
+        run("sysctl", "-qw", f"net.ipv6.conf.{access.replace('.', '/')}.disable_ipv6=1")
+        run("ip", "link", "set", access, "up")
+        configure_host(self, "eth0", self.addressing)
+        self._access = OutsideIntf(access, node=self, port=self.newPort(), moveIntfFn=_stay)
+
+    def defaultIntf(self) -> Intf:  # Mininet's names
+        """The host's interface: what ``a ping c`` and ``a.IP()`` mean."""
+        return self.nameToIntf["eth0"]
+
+    def start(self, controllers: Any) -> None:
+        """Makes the bridge with all its ports and its controller in one transaction, then starts the agent."""
+        ports = [intf.name for intf in self.intfList() if intf.name not in {"eth0", "lo"}]
+        ports += self._agent_ports() if self.agent is not None else ()
+        targets = [f"{c.protocol}:{c.IP()}:{c.port}" for c in controllers]
+        command = ["ovs-vsctl", "--timeout=20", "--if-exists", "del-br", self.name, "--", "add-br", self.name, "--",
+                   "set", "bridge", self.name, f"datapath_type={self.bridge_type}", f"fail_mode={self.failMode}",
+                   f"other_config:datapath-id={self.dpid}", "other-config:disable-in-band=true",
+                   f"other-config:dp-desc={self.name}", f"protocols={self.protocols}"]  # fmt: skip
+        if targets:
+            # At creation: giving a controller to a bridge that had none flushes its rules.
+            command += ["--", "set-controller", self.name, *targets, "--", "set", "controller", self.name,
+                        f"max_backoff={self.reconnectms}", "inactivity_probe=5000"]  # fmt: skip
+        for number, port in enumerate(ports, start=1):
+            command += ["--", "add-port", self.name, port, "--", "set", "interface", port, f"ofport_request={number}"]
+        run(*command)
+        if self.agent is not None:
+            self.agent.start()
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Ends the agent and removes the bridge and its interfaces."""
+        if self.agent is not None:
+            self.agent.stop()
+        run("ovs-vsctl", "--timeout=20", "--if-exists", "del-br", self.name)
+        for port in self._agent_ports() if self.agent is not None else ():
+            run("ip", "link", "del", port)
+        if deleteIntfs:
+            self.deleteIntfs()
+
+    def connected(self) -> bool:
+        """Whether a controller is connected."""
+        uuids = self.vsctl("get", "bridge", self.name, "controller").strip().strip("[]")
+        first = uuids.split(",")[0].strip()
+        return bool(first) and "true" in self.vsctl("get", "controller", first, "is_connected")
+
+    def vsctl(self, *arguments: Any, **_options: Any) -> str:
+        """Runs ovs-vsctl beside the bridges."""
+        return run("ovs-vsctl", "--timeout=20", *" ".join(map(str, arguments)).split())
+
+    def dpctl(self, *arguments: Any) -> str:
+        """Runs ovs-ofctl on the bridge, in the OpenFlow version that it speaks."""
+        return run("ovs-ofctl", "-O", OPENFLOW, str(arguments[0]), self.name, *map(str, arguments[1:]))
+
+    @classmethod
+    def batchStartup(cls, switches: Any, run: Any = None) -> Any:
+        """Mininet starts bridges in a batch after ``start``; ours are complete by then."""
+        return switches
+
+    @classmethod
+    def batchShutdown(cls, switches: Any, run: Any = None) -> Any:
+        """Stops them one by one: there is more to stop than a bridge."""
+        for switch in switches:
+            switch.stop()
+        return switches
+
+
+class PlainClient(Host):  # type: ignore[misc]
+    """An unmodified client: one interface, a port of the shared medium, no switch and no agent."""
+
+    def __init__(self, name: str, addressing: Addressing, **params: Any) -> None:
+        self.addressing = addressing
+        super().__init__(name, **params)
+
+    def config(self, **_params: Any) -> dict[str, object]:
+        """Gives the interface the addresses of the network file."""
+        configure_host(self, self.defaultIntf().name, self.addressing)
+        return {}
+
+
+def configure_host(node: Node, interface: str, addressing: Addressing) -> None:
+    """Addresses, MTU and offloads of a host's interface, and Mininet's record of them."""
+    inside = ["nsenter", f"--net=/proc/{node.pid}/ns/net"]
+    mac, ip = addressing.host_mac[node.name], addressing.host_ip[node.name]
+    run(*inside, "ip", "link", "set", "lo", "up")
+    run(*inside, "ip", "link", "set", interface, "address", mac, "mtu", str(ACCESS_MTU), "up")
+    run(*inside, "ip", "address", "replace", f"{ip}/{HOST_PREFIX_LENGTH}", "dev", interface)
+    # Bridges in user space forward what they get: a checksum left to the hardware would never be filled in.
+    run(*inside, "ethtool", "-K", interface, "tx", "off")
+    if interface not in node.nameToIntf:
+        Intf(interface, node=node, port=0, moveIntfFn=_stay)
+    record = node.nameToIntf[interface]
+    record.ip, record.prefixLen, record.mac = ip, HOST_PREFIX_LENGTH, mac
+
+
+class HybridTopo(Topo):  # type: ignore[misc]
+    """Mininet's topology of a network file: ``mn --topo hyroads,triangle.yaml``."""
+
+    def build(
+        self,
+        network: str | Network = "triangle",
+        directory: Path | None = None,
+        realtime: bool = True,
+        bound_to_parent: bool = True,
+        medium_options: dict[str, object] | None = None,
+        **_params: Any,
+    ) -> None:
+        """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets."""
+        self.network = read_file(find_network(network)) if isinstance(network, str) else network
+        self.addressing = Addressing.of(self.network)
+        directory = directory or Path(tempfile.mkdtemp(prefix="hyroads-mn-"))
+        self.shared = SharedMedium(
+            self.network,
+            self.addressing,
+            directory,
+            realtime=realtime,
+            bound_to_parent=bound_to_parent,
+            options=medium_options,
+        )
+        for node in self.network.nodes:
+            self._add_device(node, directory, realtime, bound_to_parent)
+        for technology in self.network.technologies:
+            name = technology if technology not in self.network.nodes else f"medium-{technology}"
+            self.addSwitch(name, cls=Medium, shared=self.shared, technology=technology)
+            for node in self.network.nodes:
+                if (node, technology) in self.addressing.interface_name:
+                    self._add_port(node, name, technology)
+
+    def _add_device(self, node: str, directory: Path, realtime: bool, bound_to_parent: bool) -> None:
+        if self.addressing.is_plain_client(node):
+            self.addHost(node, cls=PlainClient, addressing=self.addressing)
+            return
+        self.addSwitch(
+            node,
+            cls=HybridNode,
+            addressing=self.addressing,
+            directory=directory,
+            realtime=realtime,
+            bound_to_parent=bound_to_parent,
+        )
+
+    def _add_port(self, node: str, medium: str, technology: str) -> None:
+        attachment = self.addressing.attachment(node) if self.addressing.is_plain_client(node) else None
+        uplink = self.addressing.interface_name[attachment.node, attachment.technology] if attachment else None
+        self.addLink(
+            node,
+            medium,
+            cls=MediumLink,
+            intfName1=self.addressing.interface_name[node, technology],
+            addr1=self.addressing.interface_mac[node, technology],
+            uplink=uplink,
+        )
+
+
+class HybridNet(Mininet):  # type: ignore[misc]
+    """Mininet's network, in which a device with a switch counts as a host too (``pingall``, ``iperf``)."""
+
+    def stations(self) -> list[Node]:
+        """All devices that have an address of their own."""
+        return [node for node in (*self.switches, *self.hosts) if isinstance(node, HybridNode | PlainClient)]
+
+    def ping(self, hosts: Any = None, timeout: Any = None) -> float:
+        """Pings between the given hosts, by default between all devices."""
+        return float(super().ping(hosts or self.stations(), timeout))
+
+    def pingFull(self, hosts: Any = None, timeout: Any = None) -> Any:
+        """As ``ping``, with all that ping says."""
+        return super().pingFull(hosts or self.stations(), timeout)
+
+    def pingPair(self) -> float:
+        """Pings between the first two devices."""
+        return self.ping(self.stations()[:2])
+
+    def iperf(self, hosts: Any = None, **options: Any) -> Any:
+        """Mininet's iperf, by default between the first and the last device."""
+        stations = self.stations()
+        return super().iperf(hosts or [stations[0], stations[-1]], **options)
+
+
+def _stay(*_arguments: object) -> None:
+    """Mininet moves interfaces into their node's namespace; ours are made where they belong."""

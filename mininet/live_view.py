@@ -1,0 +1,151 @@
+"""The live view of a running network: per-link busy time, per-path rates, throughput."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from hyroads.mininet.sampling import Sample, Sampler
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+BAR_WIDTH = 24
+PLAIN_INTERVAL_S = 2.0
+KEPT_NOTES = 8
+QUIET_MBPS = 0.05
+
+
+class View(AbstractContextManager["View"], Protocol):
+    """Shows what goes on; entered while the demo runs."""
+
+    def phase(self, text: str) -> None:
+        """Says what is being done now."""
+
+    def note(self, text: str) -> None:
+        """Adds a result."""
+
+    def update(self) -> None:
+        """Takes a sample and shows it."""
+
+
+def make_view(sampler: Sampler, *, live: bool, stream: TextIO) -> View:
+    """The live view on a terminal, else plain lines on ``stream``."""
+    return LiveView(sampler, stream) if live else PlainView(sampler, stream)
+
+
+class PlainView:
+    """Lines: phases and results at once, a summary of the network now and then."""
+
+    def __init__(self, sampler: Sampler, stream: TextIO) -> None:
+        self._sampler = sampler
+        self._stream = stream
+        self._shown_s = 0.0
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        return None
+
+    def phase(self, text: str) -> None:
+        """Says what is being done now."""
+        self._print(f"== {text}")
+
+    def note(self, text: str) -> None:
+        """Adds a result."""
+        self._print(f"   {text}")
+
+    def update(self) -> None:
+        """A line every two seconds."""
+        if time.monotonic() - self._shown_s < PLAIN_INTERVAL_S:
+            return
+        self._shown_s = time.monotonic()
+        sample = self._sampler.take()
+        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in sample.links if link.rate_mbps > QUIET_MBPS)
+        paths = " ".join(
+            f"{'+'.join(path.links)}={path.received_mbps:.2f}"
+            for path in sample.paths
+            if path.received_mbps is not None
+        )
+        hosts = " ".join(f"{host}={mbps:.2f}" for host, mbps in sample.throughput_mbps.items() if mbps > QUIET_MBPS)
+        parts = [f"busy {busy or '-'}", *([f"paths Mb/s {paths}"] if paths else []), f"throughput Mb/s {hosts or '-'}"]
+        self._print(f"   {sample.elapsed_s:6.1f} s  " + "  ".join(parts))
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveView:
+    """A terminal's live view."""
+
+    def __init__(self, sampler: Sampler, stream: TextIO) -> None:
+        self._sampler = sampler
+        self._phase = ""
+        self._notes: list[str] = []
+        self._live = Live(console=Console(file=stream), refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> LiveView:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, value, trace)
+
+    def phase(self, text: str) -> None:
+        """Says what is being done now."""
+        self._phase = text
+        self.update()
+
+    def note(self, text: str) -> None:
+        """Adds a result."""
+        self._notes = [*self._notes, text][-KEPT_NOTES:]
+
+    def update(self) -> None:
+        """Takes a sample and shows it."""
+        self._live.update(self._render(self._sampler.take()))
+
+    def _render(self, sample: Sample) -> Group:
+        title = Text(f"{self._phase}   {sample.elapsed_s:.0f} s", style="bold")
+        parts: list[Text | Table] = [title, _links_table(sample), _paths_table(sample), _throughput_line(sample)]
+        return Group(*parts, *(Text(note, style="red" if note.startswith("FAIL") else "green") for note in self._notes))
+
+
+def _links_table(sample: Sample) -> Table:
+    table = Table(title="links of the shared medium", title_justify="left", expand=False)
+    for heading in ("link", "capacity Mb/s", "rate Mb/s", "sending", "domain busy", ""):
+        table.add_column(heading, justify="left" if heading in ("link", "") else "right")
+    for link in sample.links:
+        cells = (link.id, f"{link.capacity_mbps:g}", f"{link.rate_mbps:.2f}", f"{link.sending:.0%}", f"{link.busy:.0%}")
+        table.add_row(*cells, _bar(link.busy) if link.up else "down", style=None if link.up else "red")
+    return table
+
+
+def _paths_table(sample: Sample) -> Table:
+    title = "paths" if sample.controller_answers else "paths (the controller does not answer)"
+    table = Table(title=title, title_justify="left", expand=False)
+    for heading in ("flow", "path", "allocated Mb/s", "received Mb/s", "delay ms"):
+        table.add_column(heading, justify="left" if heading in ("flow", "path") else "right")
+    for path in sample.paths:
+        figures = (_figure(value) for value in (path.rate_mbps, path.received_mbps, path.delay_ms))
+        table.add_row(path.flow, " + ".join(path.links), *figures)
+    return table
+
+
+def _throughput_line(sample: Sample) -> Text:
+    hosts = "   ".join(f"{host} {mbps:6.2f}" for host, mbps in sample.throughput_mbps.items())
+    return Text(f"received by hosts, Mb/s:   {hosts}")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _bar(share: float) -> str:
+    filled = round(share * BAR_WIDTH)
+    return "█" * filled + "·" * (BAR_WIDTH - filled)

@@ -1,0 +1,153 @@
+"""Finding and running the programs that an emulated network consists of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hyroads.mininet.errors import EmulationError
+
+_PACKAGE_ROOT = Path(__file__).resolve().parents[1]
+_LOG_TAIL_BYTES = 2000
+# What each system tool comes with on Debian, so that the error can say what to install.
+TOOLS = {
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "mnexec": "mininet",
+    "ip": "iproute2",
+    "ethtool": "ethtool",
+    "ping": "iputils-ping",
+    "iperf3": "iperf3",
+}
+
+
+def find_program(name: str) -> str:
+    """Path of one of our compiled programs: $HYROADS_BIN, the package, the checkout's build, then $PATH."""
+    folders = [
+        *([Path(os.environ["HYROADS_BIN"])] if os.environ.get("HYROADS_BIN") else []),
+        _PACKAGE_ROOT / "controller" / "_native",
+        _PACKAGE_ROOT / "dataplane" / "target" / "release",
+    ]
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return str(folder / name)
+    found = shutil.which(name)
+    if found is None:
+        raise EmulationError(f"program {name} not found (build it with 'make setup', or set HYROADS_BIN)")
+    return found
+
+
+def check_prerequisites(tools: Iterable[str] = TOOLS) -> None:
+    """Raises one EmulationError naming what is missing: root, a tool, the TUN device."""
+    if os.geteuid() != 0:
+        raise EmulationError("an emulated network needs root (try: sudo hyroads ...)")
+    # System tools live in sbin, which a plain user's PATH may lack even under sudo.
+    os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    missing = sorted({TOOLS[tool] for tool in tools if shutil.which(tool) is None})
+    if missing:
+        raise EmulationError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
+    if not Path("/dev/net/tun").exists():
+        raise EmulationError("/dev/net/tun does not exist: the kernel has no TUN/TAP support")
+
+
+def run(*command: str, timeout_s: float = 20.0) -> str:
+    """Output of a short command; raises EmulationError with the command's own words when it fails."""
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise EmulationError(f"{command[0]}: no answer within {timeout_s:g} s: {' '.join(command)}") from error
+    except OSError as error:
+        raise EmulationError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise EmulationError(f"{' '.join(command)}: {words[-1] if words else f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, interval_s: float = 0.02) -> None:
+    """Polls until ``condition``; raises EmulationError naming ``what`` after ``timeout_s``."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline_s:
+            raise EmulationError(f"{what} not ready within {timeout_s:g} s")
+        time.sleep(interval_s)
+
+
+@dataclass
+class Program:
+    """A long-running program with its log; its own session, so that a terminal's Ctrl-C does not reach it."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # Die with the process that started it; needed where no process namespace does that for us.
+    bound_to_parent: bool = False
+    pass_fds: tuple[int, ...] = ()
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it (again); output is appended to the log."""
+        if self.alive:
+            return
+        prefix = ["setpriv", "--pdeathsig", "KILL", "--"] if self.bound_to_parent else []
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*prefix, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=self.pass_fds,
+                env={**os.environ, **self.environment},
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, if it runs."""
+        return self._process.pid if self._process is not None and self.alive else None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to it (to it alone)."""
+        if self._process is not None and self.alive:
+            self._process.send_signal(number)
+
+    def stop(self, timeout_s: float = 3.0) -> None:
+        """Asks it to end, insists after ``timeout_s``, and waits."""
+        if self._process is None:
+            return
+        self.kill(signal.SIGTERM)
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def failure(self) -> str:
+        """One line on how it ended, with the last line of its log."""
+        status = self._process.poll() if self._process is not None else None
+        ended = f"{self.name} ended" + (f" with status {status}" if status is not None else "")
+        last = self.last_log_line()
+        return f"{ended}: {last}" if last else ended
+
+    def last_log_line(self) -> str:
+        """The last non-empty line it wrote."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - _LOG_TAIL_BYTES))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].strip() if lines else ""

@@ -1,0 +1,126 @@
+"""The run directory of an emulated network: who owns it, what it made outside its own namespaces, and the sweep.
+
+``/run/hyroads/<network>/`` holds sockets, logs and ``state.json``; the lock file beside it is held (flock) by the owner
+and by the emulation's own processes, so the kernel frees it exactly when the last of them has ended, however it ended.
+What a dead owner left is swept at the next start of any emulation.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyroads.mininet.errors import EmulationError
+
+ROOT = Path("/run/hyroads")
+NETNS_ROOT = Path("/run/netns")
+NETNS_PREFIX = "hr-"
+STATE = "state.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MAX_STATE_BYTES = 1 << 20
+
+
+def namespace_name(network: str, node: str | None = None) -> str:
+    """The network namespace of an emulated network, or of one of its nodes, as ``ip netns`` shows it."""
+    return f"{NETNS_PREFIX}{network}" + (f"-{node}" if node is not None else "")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A claimed run directory; the claim ends with ``release`` or with the death of all who hold ``lock_fd``."""
+
+    name: str
+    path: Path
+    lock_path: Path
+    lock_fd: int
+
+    def record(self, namespaces: Iterable[str]) -> None:
+        """Writes down, before anything is made, the names that must be removed after a crash."""
+        state = {"pid": os.getpid(), "namespaces": list(namespaces)}
+        (self.path / STATE).write_text(json.dumps(state), encoding="utf-8")
+
+    def release(self) -> None:
+        """Removes what was recorded and the directory, then frees the name."""
+        _remove_recorded(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.lock_path.unlink(missing_ok=True)
+        os.close(self.lock_fd)
+
+
+def claim(name: str) -> RunDirectory:
+    """Takes the name for this process and empties its directory; raises EmulationError while another holds it."""
+    if not _NAME.fullmatch(name):
+        raise EmulationError(f"network name {name!r}: expected letters, digits, '.', '_' or '-' (at most 64)")
+    ROOT.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock_path = ROOT / f"{name}.lock"
+    descriptor = _lock(lock_path)
+    if descriptor is None:
+        raise EmulationError(f"network {name} is already running{_owner_text(ROOT / name)}; stop it first")
+    directory = RunDirectory(name, ROOT / name, lock_path, descriptor)
+    _remove_recorded(directory.path)
+    shutil.rmtree(directory.path, ignore_errors=True)
+    directory.path.mkdir(mode=0o755)
+    return directory
+
+
+def sweep() -> list[str]:
+    """Removes what dead emulations left behind; returns their names. Living ones are not touched."""
+    swept: list[str] = []
+    if not ROOT.is_dir():
+        return swept
+    names = {entry.stem for entry in ROOT.glob("*.lock")} | {entry.name for entry in ROOT.iterdir() if entry.is_dir()}
+    for name in sorted(names):
+        lock_path = ROOT / f"{name}.lock"
+        descriptor = _lock(lock_path)
+        if descriptor is None:
+            continue
+        RunDirectory(name, ROOT / name, lock_path, descriptor).release()
+        swept.append(name)
+    return swept
+
+
+def _lock(path: Path) -> int | None:
+    """An exclusive lock on the file that ``path`` names now, or None if somebody holds it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        # Between open and lock the former holder may have removed the file; then the lock protects nothing.
+        try:
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+def _read_state(directory: Path) -> dict[str, object]:
+    try:
+        with (directory / STATE).open("rb") as handle:
+            state = json.loads(handle.read(_MAX_STATE_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _owner_text(directory: Path) -> str:
+    pid = _read_state(directory).get("pid")
+    return f" (process {pid})" if isinstance(pid, int) else ""
+
+
+def _remove_recorded(directory: Path) -> None:
+    namespaces = _read_state(directory).get("namespaces")
+    for name in namespaces if isinstance(namespaces, list) else []:
+        # Only names of our own kind, whatever a damaged file may say.
+        if isinstance(name, str) and name.startswith(NETNS_PREFIX) and (NETNS_ROOT / name).exists():
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)

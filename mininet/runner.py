@@ -1,0 +1,80 @@
+"""From a command to a running network: preconditions, sweep, claim, isolation, and removal of every trace."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.network import Network
+from hyroads.mininet import run_directory
+from hyroads.mininet.emulation import REST_PORT, Emulation, EmulationOptions, Say
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.isolation import run_isolated
+from hyroads.mininet.programs import Program, check_prerequisites, find_program, run
+
+Body = Callable[[Emulation], int]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """``publish`` is the host's port for the REST interface: None = 8080 if it is free, 0 = not at all."""
+
+    publish: int | None = None
+    emulation: EmulationOptions = field(default_factory=EmulationOptions)
+
+
+def run_network(network: Network, name: str, body: Body, options: RunOptions, say: Say) -> int:
+    """Runs ``body`` on the emulated network and returns its status; nothing of the network is left afterwards."""
+    check_prerequisites()
+    for program in ("hyroads-edge", "hyroads-medium"):
+        find_program(program)
+    Addressing.of(network)
+    for swept in run_directory.sweep():
+        say(f"swept what a dead {swept} left behind")
+    directory = run_directory.claim(name)
+    listener = None
+    try:
+        listener = _listener(options, say)
+        root = run_directory.namespace_name(name)
+        numbers = range(1, len(network.nodes) + 1)
+        nodes = [run_directory.namespace_name(name, node) for node in (*network.nodes, *(f"n{i}" for i in numbers))]
+        directory.record([*nodes, root])
+        run("ip", "netns", "add", root)
+        run("ip", "-n", root, "link", "set", "lo", "up")
+
+        def work() -> int:
+            emulation = Emulation(network, name, directory.path, options.emulation)
+            if listener is not None:
+                relay(listener, directory.path).start()
+            emulation.start(say)
+            return body(emulation)
+
+        return run_isolated(run_directory.NETNS_ROOT / root, work)
+    finally:
+        if listener is not None:
+            listener.close()
+        directory.release()
+
+
+def _listener(options: RunOptions, say: Say) -> socket.socket | None:
+    """The host's socket for the REST interface; a port that was asked for must be free."""
+    if options.publish == 0 or not options.emulation.controller:
+        return None
+    port = options.publish or REST_PORT
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        if options.publish:
+            raise EmulationError(f"--publish {port}: {error.strerror}") from error
+        say(f"port {port} is in use: REST is not published (see --publish)")
+        return None
+
+
+def relay(listener: socket.socket, directory: Path) -> Program:
+    """The process behind the published port."""
+    command = [sys.executable, "-m", "hyroads.mininet.relay", "--fd", str(listener.fileno()), "--port", str(REST_PORT)]
+    return Program("relay", command, directory / "relay.log", pass_fds=(listener.fileno(),))

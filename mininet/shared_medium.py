@@ -1,0 +1,249 @@
+"""The shared medium in Mininet's terms: a node per technology, a link per port.
+
+``hyroads-medium`` is one process for all technologies of a network; a Mininet link between a device and the node of a
+technology is one port of it: a TAP at the device. ``link a wifi down`` at the prompt takes the device off the medium.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.interference import Cliques
+from hyroads.controller.core.network import Network
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.medium_client import MediumClient
+from hyroads.mininet.programs import Program, find_program, run, wait_until
+from mininet.link import Intf, Link
+from mininet.node import Node, Switch
+
+MEDIA_MTU = 1600
+START_TIMEOUT_S = 10.0
+
+
+class SharedMedium:
+    """The process: collects the ports while Mininet builds the network, then runs ``hyroads-medium`` on them."""
+
+    def __init__(
+        self,
+        network: Network,
+        addressing: Addressing,
+        directory: Path,
+        *,
+        realtime: bool = True,
+        bound_to_parent: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.network = network
+        self.addressing = addressing
+        self.directory = directory
+        self.socket = directory / "medium.sock"
+        self.options = {"mtu": MEDIA_MTU, **(options or {})}
+        self._realtime = realtime
+        self._bound_to_parent = bound_to_parent
+        self._ports: dict[str, dict[str, object]] = {}
+        self._down: set[str] = set()
+        self.program: Program | None = None
+
+    def add_port(self, name: str, technology: str, mac: str, netns: str | None, uplink: str | None) -> None:
+        """Registers a TAP; only before ``start``."""
+        self._ports[name] = {"name": name, "netns": netns, "mac": mac, "technology": technology, "uplink": uplink}
+
+    def start(self) -> None:
+        """Writes the configuration and starts the process; does nothing if it runs."""
+        if self.program is not None and self.program.alive:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "medium.json"
+        config.write_text(json.dumps(self.configuration(), indent=1), encoding="utf-8")
+        command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(self.socket)]
+        self.program = Program(
+            "hyroads-medium",
+            [*command, *(["--realtime"] if self._realtime else [])],
+            self.directory / "medium.log",
+            bound_to_parent=self._bound_to_parent,
+        )
+        self.socket.unlink(missing_ok=True)
+        self.program.start()
+        wait_until("hyroads-medium", self._ready, START_TIMEOUT_S)
+
+    def _ready(self) -> bool:
+        if self.program is not None and not self.program.alive:
+            raise EmulationError(self.program.failure())
+        return self.socket.exists()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        if self.program is not None:
+            self.program.stop()
+        self.socket.unlink(missing_ok=True)
+
+    def configuration(self) -> dict[str, object]:
+        """The configuration of ``hyroads-medium`` (docs/dataplane.md, section 3)."""
+        names = self.addressing.interface_name
+        links = [
+            {
+                "id": link.id,
+                "from": names[link.source, link.technology],
+                "to": names[link.target, link.technology],
+                "capacity_mbps": link.capacity_mbps,
+                "delay_ms": link.delay_ms,
+                "loss": link.loss,
+                "up": True,
+            }
+            for link in self.network.links
+        ]
+        return {
+            "options": self.options,
+            "ports": list(self._ports.values()),
+            "links": links,
+            "conflicts": _conflicts(self.network),
+        }
+
+    def client(self) -> MediumClient:
+        """A connection to the running process; the caller closes it."""
+        return MediumClient(self.socket)
+
+    def set_link(self, link: str, **changes: object) -> None:
+        """Changes capacity_mbps, delay_ms, loss or up of a link."""
+        with self.client() as client:
+            client.set_link(link, **changes)
+
+    def set_port_up(self, name: str, up: bool) -> None:
+        """Takes all links of a port down, or up again unless the port at their other end is down."""
+        (self._down.discard if up else self._down.add)(name)
+        if self.program is None or not self.program.alive:
+            return
+        names = self.addressing.interface_name
+        with self.client() as client:
+            for link in self.network.links:
+                ends = {names[link.source, link.technology], names[link.target, link.technology]}
+                if name in ends:
+                    client.set_link(link.id, up=not ends & self._down)
+
+
+def _conflicts(network: Network) -> dict[str, object]:
+    """Who contends with whom, as cliques where the rule has that form: pairs grow with the square of the links."""
+    compact = network.interference.compact()
+    if isinstance(compact, Cliques):
+        members: dict[int, list[int]] = {}
+        for link, clique in enumerate(compact.class_of.tolist()):
+            members.setdefault(clique, []).append(link)
+        return {"domains": list(members.values())}
+    matrix = network.interference.contention_matrix().tocoo()
+    return {"pairs": [[int(i), int(j)] for i, j in zip(matrix.row, matrix.col, strict=True) if i < j]}
+
+
+class Medium(Switch):  # type: ignore[misc]  # Mininet has no types
+    """One technology of the shared medium as a Mininet node; its shell lies beside the switches."""
+
+    def __init__(self, name: str, shared: SharedMedium, technology: str, **params: Any) -> None:
+        self.shared = shared
+        self.technology = technology
+        params.update(dpid="0", inNamespace=False)
+        super().__init__(name, **params)
+
+    def start(self, _controllers: object) -> None:
+        """Starts the process that all technologies share."""
+        self.shared.start()
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # Mininet's name
+        """Ends that process."""
+        self.shared.stop()
+        super().stop(deleteIntfs)
+
+    def dpctl(self, *_arguments: object) -> str:
+        """A medium is no OpenFlow switch; at the prompt ``dpctl`` asks every node of ``net.switches``."""
+        return f"{self.name}: a medium, not a switch\n"
+
+
+class OutsideIntf(Intf):  # type: ignore[misc]
+    """An interface that lies in the namespace of the switches although its node's shell lies in another."""
+
+    def cmd(self, *arguments: object, **_options: object) -> str:
+        """Runs a command where the interface is."""
+        return run(*" ".join(str(argument) for argument in arguments).split())
+
+    def updateIP(self) -> None:
+        """A port of a bridge has no address."""
+
+    def status(self) -> str:
+        """``OK`` or ``MISSING``."""
+        return "OK" if Path(f"/sys/class/net/{self.name}").exists() or self.name in run("ip", "link") else "MISSING"
+
+
+class MediumEnd(Intf):  # type: ignore[misc]
+    """The medium's end of a port: nothing in the kernel, its up and down are the medium's."""
+
+    port_name = ""
+
+    def ifconfig(self, *arguments: str) -> str:
+        """Understands ``up`` and ``down``."""
+        if self.port_name and arguments in {("up",), ("down",)}:
+            self.node.shared.set_port_up(self.port_name, arguments == ("up",))
+        return ""
+
+    def updateIP(self) -> None:
+        """No address."""
+
+    def status(self) -> str:
+        """Always there."""
+        return "OK"
+
+    def delete(self) -> None:
+        """Nothing to remove but our own record."""
+        self.node.delIntf(self)
+        self.link = None
+
+
+class MediumLink(Link):  # type: ignore[misc]
+    """A device's port on a shared medium: ``node1`` the device, ``node2`` the :class:`Medium`.
+
+    ``intfName1`` names the TAP, ``addr1`` its MAC; ``uplink`` names the port to which a station sends everything.
+    """
+
+    def __init__(
+        self,
+        node1: Node,
+        node2: Medium,
+        intfName1: str,
+        addr1: str,
+        uplink: str | None = None,
+        **_params: Any,
+    ) -> None:
+        outside = isinstance(node1, Switch)
+        make_tap(intfName1, addr1, MEDIA_MTU, None if outside else node1)
+        netns = None if outside else f"/proc/{node1.pid}/ns/net"
+        node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink)
+        near = OutsideIntf if outside else Intf
+        self.intf1 = near(intfName1, node=node1, link=self, mac=addr1, moveIntfFn=_stay)
+        self.intf2 = MediumEnd(f"{node2.name}-{node1.name}", node=node2, link=self, moveIntfFn=_stay)
+        self.intf2.port_name = intfName1
+
+
+def make_tap(name: str, mac: str | None, mtu: int, node: Node | None) -> None:
+    """A persistent TAP, so that a switch keeps its port while the program behind it restarts.
+
+    It lies in ``node``'s namespace or, without one, in the caller's; a leftover of the same name is replaced.
+    """
+    inside = [] if node is None else ["nsenter", f"--net=/proc/{node.pid}/ns/net"]
+    if name in _interfaces(inside):
+        run(*inside, "ip", "link", "del", name)
+    run(*inside, "ip", "tuntap", "add", "dev", name, "mode", "tap")
+    if mac is not None:
+        run(*inside, "ip", "link", "set", name, "address", mac)
+    if node is None:
+        # A port of a bridge carries frames only; the machine's own IPv6 must not speak on it.
+        run(*inside, "sysctl", "-qw", f"net.ipv6.conf.{name.replace('.', '/')}.disable_ipv6=1")
+    run(*inside, "ip", "link", "set", name, "mtu", str(mtu), "up")
+
+
+def _interfaces(inside: list[str]) -> set[str]:
+    return {link["ifname"] for link in json.loads(run(*inside, "ip", "-j", "link"))}
+
+
+def _stay(*_arguments: object) -> None:
+    """Mininet moves interfaces into their node's namespace; ours are made where they belong."""

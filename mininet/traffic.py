@@ -1,0 +1,169 @@
+"""Real traffic between nodes of an emulated network: iperf3, and the accounted stream of ``probe``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.probe import StreamReport, report
+
+TICK_S = 0.5
+# After its time is up iperf3 still exchanges results with its server over the loaded network.
+GRACE_S = 20.0
+UDP_PAYLOAD_BYTES = 1400
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """What arrived: ``mbps`` of payload (UDP or TCP) over the measured time, per-second figures where known."""
+
+    mbps: float
+    lost_share: float
+    retransmits: int
+    per_second_mbps: tuple[float, ...]
+
+
+class Traffic:
+    """Runs traffic from ``source`` to ``target``; ``tick`` is called while it runs."""
+
+    def __init__(self, emulation: Emulation, source: str, target: str, tick: Tick) -> None:
+        self._emulation = emulation
+        self._source = source
+        self._target = target
+        self._tick = tick
+        self._address = emulation.addressing.host_ip[target]
+        self._port = 5201
+
+    def tcp(self, seconds: float, algorithm: str) -> Goodput:
+        """One TCP flow under a congestion control; goodput at the receiver after one second of start-up."""
+        document = self._iperf(seconds, ["--omit", "1", "--congestion", algorithm])
+        end = document["end"]
+        return Goodput(
+            mbps=end["sum_received"]["bits_per_second"] / 1e6,
+            lost_share=0.0,
+            retransmits=end["sum_sent"].get("retransmits", 0),
+            per_second_mbps=_intervals(document),
+        )
+
+    def udp(self, seconds: float, offered_mbps: float, started: Callable[[], None] = lambda: None) -> Goodput:
+        """UDP of constant rate; ``started`` is called when it has run for a second."""
+        document = self._iperf(
+            seconds, ["--udp", "--bitrate", f"{offered_mbps}M", "--length", str(UDP_PAYLOAD_BYTES)], started
+        )
+        # The receiver's own account: what the sender pushed into a full queue did not arrive.
+        total = document["end"]["sum"]
+        lost_share = total["lost_percent"] / 100
+        return Goodput(
+            mbps=total["bits_per_second"] / 1e6 * (1 - lost_share),
+            lost_share=lost_share,
+            retransmits=0,
+            per_second_mbps=(),
+        )
+
+    def _iperf(self, seconds: float, arguments: list[str], started: Callable[[], None] = lambda: None) -> Any:
+        self._port += 1
+        port = ["--port", str(self._port)]
+        server = self._popen(self._target, ["iperf3", "--server", "--one-off", *port], subprocess.DEVNULL)
+        try:
+            self._await_listening()
+            client = self._popen(
+                self._source,
+                ["iperf3", "--client", self._address, *port, "--time", f"{seconds:.0f}", "--json", *arguments],
+                subprocess.PIPE,
+            )
+            output = self._attend(client, seconds + GRACE_S, started)
+        finally:
+            server.kill()
+            server.wait()
+        try:
+            document = json.loads(output)
+        except ValueError as error:
+            raise EmulationError(f"iperf3 from {self._source} to {self._target}: no result") from error
+        if "error" in document:
+            raise EmulationError(f"iperf3 from {self._source} to {self._target}: {document['error']}")
+        return document
+
+    def stream(self, seconds: float, interval_s: float, size: int, during: Callable[[], None]) -> StreamReport:
+        """An accounted UDP stream; ``during`` runs while it does and should take less than ``seconds``."""
+        python = [sys.executable, "-m", "hyroads.mininet.probe"]
+        span = ["--seconds", str(seconds)]
+        receiver = self._popen(self._target, [*python, "receive", "--seconds", str(seconds + 3.0)], subprocess.PIPE)
+        time.sleep(0.7)
+        size_of = ["--interval-ms", str(interval_s * 1000), "--bytes", str(size)]
+        sender = self._popen(self._source, [*python, "send", "--to", self._address, *span, *size_of], subprocess.PIPE)
+        try:
+            time.sleep(0.7)
+            during()
+            sent, _ = sender.communicate(timeout=seconds + GRACE_S)
+            arrivals, _ = receiver.communicate(timeout=GRACE_S)
+        finally:
+            for process in (sender, receiver):
+                process.kill()
+                process.wait()
+        return report(json.loads(sent), json.loads(arrivals))
+
+    def ping(self, seconds: float, interval_s: float = 0.1) -> tuple[int, int]:
+        """Pings in the background of nothing else; (sent, received)."""
+        count = max(1, round(seconds / interval_s))
+        process = self._popen(
+            self._source, ["ping", "-q", "-c", str(count), "-i", f"{interval_s:g}", self._address], subprocess.PIPE
+        )
+        output = self._attend(process, seconds + GRACE_S, lambda: None)
+        words = next((line.split() for line in output.splitlines() if "packets transmitted" in line), None)
+        if words is None:
+            raise EmulationError(f"ping from {self._source} to {self._target}: no result")
+        return int(words[0]), int(words[3])
+
+    def _popen(self, node: str, command: list[str], stdout: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._emulation.inside(node), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _await_listening(self) -> None:
+        """Waits until the server's port shows in the target's own table of sockets."""
+        wanted = f":{self._port:04X} "
+        deadline_s = time.monotonic() + 5.0
+        while time.monotonic() < deadline_s:
+            for table in ("tcp", "tcp6"):
+                with open(f"/proc/{self._emulation.node(self._target).pid}/net/{table}", encoding="ascii") as rows:  # noqa: PTH123
+                    if wanted in rows.read():
+                        return
+            time.sleep(0.02)
+        raise EmulationError(f"iperf3 on {self._target} does not listen")
+
+    def _attend(self, process: subprocess.Popen[str], timeout_s: float, started: Callable[[], None]) -> str:
+        """Ticks until the process ends; returns what it printed."""
+        begin_s = time.monotonic()
+        announced = False
+        while True:
+            try:
+                output, _ = process.communicate(timeout=TICK_S)
+                return output
+            except subprocess.TimeoutExpired:
+                pass
+            if not announced and time.monotonic() - begin_s >= 1.0:
+                announced = True
+                started()
+            if time.monotonic() - begin_s > timeout_s:
+                process.kill()
+                process.wait()
+                raise EmulationError(f"no end of traffic from {self._source} to {self._target} in {timeout_s:.0f} s")
+            self._emulation.check()
+            self._tick()
+
+
+def _intervals(document: Any) -> tuple[float, ...]:
+    return tuple(i["sum"]["bits_per_second"] / 1e6 for i in document["intervals"] if not i["sum"]["omitted"])
