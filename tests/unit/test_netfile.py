@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +393,30 @@ def test_with_capacities_keeps_the_rest() -> None:
     network = parse(BASE, "test").with_capacities({"ab-wifi": 0.0})
     assert [link.capacity_mbps for link in network.links] == [10.0, 0.0, 30.0]
     assert network.interference.domain(1).tolist() == [1, 2]
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "network-file.md").read_text()
+
+
+def test_every_example_of_the_documentation_is_valid() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+    assert len(examples) == 5
+    whole = yaml.safe_load(examples[0])
+    for example in examples:
+        part = yaml.safe_load(example)
+        if "technologies" in part:
+            document = copy.deepcopy(whole)
+            document["links"][0]["technology"], document["links"][1]["technology"] = part["technologies"]
+        else:
+            document = whole
+        assert parse({**document, **part}, "docs").links
+
+
+def test_the_errors_of_the_documentation_are_real() -> None:
+    document = copy.deepcopy(BASE)
+    document["nodes"]["b"]["role"] = "acces point"
+    document["links"][1] = {"id": "x", "from": "b", "to": "d", "technology": "wifi", "capcity_mbps": 3}
+    with pytest.raises(ConfigError) as error:
+        parse(document, "office.yaml")
+    (shown,) = re.findall(r"```console\n\$ hyroads check-config office.yaml\n(.*?)```", DOCS, re.DOTALL)
+    assert [str(each) for each in (error.value, *error.value.more)] == shown.splitlines()
