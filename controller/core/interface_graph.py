@@ -155,10 +155,11 @@ def distances_to(metric: Metric, target: int, source: int | None = None) -> Dist
     queue: list[tuple[int, int, int]] = [(0, target, technology) for technology in technologies]
     while queue:
         cost, node, technology = heapq.heappop(queue)
-        if (node, technology) in done:
+        crossed = technology != NO_TECHNOLOGY and node != target
+        if (node, technology) in done or (crossed and not graph.relays[node]):
             continue
         done[node, technology] = cost
-        if node == source or technology == NO_TECHNOLOGY or (node != target and not graph.relays[node]):
+        if node == source or technology == NO_TECHNOLOGY:
             continue
         for link in graph.ingress[node]:
             if graph.technology[link] != technology or not metric.weights[link]:

@@ -17,6 +17,7 @@ size. Both are solved by HiGHS (Huangfu and Hall, Math. Prog. Comp. 10, 2018). L
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hyroads.controller.core.capacity import path_load
@@ -81,8 +82,8 @@ def flow_optimum_mbps(
     if not usable or start == end:
         return 0.0
     # The variables are the rates of the usable links, in units of the fastest, and the total.
-    conserved = _conservation(graph, usable, start, end)
-    busy = _busy_times(network, capacities, usable)
+    conserved: Any = _conservation(graph, usable, start, end)
+    busy: Any = _busy_times(network, capacities, usable)
     gain = np.append(np.zeros(len(usable)), -1.0)
     limits, balances = np.ones(busy.shape[0]), np.zeros(conserved.shape[0])
     solved = linprog(gain, A_ub=busy, b_ub=limits, A_eq=conserved, b_eq=balances, method="highs")

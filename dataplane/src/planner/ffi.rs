@@ -109,7 +109,7 @@ unsafe fn read(request: &PlanRequest) -> Checked<Problem> {
     ensure(request.capacity_mbps.count == links)?;
     let capacity_mbps = request.capacity_mbps.slice();
     ensure(capacity_mbps.iter().all(|&one| one.is_finite() && one >= 0.0))?;
-    ensure(request.unit_mbps.is_finite() && (request.unit_mbps > 0.0 || links == 0))?;
+    ensure(request.unit_mbps.is_finite() && request.unit_mbps >= 0.0)?;
     let query = read_query(request)?;
     let source = indices(request.source.slice(), nodes as usize)?;
     let target = indices(request.target.slice(), nodes as usize)?;

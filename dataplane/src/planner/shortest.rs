@@ -166,7 +166,10 @@ impl Searcher {
             }
             if let Some(rest) = self.rest(flow, link) {
                 let cost = cost.saturating_add(flow.vertex.step(flow.graph, link, technology));
-                let state = flow.graph.end_state(link) as u32;
+                // The ways into the target are rivals whatever they come in on: one state for all of them.
+                let end = flow.graph.target[link as usize];
+                let first = end as usize * flow.graph.technologies;
+                let state = if end == flow.target { first } else { flow.graph.end_state(link) } as u32;
                 self.offer(Label { state, link, parent, cost }, rest);
             }
         }
