@@ -1,1 +1,10 @@
-//! See docs/dataplane.md.
+//! The edge agent. Everything but the shell is free of system calls and takes time as an argument. See docs/dataplane.md and docs/agent.md.
+pub mod buffer;
+pub mod delay;
+pub mod frame;
+pub mod pace;
+pub mod receiver;
+pub mod reorder;
+pub mod split;
+#[cfg(test)]
+pub(crate) mod testing;

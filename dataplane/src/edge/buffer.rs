@@ -1,0 +1,135 @@
+//! Frame buffers with headroom, and the bounded pool they come from.
+
+/// Bytes kept free in front of a frame as it is read, enough for an Ethernet header, the shim and 24 labels.
+pub const HEADROOM: usize = 128;
+
+/// A frame in a buffer of fixed size. Headers are put in front of it without moving it.
+#[derive(Debug)]
+pub struct Buf {
+    data: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Buf {
+    pub fn with_size(size: usize) -> Self {
+        Buf {
+            data: vec![0; HEADROOM + size].into_boxed_slice(),
+            start: HEADROOM,
+            end: HEADROOM,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The whole space behind the headroom, to be read into; `filled` then says how much of it is a frame.
+    pub fn space(&mut self) -> &mut [u8] {
+        &mut self.data[HEADROOM..]
+    }
+
+    pub fn filled(&mut self, len: usize) {
+        self.start = HEADROOM;
+        self.end = (HEADROOM + len).min(self.data.len());
+    }
+
+    /// Replaces the content; false (and empty) if it does not fit.
+    pub fn set(&mut self, bytes: &[u8]) -> bool {
+        let fits = HEADROOM + bytes.len() <= self.data.len();
+        self.filled(0);
+        if fits {
+            self.filled(bytes.len());
+            self.data[self.start..self.end].copy_from_slice(bytes);
+        }
+        fits
+    }
+
+    /// Drops bytes from the front.
+    pub fn strip(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    /// Grows the frame at the front and gives the new bytes; None if there is no room left.
+    pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
+        self.start = self.start.checked_sub(count)?;
+        Some(&mut self.data[self.start..self.start + count])
+    }
+}
+
+/// Hands out buffers of one size, at most `limit` of them at a time, so that hostile input cannot use up memory.
+#[derive(Debug)]
+pub struct Pool {
+    size: usize,
+    free: Vec<Buf>,
+    out: usize,
+    limit: usize,
+}
+
+impl Pool {
+    pub fn new(size: usize, limit: usize) -> Self {
+        Pool {
+            size,
+            free: Vec::new(),
+            out: 0,
+            limit,
+        }
+    }
+
+    /// An empty buffer, or None when `limit` of them are in use.
+    pub fn take(&mut self) -> Option<Buf> {
+        if self.out >= self.limit {
+            return None;
+        }
+        self.out += 1;
+        Some(self.free.pop().unwrap_or_else(|| Buf::with_size(self.size)))
+    }
+
+    pub fn give(&mut self, mut buf: Buf) {
+        self.out = self.out.saturating_sub(1);
+        buf.filled(0);
+        // What a peak needed is not kept for ever.
+        if self.free.len() < 4096 {
+            self.free.push(buf);
+        }
+    }
+
+    pub fn in_use(&self) -> usize {
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_go_in_front_and_come_off() {
+        let mut buf = Buf::with_size(100);
+        assert!(buf.set(b"frame"));
+        buf.prepend(2).unwrap().copy_from_slice(b"h:");
+        assert_eq!(buf.bytes(), b"h:frame");
+        buf.strip(2);
+        assert_eq!(buf.bytes(), b"frame");
+        assert!(buf.prepend(HEADROOM + 1).is_none());
+        assert!(!buf.set(&[0; 101]));
+    }
+
+    #[test]
+    fn pool_is_bounded() {
+        let mut pool = Pool::new(64, 2);
+        let first = pool.take().unwrap();
+        let _second = pool.take().unwrap();
+        assert!(pool.take().is_none());
+        pool.give(first);
+        assert!(pool.take().is_some());
+    }
+}

@@ -1,0 +1,280 @@
+//! The labelled frame: Ethernet, MPLS label stack, shim, inner frame; and hello frames. See docs/dataplane.md section 1.
+//!
+//! Everything here reads hostile bytes: decoding never panics and never loops over more than the frame holds.
+
+pub type Mac = [u8; 6];
+
+pub const ETHERNET_LEN: usize = 14;
+pub const SHIM_LEN: usize = 12;
+pub const LABEL_LEN: usize = 4;
+pub const HELLO_LEN: usize = 46;
+pub const TYPE_MPLS: u16 = 0x8847;
+pub const TYPE_AGENT: u16 = 0x88b5;
+pub const TYPE_HELLO: u16 = 0x88b6;
+pub const BROADCAST: Mac = [0xff; 6];
+pub const MAX_LABEL: u32 = (1 << 20) - 1;
+const TTL: u32 = 64;
+const HELLO_VERSION: u8 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Data = 1,
+    /// No inner frame; carries the next sequence number.
+    KeepAlive = 2,
+    /// A keep-alive that says the sender no longer uses the path: nothing more is to be waited for on it.
+    Pause = 3,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shim {
+    pub kind: Kind,
+    pub path: u8,
+    pub flow: u16,
+    pub sequence: u32,
+    pub sent_us: u32,
+}
+
+impl Shim {
+    pub fn encode(&self, out: &mut [u8]) {
+        out[0] = self.kind as u8;
+        out[1] = self.path;
+        out[2..4].copy_from_slice(&self.flow.to_be_bytes());
+        out[4..8].copy_from_slice(&self.sequence.to_be_bytes());
+        out[8..12].copy_from_slice(&self.sent_us.to_be_bytes());
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Shim> {
+        let bytes = bytes.get(..SHIM_LEN)?;
+        let kind = match bytes[0] {
+            1 => Kind::Data,
+            2 => Kind::KeepAlive,
+            3 => Kind::Pause,
+            _ => return None,
+        };
+        Some(Shim {
+            kind,
+            path: bytes[1],
+            flow: be16(bytes, 2)?,
+            sequence: be32(bytes, 4)?,
+            sent_us: be32(bytes, 8)?,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub interval_ms: u16,
+    pub sequence: u32,
+}
+
+impl Hello {
+    /// The payload, padded to the smallest Ethernet payload.
+    pub fn encode(&self) -> [u8; HELLO_LEN] {
+        let mut out = [0; HELLO_LEN];
+        out[0] = HELLO_VERSION;
+        out[1..3].copy_from_slice(&self.interval_ms.to_be_bytes());
+        out[3..7].copy_from_slice(&self.sequence.to_be_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Hello> {
+        if *bytes.first()? != HELLO_VERSION {
+            return None;
+        }
+        let sequence = bytes.get(3..7)?;
+        Some(Hello {
+            interval_ms: be16(bytes, 1)?,
+            sequence: be32(sequence, 0)?,
+        })
+    }
+}
+
+/// A frame that arrived on the network side. An inner frame is what follows `inner_at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromNetwork {
+    Shim { shim: Shim, inner_at: usize },
+    Hello { mac: Mac, hello: Hello },
+    Malformed,
+}
+
+pub fn parse_network(frame: &[u8]) -> FromNetwork {
+    match ether_type(frame) {
+        Some(TYPE_AGENT) => match Shim::decode(&frame[ETHERNET_LEN..]) {
+            // A user frame has at least its own Ethernet header.
+            Some(shim) if shim.kind == Kind::Data && frame.len() < 2 * ETHERNET_LEN + SHIM_LEN => FromNetwork::Malformed,
+            Some(shim) => FromNetwork::Shim {
+                shim,
+                inner_at: ETHERNET_LEN + SHIM_LEN,
+            },
+            None => FromNetwork::Malformed,
+        },
+        Some(TYPE_HELLO) => match Hello::decode(&frame[ETHERNET_LEN..]) {
+            Some(hello) => FromNetwork::Hello {
+                mac: mac_at(frame, 6),
+                hello,
+            },
+            None => FromNetwork::Malformed,
+        },
+        _ => FromNetwork::Malformed,
+    }
+}
+
+/// A frame that the access side handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromAccess {
+    /// `Ethernet, 0x8847, one label = flow number (bottom of stack), user frame`
+    Labelled { flow: u16, inner_at: usize },
+    Plain,
+    Malformed,
+}
+
+/// A user frame that is MPLS itself reaches us behind our own label; without one only its bottom label could be mistaken for a flow number.
+pub fn parse_access(frame: &[u8]) -> FromAccess {
+    if frame.len() < ETHERNET_LEN {
+        return FromAccess::Malformed;
+    }
+    if ether_type(frame) != Some(TYPE_MPLS) {
+        return FromAccess::Plain;
+    }
+    let inner_at = ETHERNET_LEN + LABEL_LEN;
+    match be32(frame, ETHERNET_LEN) {
+        Some(entry) if entry & 0x100 != 0 && frame.len() >= inner_at + ETHERNET_LEN => match u16::try_from(entry >> 12) {
+            Ok(flow) => FromAccess::Labelled { flow, inner_at },
+            Err(_) => FromAccess::Plain,
+        },
+        _ => FromAccess::Plain,
+    }
+}
+
+/// Ethernet header and label stack, as they go in front of shim or hello. The last label is the bottom of the stack; without labels
+/// (neighbouring agents) `bare_type` is what the last switch would have left.
+pub fn outer_header(dst: Mac, src: Mac, labels: &[u32], bare_type: u16) -> Vec<u8> {
+    let mut out = Vec::with_capacity(ETHERNET_LEN + LABEL_LEN * labels.len());
+    out.extend_from_slice(&dst);
+    out.extend_from_slice(&src);
+    let ether_type = if labels.is_empty() { bare_type } else { TYPE_MPLS };
+    out.extend_from_slice(&ether_type.to_be_bytes());
+    for (i, label) in labels.iter().enumerate() {
+        let bottom = if i + 1 == labels.len() { 0x100 } else { 0 };
+        out.extend_from_slice(&(label << 12 | bottom | TTL).to_be_bytes());
+    }
+    out
+}
+
+pub fn ether_type(frame: &[u8]) -> Option<u16> {
+    be16(frame, 12)
+}
+
+pub fn mac_at(frame: &[u8], at: usize) -> Mac {
+    let mut mac = [0; 6];
+    if let Some(bytes) = frame.get(at..at + 6) {
+        mac.copy_from_slice(bytes);
+    }
+    mac
+}
+
+/// `02:00:00:00:00:01` to bytes.
+pub fn parse_mac(text: &str) -> Option<Mac> {
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let part = parts.next()?;
+        if part.is_empty() || part.len() > 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(mac)
+}
+
+pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let b = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([b[0], b[1]]))
+}
+
+pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    let b = bytes.get(at..at + 4)?;
+    Some(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::testing::Rng;
+
+    #[test]
+    fn shim_has_the_documented_layout() {
+        let shim = Shim {
+            kind: Kind::Data,
+            path: 3,
+            flow: 0x1234,
+            sequence: 0x0506_0708,
+            sent_us: 0x090a_0b0c,
+        };
+        let mut out = [0; SHIM_LEN];
+        shim.encode(&mut out);
+        assert_eq!(out, [1, 3, 0x12, 0x34, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(Shim::decode(&out), Some(shim));
+        out[0] = 4;
+        assert_eq!(Shim::decode(&out), None);
+    }
+
+    #[test]
+    fn hello_is_padded_and_survives() {
+        let hello = Hello {
+            interval_ms: 40,
+            sequence: 77,
+        };
+        let bytes = hello.encode();
+        assert_eq!((bytes.len(), &bytes[..7]), (46, &[1, 0, 40, 0, 0, 0, 77][..]));
+        assert_eq!(Hello::decode(&bytes), Some(hello));
+    }
+
+    #[test]
+    fn label_stack_marks_only_the_last_entry() {
+        let header = outer_header([1; 6], [2; 6], &[111, 222], TYPE_AGENT);
+        assert_eq!(ether_type(&header), Some(TYPE_MPLS));
+        assert_eq!(be32(&header, 14), Some(111 << 12 | 64));
+        assert_eq!(be32(&header, 18), Some(222 << 12 | 0x100 | 64));
+        assert_eq!(ether_type(&outer_header([1; 6], [2; 6], &[], TYPE_AGENT)), Some(TYPE_AGENT));
+    }
+
+    #[test]
+    fn access_frames_are_told_apart() {
+        let mut frame = outer_header([1; 6], [2; 6], &[300], TYPE_AGENT);
+        frame.extend_from_slice(&[7; 60]);
+        assert_eq!(parse_access(&frame), FromAccess::Labelled { flow: 300, inner_at: 18 });
+        // A label beyond 16 bits, or a stack of two, is a user's MPLS.
+        let mut user = outer_header([1; 6], [2; 6], &[70_000], TYPE_AGENT);
+        user.extend_from_slice(&[7; 60]);
+        assert_eq!(parse_access(&user), FromAccess::Plain);
+        assert_eq!(parse_access(&frame[..20]), FromAccess::Plain);
+        assert_eq!(parse_access(&frame[..13]), FromAccess::Malformed);
+    }
+
+    #[test]
+    fn macs() {
+        assert_eq!(parse_mac("02:00:00:00:00:0a"), Some([2, 0, 0, 0, 0, 10]));
+        for bad in ["", "02:00:00:00:00", "02:00:00:00:00:0a:0b", "02:00:00:00:00:+a", "0g:00:00:00:00:00"] {
+            assert_eq!(parse_mac(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic_and_round_trips_hold() {
+        let mut rng = Rng::new(7);
+        for _ in 0..200_000 {
+            let mut bytes: Vec<u8> = (0..rng.below(80)).map(|_| rng.next() as u8).collect();
+            if bytes.len() > 14 && rng.below(2) == 0 {
+                let kinds = [TYPE_AGENT, TYPE_HELLO, TYPE_MPLS];
+                bytes[12..14].copy_from_slice(&kinds[rng.below(3)].to_be_bytes());
+            }
+            parse_access(&bytes);
+            if let FromNetwork::Shim { shim, inner_at } = parse_network(&bytes) {
+                let mut out = [0; SHIM_LEN];
+                shim.encode(&mut out);
+                assert_eq!(&out[..], &bytes[inner_at - SHIM_LEN..inner_at]);
+            }
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The receiving end of one flow: reordering, delay equalisation, loss and late frames. Sans I/O: time is an argument.
+//!
+//! A missing number is lost once every *live* path delivered a higher one (paths keep their order), or `max_hold` after the
+//! first frame behind it arrived. A path is live while it was heard of within 150 ms; senders send keep-alives
+//! every 20 ms while a flow is active. After an idle time every path that was heard of lately gets 150 ms of grace.
+//!
+//! Equalisation: a frame is held until its delay reaches the windowed minimum of the slowest live path.
+
+use super::buffer::Buf;
+use super::delay::{ClockOrigin, WindowedMin};
+use super::frame::{Kind, Shim};
+use super::reorder::{before, Place, Window};
+
+const MS: u64 = 1_000_000;
+/// A path silent for longer is not waited for.
+pub const SILENT_NS: u64 = 150 * MS;
+/// A path silent for longer than its slowest keep-alives get no grace either when its flow wakes up.
+const FORGOTTEN_NS: u64 = 5_000 * MS;
+/// Without data for this long a flow was idle.
+const IDLE_NS: u64 = 100 * MS;
+/// Holding a frame for less is not worth a timer.
+const LEAST_HOLD_US: i32 = 200;
+/// A late frame sent this long before the newest one is dropped: a path that comes back must not pour out its stale queue.
+const STALE_US: i32 = 250_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverOptions {
+    pub reorder: bool,
+    pub equalise: bool,
+    pub max_hold_ns: u64,
+}
+
+/// What comes out of a receiver: frames to hand on, in order, and buffers that are no longer needed.
+#[derive(Debug, Default)]
+pub struct Released {
+    pub deliver: Vec<Buf>,
+    pub waste: Vec<Buf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReceiverCounters {
+    pub delivered_frames: u64,
+    pub delivered_bytes: u64,
+    /// Arrived after a higher number.
+    pub reordered: u64,
+    /// Arrived after being given up, and delivered out of order.
+    pub late: u64,
+    /// Arrived so late that it was dropped.
+    pub stale: u64,
+    pub duplicate: u64,
+    /// Numbers that every live path had passed.
+    pub lost: u64,
+    /// Numbers given up by the bounded hold.
+    pub timed_out: u64,
+    pub restarts: u64,
+    pub held_max: u64,
+    pub hold_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct InPath {
+    pub id: u8,
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    pub heard_ns: Option<u64>,
+    known_ns: u64,
+    /// Every number before this one has arrived on this path, or never will.
+    passed: Option<u32>,
+    paused: bool,
+    delay: WindowedMin,
+}
+
+impl InPath {
+    fn new(id: u8, now_ns: u64) -> Self {
+        InPath {
+            id,
+            received_frames: 0,
+            received_bytes: 0,
+            heard_ns: None,
+            known_ns: now_ns,
+            passed: None,
+            paused: false,
+            delay: WindowedMin::default(),
+        }
+    }
+
+    /// Until when this path is live if nothing more is heard of it.
+    fn live_until(&self, active_ns: u64) -> u64 {
+        if self.paused {
+            return 0;
+        }
+        let heard = self.heard_ns.unwrap_or(self.known_ns);
+        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS {
+            active_ns
+        } else {
+            heard
+        };
+        from + SILENT_NS
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    buf: Buf,
+    arrived_ns: u64,
+    release_ns: u64,
+}
+
+#[derive(Debug)]
+pub struct Receiver {
+    options: ReceiverOptions,
+    paths: Vec<InPath>,
+    window: Option<Window<Held>>,
+    origin: ClockOrigin,
+    highest: u32,
+    newest_sent_us: Option<u32>,
+    /// A number that did not fit the window; a second one near it means the sender restarted.
+    suspect: Option<(u32, Option<Buf>, u64)>,
+    data_ns: u64,
+    active_ns: u64,
+    pub counters: ReceiverCounters,
+}
+
+impl Receiver {
+    pub fn new(now_ns: u64, options: ReceiverOptions, paths: &[u8]) -> Self {
+        Receiver {
+            options,
+            paths: paths.iter().map(|id| InPath::new(*id, now_ns)).collect(),
+            window: None,
+            origin: ClockOrigin::default(),
+            highest: 0,
+            newest_sent_us: None,
+            suspect: None,
+            data_ns: 0,
+            active_ns: 0,
+            counters: ReceiverCounters::default(),
+        }
+    }
+
+    /// A new configuration; paths that stay keep what is known of them.
+    pub fn update(&mut self, now_ns: u64, options: ReceiverOptions, paths: &[u8]) {
+        self.options = options;
+        let mut old = std::mem::take(&mut self.paths);
+        self.paths = paths
+            .iter()
+            .map(|id| match old.iter().position(|p| p.id == *id) {
+                Some(at) => old.swap_remove(at),
+                None => InPath::new(*id, now_ns),
+            })
+            .collect();
+    }
+
+    pub fn paths(&self) -> &[InPath] {
+        &self.paths
+    }
+
+    pub fn reset_counters(&mut self) {
+        self.counters = ReceiverCounters::default();
+        for path in &mut self.paths {
+            path.received_frames = 0;
+            path.received_bytes = 0;
+        }
+    }
+
+    pub fn held(&self) -> usize {
+        self.window.as_ref().map_or(0, Window::held)
+    }
+
+    /// Milliseconds, with the offset between the ends' clocks in it.
+    pub fn delay_ms(&self, path: &InPath) -> Option<f64> {
+        path.delay.get().map(|d| f64::from(self.origin.absolute_us(d)) / 1e3)
+    }
+
+    /// Takes a frame: `buf` is the inner frame (data) or nothing; `wire_bytes` its L2 payload as it arrived.
+    pub fn on_frame(&mut self, now_ns: u64, shim: Shim, buf: Option<Buf>, wire_bytes: usize, out: &mut Released) {
+        let stale = self.note_send_time(shim.sent_us);
+        let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
+        if delay_us.is_none() {
+            self.newest_sent_us = Some(shim.sent_us);
+            for path in &mut self.paths {
+                path.delay = WindowedMin::default();
+            }
+        }
+        let window = self.window.get_or_insert_with(|| {
+            self.highest = shim.sequence;
+            Window::new(shim.sequence)
+        });
+        if window.place(shim.sequence) == Place::Far {
+            if stale {
+                self.counters.stale += u64::from(buf.is_some());
+                out.waste.extend(buf);
+            } else {
+                self.on_far(now_ns, shim, buf, delay_us.unwrap_or(0), wire_bytes, out);
+            }
+            return;
+        }
+        self.note_path(now_ns, &shim, delay_us.unwrap_or(0), wire_bytes, stale);
+        if let Some(buf) = buf {
+            self.on_data(now_ns, &shim, delay_us.unwrap_or(0), stale, buf, out);
+        }
+        self.poll(now_ns, out);
+    }
+
+    /// True if the frame is stale, by the sender's own clock.
+    fn note_send_time(&mut self, sent_us: u32) -> bool {
+        let newest = *self.newest_sent_us.get_or_insert(sent_us);
+        let age = newest.wrapping_sub(sent_us) as i32;
+        if age < 0 {
+            self.newest_sent_us = Some(sent_us);
+        }
+        age > STALE_US.max((2 * self.options.max_hold_ns / 1000) as i32)
+    }
+
+    fn note_path(&mut self, now_ns: u64, shim: &Shim, delay_us: i32, wire_bytes: usize, stale: bool) {
+        let path = match self.paths.iter_mut().find(|p| p.id == shim.path) {
+            Some(path) => path,
+            None => return,
+        };
+        path.received_frames += 1;
+        path.received_bytes += wire_bytes as u64;
+        if stale {
+            return;
+        }
+        path.heard_ns = Some(now_ns);
+        path.paused = shim.kind == Kind::Pause;
+        path.delay.add(now_ns, delay_us);
+        let passed = shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data));
+        if path.passed.map_or(true, |p| before(p, passed)) {
+            path.passed = Some(passed);
+        }
+    }
+
+    fn on_data(&mut self, now_ns: u64, shim: &Shim, delay_us: i32, stale: bool, buf: Buf, out: &mut Released) {
+        if now_ns.saturating_sub(self.data_ns) > IDLE_NS {
+            self.active_ns = now_ns;
+        }
+        self.data_ns = now_ns;
+        if before(shim.sequence, self.highest) {
+            self.counters.reordered += 1;
+        } else {
+            self.highest = shim.sequence;
+        }
+        let release_ns = self.release_ns(now_ns, delay_us);
+        let reorder = self.options.reorder;
+        let window = match self.window.as_mut() {
+            Some(window) => window,
+            None => return,
+        };
+        match window.place(shim.sequence) {
+            Place::Duplicate | Place::Far => {
+                self.counters.duplicate += 1;
+                out.waste.push(buf);
+            }
+            Place::Late => {
+                window.delivered_late(shim.sequence);
+                if stale {
+                    self.counters.stale += 1;
+                    out.waste.push(buf);
+                } else {
+                    // Without reordering everything behind the highest is "late" by design.
+                    self.counters.late += u64::from(reorder);
+                    self.deliver(buf, out);
+                }
+            }
+            Place::Ahead(_) if !reorder => {
+                let mut freed = Vec::new();
+                while let Some((sequence, _)) = window.first_held() {
+                    window.give_up(sequence);
+                    freed.extend(window.pop());
+                }
+                window.give_up(shim.sequence);
+                window.pass();
+                for held in freed {
+                    self.deliver(held.buf, out);
+                }
+                self.deliver(buf, out);
+            }
+            Place::Ahead(0) if window.held() == 0 && release_ns <= now_ns => {
+                window.pass();
+                self.deliver(buf, out);
+            }
+            Place::Ahead(_) => {
+                window.hold(
+                    shim.sequence,
+                    Held {
+                        buf,
+                        arrived_ns: now_ns,
+                        release_ns,
+                    },
+                );
+                self.counters.held_max = self.counters.held_max.max(window.held() as u64);
+            }
+        }
+    }
+
+    fn deliver(&mut self, buf: Buf, out: &mut Released) {
+        self.counters.delivered_frames += 1;
+        self.counters.delivered_bytes += buf.len().saturating_sub(super::frame::ETHERNET_LEN) as u64;
+        out.deliver.push(buf);
+    }
+
+    /// When a frame that took `delay_us` may go on.
+    fn release_ns(&self, now_ns: u64, delay_us: i32) -> u64 {
+        if !self.options.equalise || self.paths.len() < 2 {
+            return now_ns;
+        }
+        let slowest = self
+            .paths
+            .iter()
+            .filter(|p| p.heard_ns.is_some() && p.live_until(self.active_ns) > now_ns)
+            .filter_map(|p| p.delay.get())
+            .max();
+        match slowest.map(|s| s.saturating_sub(delay_us)) {
+            Some(ahead_us) if ahead_us >= LEAST_HOLD_US => now_ns + (ahead_us as u64 * 1000).min(self.options.max_hold_ns),
+            _ => now_ns,
+        }
+    }
+
+    fn on_far(&mut self, now_ns: u64, shim: Shim, buf: Option<Buf>, delay_us: i32, wire_bytes: usize, out: &mut Released) {
+        const NEAR: u32 = super::reorder::WINDOW as u32 / 2;
+        let confirmed = match &self.suspect {
+            Some((other, ..)) => shim.sequence.wrapping_sub(*other).wrapping_add(NEAR) < 2 * NEAR,
+            None => false,
+        };
+        let (other, other_buf, since_ns) = match self.suspect.take() {
+            Some(suspect) => suspect,
+            None => {
+                self.suspect = Some((shim.sequence, buf, now_ns));
+                return;
+            }
+        };
+        if !confirmed {
+            // Two strangers: the first is let go out of order rather than lost.
+            if let Some(old) = other_buf {
+                self.counters.late += 1;
+                self.deliver(old, out);
+            }
+            self.suspect = Some((shim.sequence, buf, now_ns));
+            return;
+        }
+        self.restart(if before(other, shim.sequence) { other } else { shim.sequence }, out);
+        if let Some(old) = other_buf {
+            let first = Shim { sequence: other, ..shim };
+            self.on_data(since_ns, &first, delay_us, false, old, out);
+        }
+        self.note_path(now_ns, &shim, delay_us, wire_bytes, false);
+        if let Some(buf) = buf {
+            self.on_data(now_ns, &shim, delay_us, false, buf, out);
+        }
+        self.poll(now_ns, out);
+    }
+
+    fn restart(&mut self, next: u32, out: &mut Released) {
+        let held = self.window.as_mut().map_or_else(Vec::new, |w| w.restart(next));
+        for frame in held {
+            self.deliver(frame.buf, out);
+        }
+        self.counters.restarts += 1;
+        self.highest = next;
+        for path in &mut self.paths {
+            path.passed = None;
+            path.delay = WindowedMin::default();
+        }
+    }
+
+    /// Delivers what is due and gives up what is lost.
+    pub fn poll(&mut self, now_ns: u64, out: &mut Released) {
+        if let Some((_, Some(_), since_ns)) = &self.suspect {
+            if since_ns + self.options.max_hold_ns <= now_ns {
+                if let Some((_, Some(buf), _)) = self.suspect.take() {
+                    self.counters.late += 1;
+                    self.deliver(buf, out);
+                }
+            }
+        }
+        while let Some(window) = self.window.as_mut() {
+            if let Some(held) = window.peek() {
+                if held.release_ns > now_ns {
+                    return;
+                }
+                if let Some(held) = window.pop() {
+                    self.counters.hold_ns += now_ns.saturating_sub(held.arrived_ns);
+                    self.deliver(held.buf, out);
+                }
+            } else if !self.skip_gap(now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Gives up the missing numbers in front, if they are lost; false if they are still to be waited for.
+    fn skip_gap(&mut self, now_ns: u64) -> bool {
+        let passed = self.passed_by_all(now_ns);
+        let window = match self.window.as_mut() {
+            Some(window) => window,
+            None => return false,
+        };
+        let next = window.next();
+        let first = window.first_held().map(|(sequence, held)| (sequence, held.arrived_ns));
+        let known_lost = match (passed, first) {
+            (Some(p), Some((f, _))) => Some(if before(f, p) { f } else { p }),
+            (Some(p), None) => Some(p),
+            // No path is live any more: nobody is waited for.
+            (None, Some((f, _))) => Some(f),
+            (None, None) => None,
+        };
+        if let Some(to) = known_lost.filter(|to| before(next, *to)) {
+            window.give_up(to);
+            self.counters.lost += u64::from(to.wrapping_sub(next));
+            return true;
+        }
+        match first {
+            Some((f, arrived_ns)) if arrived_ns + self.options.max_hold_ns <= now_ns => {
+                window.give_up(f);
+                self.counters.timed_out += u64::from(f.wrapping_sub(next));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The number that all live paths have passed; None if no path is live.
+    fn passed_by_all(&self, now_ns: u64) -> Option<u32> {
+        let next = self.window.as_ref()?.next();
+        self.paths
+            .iter()
+            .filter(|p| p.live_until(self.active_ns) > now_ns)
+            .map(|p| p.passed.unwrap_or(next))
+            .reduce(|a, b| if before(a, b) { a } else { b })
+    }
+
+    /// When `poll`, just called at `now_ns`, will next have something to do.
+    pub fn next_due(&self, now_ns: u64) -> Option<u64> {
+        let suspect = match &self.suspect {
+            Some((_, Some(_), since_ns)) => Some(since_ns + self.options.max_hold_ns),
+            _ => None,
+        };
+        let window = self.window.as_ref()?;
+        if let Some(held) = window.peek() {
+            return Some(suspect.map_or(held.release_ns, |s| s.min(held.release_ns)));
+        }
+        let gap = window.first_held().map(|(_, held)| {
+            let next = window.next();
+            self.paths
+                .iter()
+                .filter(|p| !p.passed.map_or(false, |q| before(next, q)))
+                .map(|p| p.live_until(self.active_ns))
+                .filter(|until| *until > now_ns)
+                .fold(held.arrived_ns + self.options.max_hold_ns, u64::min)
+        });
+        match (suspect, gap) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "receiver_tests.rs"]
+mod tests;

@@ -1,0 +1,245 @@
+//! The window of sequence numbers of one flow: what is held, what was delivered, what comes next.
+//!
+//! Sequence numbers wrap; all comparisons are of differences. The window knows no time and no paths: `receiver` decides when
+//! a missing number is given up.
+
+/// Frames that may be held ahead of the next one: 100 ms at 1.9 Gb/s.
+pub const WINDOW: usize = 16_384;
+/// Numbers behind the next one of which is known whether they were delivered.
+pub const HISTORY: usize = 65_536;
+
+/// Where a number lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is to come: 0 = the next one.
+    Ahead(usize),
+    /// Given up before; it was not delivered.
+    Late,
+    /// Delivered or held already.
+    Duplicate,
+    /// Too far off to belong to this window: the sender restarted, or the frame is forged.
+    Far,
+}
+
+#[derive(Debug)]
+pub struct Window<T> {
+    next: u32,
+    slots: Vec<Option<T>>,
+    held: usize,
+    delivered: Vec<u64>,
+}
+
+/// True if `a` comes before `b`.
+pub fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+impl<T> Window<T> {
+    pub fn new(next: u32) -> Self {
+        Window {
+            next,
+            slots: Vec::new(),
+            held: 0,
+            delivered: vec![0; HISTORY / 64],
+        }
+    }
+
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    pub fn place(&self, sequence: u32) -> Place {
+        let ahead = sequence.wrapping_sub(self.next) as i32;
+        if ahead >= 0 {
+            return match ahead as usize {
+                n if n >= WINDOW => Place::Far,
+                n if self.slot(sequence).is_some() => {
+                    debug_assert!(n < self.slots.len());
+                    Place::Duplicate
+                }
+                n => Place::Ahead(n),
+            };
+        }
+        if ahead < -(HISTORY as i32) {
+            return Place::Far;
+        }
+        let (word, bit) = history(sequence);
+        if self.delivered[word] & bit != 0 {
+            Place::Duplicate
+        } else {
+            Place::Late
+        }
+    }
+
+    fn slot(&self, sequence: u32) -> Option<&T> {
+        // Within the slots at hand every number has its own.
+        if sequence.wrapping_sub(self.next) as usize >= self.slots.len() {
+            return None;
+        }
+        self.slots[sequence as usize & (self.slots.len() - 1)].as_ref()
+    }
+
+    /// Holds a frame that lies `Ahead`.
+    pub fn hold(&mut self, sequence: u32, item: T) {
+        let ahead = sequence.wrapping_sub(self.next) as usize;
+        debug_assert!(ahead < WINDOW);
+        if ahead >= self.slots.len() {
+            self.grow(ahead);
+        }
+        let mask = self.slots.len() - 1;
+        if self.slots[sequence as usize & mask].replace(item).is_none() {
+            self.held += 1;
+        }
+    }
+
+    fn grow(&mut self, ahead: usize) {
+        let size = (ahead + 1).next_power_of_two().max(64);
+        let old = std::mem::take(&mut self.slots);
+        let mut slots: Vec<Option<T>> = Vec::new();
+        slots.resize_with(size, || None);
+        let count = old.len();
+        for (i, item) in old.into_iter().enumerate() {
+            if item.is_some() {
+                let offset = (i as u32).wrapping_sub(self.next) as usize & (count - 1);
+                let sequence = self.next.wrapping_add(offset as u32);
+                slots[sequence as usize & (size - 1)] = item;
+            }
+        }
+        self.slots = slots;
+    }
+
+    /// The next frame, if it is held.
+    pub fn peek(&self) -> Option<&T> {
+        self.slot(self.next)
+    }
+
+    /// Takes the next frame, which then counts as delivered.
+    pub fn pop(&mut self) -> Option<T> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let at = self.next as usize & (self.slots.len() - 1);
+        let item = self.slots[at].take()?;
+        self.held -= 1;
+        self.advance(true);
+        Some(item)
+    }
+
+    /// The next number was delivered without being held.
+    pub fn pass(&mut self) {
+        self.advance(true);
+    }
+
+    /// Gives up the numbers before `to`, of which none is held.
+    pub fn give_up(&mut self, to: u32) {
+        while before(self.next, to) {
+            self.advance(false);
+        }
+    }
+
+    /// Notes that a late frame was delivered after all.
+    pub fn delivered_late(&mut self, sequence: u32) {
+        let (word, bit) = history(sequence);
+        self.delivered[word] |= bit;
+    }
+
+    fn advance(&mut self, delivered: bool) {
+        let (word, bit) = history(self.next);
+        if delivered {
+            self.delivered[word] |= bit;
+        } else {
+            self.delivered[word] &= !bit;
+        }
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// The first frame that is held and its number.
+    pub fn first_held(&self) -> Option<(u32, &T)> {
+        if self.held == 0 {
+            return None;
+        }
+        (0..self.slots.len() as u32)
+            .map(|n| self.next.wrapping_add(n))
+            .find_map(|sequence| self.slot(sequence).map(|item| (sequence, item)))
+    }
+
+    /// Starts over at `next`; everything held comes out in order.
+    pub fn restart(&mut self, next: u32) -> Vec<T> {
+        let mut out = Vec::with_capacity(self.held);
+        while let Some((sequence, _)) = self.first_held() {
+            self.give_up(sequence);
+            out.extend(self.pop());
+        }
+        self.next = next;
+        self.delivered.fill(0);
+        out
+    }
+}
+
+fn history(sequence: u32) -> (usize, u64) {
+    let at = sequence as usize % HISTORY;
+    (at / 64, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::testing::Rng;
+
+    #[test]
+    fn every_order_comes_out_sorted_across_the_wrap() {
+        let mut rng = Rng::new(11);
+        for _ in 0..50 {
+            let start = u32::MAX - rng.below(3000) as u32;
+            let mut window = Window::new(start);
+            let mut waiting: Vec<u32> = (0..4000).map(|k| start.wrapping_add(k)).collect();
+            let mut out = Vec::new();
+            while !waiting.is_empty() {
+                let reach = 1 + rng.below(500);
+                let pick = rng.below(waiting.len().min(reach));
+                let sequence = waiting.remove(pick);
+                assert!(matches!(window.place(sequence), Place::Ahead(_)));
+                window.hold(sequence, sequence);
+                assert_eq!(window.place(sequence), Place::Duplicate);
+                while let Some(s) = window.pop() {
+                    out.push(s);
+                }
+            }
+            let wanted: Vec<u32> = (0..4000).map(|k| start.wrapping_add(k)).collect();
+            assert_eq!(out, wanted);
+            assert_eq!(window.held(), 0);
+        }
+    }
+
+    #[test]
+    fn late_is_told_from_duplicate() {
+        let mut window = Window::new(100);
+        window.hold(102, ());
+        assert_eq!(window.first_held(), Some((102, &())));
+        window.give_up(102);
+        window.pop().unwrap();
+        assert_eq!(window.place(101), Place::Late);
+        assert_eq!(window.place(102), Place::Duplicate);
+        window.delivered_late(101);
+        assert_eq!(window.place(101), Place::Duplicate);
+        // The first frame may have overtaken others on a faster path.
+        assert_eq!(window.place(99), Place::Late);
+        assert_eq!(window.place(103 + WINDOW as u32), Place::Far);
+        assert_eq!(window.place(103u32.wrapping_sub(HISTORY as u32 + 1)), Place::Far);
+    }
+
+    #[test]
+    fn restart_gives_what_is_held_in_order() {
+        let mut window = Window::new(10);
+        for s in [15, 12, 13] {
+            window.hold(s, s);
+        }
+        assert_eq!(window.restart(9_000_000), vec![12, 13, 15]);
+        assert_eq!(window.place(9_000_000), Place::Ahead(0));
+        assert_eq!(window.place(15), Place::Far);
+    }
+}
