@@ -13,11 +13,7 @@ pub struct Buf {
 
 impl Buf {
     pub fn with_size(size: usize) -> Self {
-        Buf {
-            data: vec![0; HEADROOM + size].into_boxed_slice(),
-            start: HEADROOM,
-            end: HEADROOM,
-        }
+        Buf { data: vec![0; HEADROOM + size].into_boxed_slice(), start: HEADROOM, end: HEADROOM }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -76,12 +72,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(size: usize, limit: usize) -> Self {
-        Pool {
-            size,
-            free: Vec::new(),
-            out: 0,
-            limit,
-        }
+        Pool { size, free: Vec::new(), out: 0, limit }
     }
 
     /// An empty buffer, or None when `limit` of them are in use.

@@ -1,10 +1,16 @@
 //! The edge agent. Everything but the shell is free of system calls and takes time as an argument. See docs/dataplane.md and docs/agent.md.
 pub mod buffer;
 pub mod delay;
+pub mod engine;
 pub mod frame;
+pub mod liveness;
+pub mod mtu;
 pub mod pace;
+pub mod protocol;
 pub mod receiver;
 pub mod reorder;
+pub mod sender;
 pub mod split;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod timers;

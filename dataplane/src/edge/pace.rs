@@ -22,12 +22,7 @@ pub struct Pacer {
 impl Pacer {
     /// `rate_mbps` None means unshaped; `max_frame` is the longest frame of the path in bytes of L2 payload.
     pub fn new(now_ns: u64, rate_mbps: Option<f64>, max_frame: usize, burst_ns: u64) -> Self {
-        let mut pacer = Pacer {
-            rate: None,
-            depth: 0.0,
-            level: 0.0,
-            at_ns: now_ns,
-        };
+        let mut pacer = Pacer { rate: None, depth: 0.0, level: 0.0, at_ns: now_ns };
         pacer.set_rate(now_ns, rate_mbps, max_frame, burst_ns);
         pacer
     }
@@ -35,9 +30,7 @@ impl Pacer {
     pub fn set_rate(&mut self, now_ns: u64, rate_mbps: Option<f64>, max_frame: usize, burst_ns: u64) {
         self.drain(now_ns);
         self.rate = rate_mbps.map(|r| r / 8e3);
-        self.depth = self.rate.map_or(0.0, |rate| {
-            (rate * burst_ns as f64).max(MIN_FRAMES * max_frame as f64)
-        });
+        self.depth = self.rate.map_or(0.0, |rate| (rate * burst_ns as f64).max(MIN_FRAMES * max_frame as f64));
         self.level = self.level.min(self.depth);
     }
 

@@ -90,11 +90,7 @@ impl InPath {
             return 0;
         }
         let heard = self.heard_ns.unwrap_or(self.known_ns);
-        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS {
-            active_ns
-        } else {
-            heard
-        };
+        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS { active_ns } else { heard };
         from + SILENT_NS
     }
 }
@@ -280,14 +276,7 @@ impl Receiver {
                 self.deliver(buf, out);
             }
             Place::Ahead(_) => {
-                window.hold(
-                    shim.sequence,
-                    Held {
-                        buf,
-                        arrived_ns: now_ns,
-                        release_ns,
-                    },
-                );
+                window.hold(shim.sequence, Held { buf, arrived_ns: now_ns, release_ns });
                 self.counters.held_max = self.counters.held_max.max(window.held() as u64);
             }
         }
@@ -311,12 +300,22 @@ impl Receiver {
             .filter_map(|p| p.delay.get())
             .max();
         match slowest.map(|s| s.saturating_sub(delay_us)) {
-            Some(ahead_us) if ahead_us >= LEAST_HOLD_US => now_ns + (ahead_us as u64 * 1000).min(self.options.max_hold_ns),
+            Some(ahead_us) if ahead_us >= LEAST_HOLD_US => {
+                now_ns + (ahead_us as u64 * 1000).min(self.options.max_hold_ns)
+            }
             _ => now_ns,
         }
     }
 
-    fn on_far(&mut self, now_ns: u64, shim: Shim, buf: Option<Buf>, delay_us: i32, wire_bytes: usize, out: &mut Released) {
+    fn on_far(
+        &mut self,
+        now_ns: u64,
+        shim: Shim,
+        buf: Option<Buf>,
+        delay_us: i32,
+        wire_bytes: usize,
+        out: &mut Released,
+    ) {
         const NEAR: u32 = super::reorder::WINDOW as u32 / 2;
         let confirmed = match &self.suspect {
             Some((other, ..)) => shim.sequence.wrapping_sub(*other).wrapping_add(NEAR) < 2 * NEAR,
@@ -360,6 +359,18 @@ impl Receiver {
         for path in &mut self.paths {
             path.passed = None;
             path.delay = WindowedMin::default();
+        }
+    }
+
+    /// The flow ends here: gives everything that is held.
+    pub fn flush(&mut self, out: &mut Released) {
+        let next = self.window.as_ref().map_or(0, Window::next);
+        let held = self.window.as_mut().map_or_else(Vec::new, |w| w.restart(next));
+        for frame in held {
+            self.deliver(frame.buf, out);
+        }
+        if let Some((_, Some(buf), _)) = self.suspect.take() {
+            self.deliver(buf, out);
         }
     }
 

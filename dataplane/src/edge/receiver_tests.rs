@@ -12,11 +12,7 @@ struct Bench {
 }
 
 fn options(equalise: bool) -> ReceiverOptions {
-    ReceiverOptions {
-        reorder: true,
-        equalise,
-        max_hold_ns: 100 * MS,
-    }
+    ReceiverOptions { reorder: true, equalise, max_hold_ns: 100 * MS }
 }
 
 fn frame(sequence: u32) -> Buf {
@@ -28,22 +24,12 @@ fn frame(sequence: u32) -> Buf {
 }
 
 fn shim(kind: Kind, path: u8, sequence: u32, sent_ns: u64) -> Shim {
-    Shim {
-        kind,
-        path,
-        flow: FLOW,
-        sequence,
-        sent_us: (sent_ns / 1000) as u32,
-    }
+    Shim { kind, path, flow: FLOW, sequence, sent_us: (sent_ns / 1000) as u32 }
 }
 
 impl Bench {
     fn new(options: ReceiverOptions, paths: &[u8]) -> Self {
-        Bench {
-            receiver: Receiver::new(0, options, paths),
-            got: Vec::new(),
-            wasted: 0,
-        }
+        Bench { receiver: Receiver::new(0, options, paths), got: Vec::new(), wasted: 0 }
     }
 
     fn collect(&mut self, now_ns: u64, out: Released) {

@@ -36,12 +36,7 @@ pub fn before(a: u32, b: u32) -> bool {
 
 impl<T> Window<T> {
     pub fn new(next: u32) -> Self {
-        Window {
-            next,
-            slots: Vec::new(),
-            held: 0,
-            delivered: vec![0; HISTORY / 64],
-        }
+        Window { next, slots: Vec::new(), held: 0, delivered: vec![0; HISTORY / 64] }
     }
 
     pub fn next(&self) -> u32 {

@@ -17,10 +17,7 @@ impl Split {
     pub fn set_weights(&mut self, weights: &[f64], credit_of: &[Option<usize>]) {
         let total: f64 = weights.iter().filter(|w| **w > 0.0).sum();
         let old = std::mem::take(&mut self.credit);
-        self.share = weights
-            .iter()
-            .map(|w| if *w > 0.0 { w / total } else { 0.0 })
-            .collect();
+        self.share = weights.iter().map(|w| if *w > 0.0 { w / total } else { 0.0 }).collect();
         self.credit = self
             .share
             .iter()

@@ -11,6 +11,7 @@ pub mod netns;
 pub mod packet;
 pub mod process;
 pub mod tap;
+pub mod tcp;
 pub mod unix;
 
 use std::io;

@@ -1,0 +1,383 @@
+//! All flows of an agent together. Sans I/O: frames and time go in, frames and events come out as `Effects`.
+
+use super::buffer::{Buf, Pool};
+use super::frame::{outer_header, parse_access, parse_network, FromAccess, FromNetwork, Hello, Kind};
+use super::frame::{BROADCAST, ETHERNET_LEN, TYPE_HELLO};
+use super::liveness::{Change, Liveness};
+use super::mtu::{too_big_reply, RateLimit};
+use super::protocol::{Config, Egress, HelloConfig};
+use super::receiver::{Receiver, ReceiverOptions, Released};
+use super::sender::{Exit, Offer, Outgoing, Sender, SWITCH_MAC};
+use super::timers::Timers;
+use std::collections::BTreeMap;
+
+const MS: u64 = 1_000_000;
+/// Frames that one flow may send before others get their turn.
+const QUANTUM: usize = 16;
+/// Timers that one call looks at, so that reading is never put off for long.
+const TIMERS_PER_POLL: usize = 256;
+const RECEIVER_KEY: u32 = 1 << 16;
+const HELLO_KEY: u32 = 2 << 16;
+
+/// What is to be done with the outside world.
+#[derive(Debug, Default)]
+pub struct Effects {
+    pub network: Vec<Outgoing>,
+    pub access: Vec<Buf>,
+    pub changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Not labelled, and there is no default flow.
+    pub unclassified: u64,
+    pub malformed: u64,
+    pub unknown_flow: u64,
+    pub overrun: u64,
+}
+
+/// A hello to say regularly on one interface.
+#[derive(Debug)]
+struct Greeting {
+    header: Vec<u8>,
+    exit: usize,
+}
+
+#[derive(Debug)]
+pub struct Engine {
+    pub pool: Pool,
+    pub counters: Counters,
+    pub revision: u64,
+    /// By flow number.
+    senders: Vec<Option<Box<Sender>>>,
+    receivers: Vec<Option<Box<Receiver>>>,
+    default_flow: Option<u16>,
+    timers: Timers,
+    liveness: Liveness,
+    greetings: Vec<Greeting>,
+    hello_interval_ms: u16,
+    hello_sequence: u32,
+    hello_ns: u64,
+    too_big: RateLimit,
+    released: Released,
+    burst_ns: u64,
+}
+
+/// Rates by flow number and path.
+pub type Rates = BTreeMap<u16, BTreeMap<u8, Option<f64>>>;
+
+impl Engine {
+    pub fn new(pool: Pool, burst_ns: u64) -> Self {
+        let mut engine = Engine {
+            pool,
+            counters: Counters::default(),
+            revision: 0,
+            senders: Vec::new(),
+            receivers: Vec::new(),
+            default_flow: None,
+            timers: Timers::default(),
+            liveness: Liveness::default(),
+            greetings: Vec::new(),
+            hello_interval_ms: 0,
+            hello_sequence: 0,
+            hello_ns: 0,
+            too_big: RateLimit::default(),
+            released: Released::default(),
+            burst_ns,
+        };
+        engine.senders.resize_with(1 << 16, || None);
+        engine.receivers.resize_with(1 << 16, || None);
+        engine
+    }
+
+    /// True if the access side is a host, not a switch that labels.
+    pub fn has_default_flow(&self) -> bool {
+        self.default_flow.is_some()
+    }
+
+    pub fn senders(&self) -> impl Iterator<Item = &Sender> {
+        self.senders.iter().flatten().map(Box::as_ref)
+    }
+
+    pub fn receivers(&self) -> impl Iterator<Item = (u16, &Receiver)> {
+        self.receivers.iter().enumerate().filter_map(|(n, r)| r.as_ref().map(|r| (n as u16, r.as_ref())))
+    }
+
+    pub fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// Makes a checked configuration the one in force. `exit_of` knows every interface that it names; `random` gives first sequence numbers.
+    pub fn apply(
+        &mut self,
+        now_ns: u64,
+        config: &Config,
+        exit_of: &dyn Fn(Option<&str>) -> Exit,
+        random: &mut dyn FnMut() -> u32,
+        fx: &mut Effects,
+    ) {
+        self.apply_ingress(now_ns, config, exit_of, random, fx);
+        self.apply_egress(now_ns, &config.egress, fx);
+        self.apply_hello(now_ns, &config.hello, exit_of);
+        self.revision = config.revision;
+    }
+
+    fn apply_ingress(
+        &mut self,
+        now_ns: u64,
+        config: &Config,
+        exit_of: &dyn Fn(Option<&str>) -> Exit,
+        random: &mut dyn FnMut() -> u32,
+        fx: &mut Effects,
+    ) {
+        let mut wanted = vec![false; 1 << 16];
+        self.default_flow = config.ingress.iter().find(|f| f.default).map(|f| f.number);
+        for flow in &config.ingress {
+            wanted[usize::from(flow.number)] = true;
+            let exits: Vec<Exit> = flow.paths.iter().map(|p| exit_of(p.interface.as_deref())).collect();
+            let slot = &mut self.senders[usize::from(flow.number)];
+            match slot {
+                Some(sender) => sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network),
+                None => *slot = Some(Box::new(Sender::new(now_ns, flow, &exits, random(), self.burst_ns))),
+            }
+            self.timers.arm(u32::from(flow.number), Some(now_ns));
+        }
+        for (number, slot) in self.senders.iter_mut().enumerate() {
+            if !wanted[number] {
+                if let Some(sender) = slot.take() {
+                    sender.dismiss(now_ns, &mut self.pool, &mut fx.network);
+                }
+            }
+        }
+    }
+
+    fn apply_egress(&mut self, now_ns: u64, flows: &[Egress], fx: &mut Effects) {
+        let mut wanted = vec![false; 1 << 16];
+        for flow in flows {
+            wanted[usize::from(flow.number)] = true;
+            let options =
+                ReceiverOptions { reorder: flow.reorder, equalise: flow.equalise, max_hold_ns: flow.max_hold_ms * MS };
+            let slot = &mut self.receivers[usize::from(flow.number)];
+            match slot {
+                Some(receiver) => receiver.update(now_ns, options, &flow.paths),
+                None => *slot = Some(Box::new(Receiver::new(now_ns, options, &flow.paths))),
+            }
+            self.timers.arm(RECEIVER_KEY + u32::from(flow.number), Some(now_ns));
+        }
+        for (number, slot) in self.receivers.iter_mut().enumerate() {
+            if !wanted[number] {
+                if let Some(mut receiver) = slot.take() {
+                    receiver.flush(&mut self.released);
+                    fx.access.append(&mut self.released.deliver);
+                }
+            }
+        }
+        self.discard();
+    }
+
+    fn apply_hello(&mut self, now_ns: u64, hello: &HelloConfig, exit_of: &dyn Fn(Option<&str>) -> Exit) {
+        self.greetings = hello
+            .send
+            .iter()
+            .map(|send| {
+                let (exit, mac) = exit_of(send.interface.as_deref());
+                let header = match send.label {
+                    Some(label) => outer_header(SWITCH_MAC, mac, &[label], TYPE_HELLO),
+                    None => outer_header(BROADCAST, mac, &[], TYPE_HELLO),
+                };
+                Greeting { header, exit }
+            })
+            .collect();
+        self.hello_interval_ms = hello.interval_ms;
+        self.liveness.configure(now_ns, hello.dead_ms, &hello.expect);
+        self.timers.arm(HELLO_KEY, Some(now_ns));
+    }
+
+    /// Checks all before it changes any.
+    pub fn set_rates(&mut self, now_ns: u64, rates: &Rates, fx: &mut Effects) -> Result<(), String> {
+        for (number, paths) in rates {
+            let sender = self.senders[usize::from(*number)].as_ref().ok_or(format!("rates: unknown flow {number}"))?;
+            if let Some(id) = paths.keys().find(|id| !sender.knows_path(**id)) {
+                return Err(format!("rates: flow {number}: unknown path {id}"));
+            }
+        }
+        for (number, paths) in rates {
+            if let Some(sender) = &mut self.senders[usize::from(*number)] {
+                sender.set_rates(now_ns, paths, &mut self.pool, &mut fx.network);
+                self.timers.arm(u32::from(*number), Some(now_ns));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+        self.senders.iter_mut().flatten().for_each(|s| s.reset_counters());
+        self.receivers.iter_mut().flatten().for_each(|r| r.reset_counters());
+    }
+
+    /// A frame from the access side.
+    pub fn from_access(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
+        let number = match (self.default_flow, parse_access(buf.bytes())) {
+            (_, FromAccess::Malformed) => {
+                self.counters.malformed += 1;
+                return self.pool.give(buf);
+            }
+            (Some(number), _) => number,
+            (None, FromAccess::Labelled { flow, inner_at }) => {
+                buf.strip(inner_at);
+                flow
+            }
+            (None, FromAccess::Plain) => {
+                self.counters.unclassified += 1;
+                return self.pool.give(buf);
+            }
+        };
+        let sender = match &mut self.senders[usize::from(number)] {
+            Some(sender) => sender,
+            None => {
+                self.counters.unknown_flow += 1;
+                return self.pool.give(buf);
+            }
+        };
+        match sender.offer(now_ns, buf) {
+            Offer::Queued => self.serve_sender(number, now_ns, fx),
+            Offer::Dropped(buf) => self.pool.give(buf),
+            Offer::TooBig(buf, max_inner) => self.refuse(now_ns, buf, max_inner, fx),
+        }
+    }
+
+    fn refuse(&mut self, now_ns: u64, mut buf: Buf, max_inner: usize, fx: &mut Effects) {
+        let reply = too_big_reply(buf.bytes(), max_inner).filter(|_| self.too_big.allow(now_ns));
+        match reply {
+            Some(reply) if buf.set(&reply) => fx.access.push(buf),
+            _ => self.pool.give(buf),
+        }
+    }
+
+    fn serve_sender(&mut self, number: u16, now_ns: u64, fx: &mut Effects) {
+        let sender = match &mut self.senders[usize::from(number)] {
+            Some(sender) => sender,
+            None => return,
+        };
+        for _ in 0..QUANTUM {
+            match sender.next(now_ns, &mut self.pool) {
+                Some(outgoing) => fx.network.push(outgoing),
+                None => break,
+            }
+        }
+        let due = sender.next_due(now_ns);
+        self.timers.arm(u32::from(number), due);
+    }
+
+    /// A frame from the network side.
+    pub fn from_network(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
+        match parse_network(buf.bytes()) {
+            FromNetwork::Malformed => {
+                self.counters.malformed += 1;
+                self.pool.give(buf);
+            }
+            FromNetwork::Hello { mac, hello } => {
+                self.liveness.heard(now_ns, mac, hello, &mut fx.changes);
+                self.pool.give(buf);
+            }
+            FromNetwork::Shim { shim, inner_at } => {
+                let receiver = match &mut self.receivers[usize::from(shim.flow)] {
+                    Some(receiver) => receiver,
+                    None => {
+                        self.counters.unknown_flow += 1;
+                        return self.pool.give(buf);
+                    }
+                };
+                let wire_bytes = buf.len() - ETHERNET_LEN;
+                let inner = if shim.kind == Kind::Data {
+                    buf.strip(inner_at);
+                    Some(buf)
+                } else {
+                    self.pool.give(buf);
+                    None
+                };
+                receiver.on_frame(now_ns, shim, inner, wire_bytes, &mut self.released);
+                fx.access.append(&mut self.released.deliver);
+                let due = receiver.next_due(now_ns);
+                self.timers.arm(RECEIVER_KEY + u32::from(shim.flow), due);
+                self.discard();
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        for buf in self.released.waste.drain(..) {
+            self.pool.give(buf);
+        }
+    }
+
+    /// Does what is due. False: there is more, call again after reading.
+    pub fn poll(&mut self, now_ns: u64, fx: &mut Effects) -> bool {
+        for _ in 0..TIMERS_PER_POLL {
+            match self.timers.pop(now_ns) {
+                None => return true,
+                Some(HELLO_KEY) => self.greet(now_ns, fx),
+                Some(key) if key >= RECEIVER_KEY => self.serve_receiver((key - RECEIVER_KEY) as u16, now_ns, fx),
+                Some(key) => {
+                    if let Some(sender) = &mut self.senders[key as usize] {
+                        sender.keep_alives(now_ns, &mut self.pool, &mut fx.network);
+                    }
+                    self.serve_sender(key as u16, now_ns, fx);
+                }
+            }
+        }
+        false
+    }
+
+    fn serve_receiver(&mut self, number: u16, now_ns: u64, fx: &mut Effects) {
+        if let Some(receiver) = &mut self.receivers[usize::from(number)] {
+            receiver.poll(now_ns, &mut self.released);
+            fx.access.append(&mut self.released.deliver);
+            let due = receiver.next_due(now_ns);
+            self.timers.arm(RECEIVER_KEY + u32::from(number), due);
+        }
+        self.discard();
+    }
+
+    fn greet(&mut self, now_ns: u64, fx: &mut Effects) {
+        if self.greetings.is_empty() {
+            return;
+        }
+        let interval_ns = u64::from(self.hello_interval_ms) * MS;
+        if self.hello_ns + interval_ns <= now_ns {
+            let planned = self.hello_ns + interval_ns;
+            // Late by more than an interval: no burst to catch up.
+            self.hello_ns = if now_ns - planned < interval_ns { planned } else { now_ns };
+            self.hello_sequence = self.hello_sequence.wrapping_add(1);
+            let hello = Hello { interval_ms: self.hello_interval_ms, sequence: self.hello_sequence }.encode();
+            for greeting in &self.greetings {
+                if let Some(mut buf) = self.pool.take() {
+                    buf.set(&hello);
+                    if let Some(room) = buf.prepend(greeting.header.len()) {
+                        room.copy_from_slice(&greeting.header);
+                    }
+                    fx.network.push((greeting.exit, buf));
+                }
+            }
+        }
+        self.timers.arm(HELLO_KEY, Some(self.hello_ns + interval_ns));
+    }
+
+    /// Looks for dead links. To be called only once all that arrived has been handed in.
+    pub fn poll_links(&mut self, now_ns: u64, fx: &mut Effects) {
+        self.liveness.poll(now_ns, &mut fx.changes);
+    }
+
+    /// When `poll` or `poll_links` has something to do.
+    pub fn next_due(&mut self) -> Option<u64> {
+        match (self.timers.next(), self.liveness.next_due()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

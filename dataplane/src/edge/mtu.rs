@@ -1,0 +1,257 @@
+//! "Too big" messages: ICMP fragmentation needed (RFC 792, RFC 1191) and ICMPv6 packet too big (RFC 4443), for frames that do not fit a path.
+//!
+//! The agent has no address of its own, so the message comes from the packet's destination, as bridged tunnels of Linux do it.
+//! It goes out whether or not IPv4's "don't fragment" is set: nobody behind us fragments either. VLAN tags are copied.
+
+use super::frame::{be16, ether_type, ETHERNET_LEN};
+
+const TYPE_IPV4: u16 = 0x0800;
+const TYPE_IPV6: u16 = 0x86dd;
+const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const MAX_TAGS: usize = 2;
+const PROTOCOL_ICMP: u8 = 1;
+const PROTOCOL_ICMPV6: u8 = 58;
+/// Quoted bytes, so that the message stays within 576 bytes (IPv4) and 1280 bytes (IPv6).
+const QUOTE_V4: usize = 576 - 20 - 8;
+const QUOTE_V6: usize = 1280 - 40 - 8;
+
+/// The answer to `frame` where only frames of `max_frame` bytes fit; None if there is to be none.
+pub fn too_big_reply(frame: &[u8], max_frame: usize) -> Option<Vec<u8>> {
+    let mut at = ETHERNET_LEN;
+    let mut kind = ether_type(frame)?;
+    for _ in 0..MAX_TAGS {
+        if VLAN_TYPES.contains(&kind) {
+            kind = be16(frame, at + 2)?;
+            at += 4;
+        }
+    }
+    // A group address on either end, or no sender to answer.
+    if frame[0] & 1 != 0 || frame[6] & 1 != 0 || frame[6..12] == [0; 6] {
+        return None;
+    }
+    let packet = frame.get(at..)?;
+    let mtu = max_frame.checked_sub(at)?;
+    let body = match kind {
+        TYPE_IPV4 => reply_v4(packet, mtu)?,
+        TYPE_IPV6 => reply_v6(packet, mtu)?,
+        _ => return None,
+    };
+    let mut out = Vec::with_capacity(at + body.len());
+    out.extend_from_slice(&frame[6..12]);
+    out.extend_from_slice(&frame[..6]);
+    out.extend_from_slice(&frame[12..at]);
+    out.extend_from_slice(&body);
+    Some(out)
+}
+
+fn reply_v4(packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    let header = packet.get(..20)?;
+    let header_len = usize::from(header[0] & 15) * 4;
+    let total = usize::from(be16(packet, 2)?).min(packet.len());
+    if header[0] >> 4 != 4 || header_len < 20 || total < header_len || total <= mtu {
+        return None;
+    }
+    let (source, target) = (&header[12..16], &header[16..20]);
+    // Not to a later fragment, not from or to a group, and never about an ICMP error.
+    if be16(packet, 6)? & 0x1fff != 0 || target[0] >= 224 || source[0] >= 224 || source[0] == 0 || source[0] == 127 {
+        return None;
+    }
+    if header[9] == PROTOCOL_ICMP && !matches!(packet.get(header_len), Some(0 | 8 | 13..=18)) {
+        return None;
+    }
+    let quote = &packet[..total.min(QUOTE_V4)];
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend_from_slice(&(mtu.min(0xffff) as u16).to_be_bytes());
+    icmp.extend_from_slice(quote);
+    let sum = checksum(&[&icmp]);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+
+    let mut out = vec![0x45, 0xc0, 0, 0, 0, 0, 0, 0, 64, PROTOCOL_ICMP, 0, 0];
+    out[2..4].copy_from_slice(&((20 + icmp.len()) as u16).to_be_bytes());
+    out.extend_from_slice(target);
+    out.extend_from_slice(source);
+    let sum = checksum(&[&out]);
+    out[10..12].copy_from_slice(&sum.to_be_bytes());
+    out.extend_from_slice(&icmp);
+    Some(out)
+}
+
+fn reply_v6(packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    let header = packet.get(..40)?;
+    let total = (40 + usize::from(be16(packet, 4)?)).min(packet.len());
+    if header[0] >> 4 != 6 || total <= mtu {
+        return None;
+    }
+    let (source, target) = (&header[8..24], &header[24..40]);
+    if source[0] == 0xff || target[0] == 0xff || source.iter().all(|b| *b == 0) {
+        return None;
+    }
+    // ICMPv6 errors have types below 128.
+    if header[6] == PROTOCOL_ICMPV6 && packet.get(40).map_or(true, |kind| *kind < 128) {
+        return None;
+    }
+    let mut icmp = vec![2, 0, 0, 0];
+    icmp.extend_from_slice(&(mtu as u32).to_be_bytes());
+    icmp.extend_from_slice(&packet[..total.min(QUOTE_V6)]);
+    let length = (icmp.len() as u32).to_be_bytes();
+    let sum = checksum(&[target, source, &length, &[0, 0, 0, PROTOCOL_ICMPV6], &icmp]);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+
+    let mut out = vec![0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, 64];
+    out[4..6].copy_from_slice(&(icmp.len() as u16).to_be_bytes());
+    out.extend_from_slice(target);
+    out.extend_from_slice(source);
+    out.extend_from_slice(&icmp);
+    Some(out)
+}
+
+/// The Internet checksum (RFC 1071) over parts, each but the last of even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u32;
+    for pair in parts.iter().flat_map(|part| part.chunks(2)) {
+        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// At most so many messages: a token bucket.
+#[derive(Debug)]
+pub struct RateLimit {
+    tokens: f64,
+    at_ns: u64,
+}
+
+const PER_SECOND: f64 = 200.0;
+const BURST: f64 = 50.0;
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        RateLimit { tokens: BURST, at_ns: 0 }
+    }
+}
+
+impl RateLimit {
+    pub fn allow(&mut self, now_ns: u64) -> bool {
+        let elapsed_s = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
+        self.tokens = (self.tokens + elapsed_s * PER_SECOND).min(BURST);
+        self.at_ns = now_ns;
+        if self.tokens < 1.0 {
+            return false;
+        }
+        self.tokens -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::testing::Rng;
+
+    fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        for tag in tags {
+            frame.extend_from_slice(&0x8100u16.to_be_bytes());
+            frame.extend_from_slice(&tag.to_be_bytes());
+        }
+        frame.extend_from_slice(&kind.to_be_bytes());
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    fn udp_v4(len: usize) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        packet.resize(len, 0xab);
+        packet
+    }
+
+    fn udp_v6(len: usize) -> Vec<u8> {
+        let mut packet = vec![0; 40];
+        packet[0] = 0x60;
+        packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+        packet[6] = 17;
+        packet[8] = 0xfd;
+        packet[23] = 1;
+        packet[24] = 0xfd;
+        packet[39] = 2;
+        packet.resize(len, 0xcd);
+        packet
+    }
+
+    #[test]
+    fn ipv4_answer_has_mtu_quote_and_right_checksums() {
+        for tags in [&[][..], &[7], &[7, 9]] {
+            let frame = ethernet(TYPE_IPV4, tags, &udp_v4(1500));
+            let l2 = 14 + 4 * tags.len();
+            let reply = too_big_reply(&frame, l2 + 1400).unwrap();
+            assert_eq!((&reply[..6], &reply[6..12], &reply[12..l2]), (&frame[6..12], &frame[..6], &frame[12..l2]));
+            let ip = &reply[l2..];
+            assert_eq!((&ip[12..16], &ip[16..20]), (&[10, 0, 0, 2][..], &[10, 0, 0, 1][..]));
+            assert_eq!((ip[9], ip[20], ip[21], be16(ip, 26)), (1, 3, 4, Some(1400)));
+            assert_eq!((checksum(&[&ip[..20]]), checksum(&[&ip[20..]])), (0, 0));
+            assert_eq!((ip.len(), &ip[28..100]), (576, &frame[l2..l2 + 72]));
+        }
+    }
+
+    #[test]
+    fn ipv6_answer_has_mtu_and_right_checksum() {
+        let frame = ethernet(TYPE_IPV6, &[5], &udp_v6(1500));
+        let reply = too_big_reply(&frame, 18 + 1350).unwrap();
+        let ip = &reply[18..];
+        assert_eq!((ip[6], ip[40], ip[41], &ip[44..48]), (58, 2, 0, &1350u32.to_be_bytes()[..]));
+        let length = ((ip.len() - 40) as u32).to_be_bytes();
+        assert_eq!(checksum(&[&ip[8..40], &length, &[0, 0, 0, 58], &ip[40..]]), 0);
+        assert_eq!((&ip[8..24], ip.len()), (&frame[18 + 24..18 + 40], 1280));
+    }
+
+    #[test]
+    fn no_answer_where_none_is_allowed() {
+        let v4 = |change: fn(&mut Vec<u8>)| {
+            let mut packet = udp_v4(1500);
+            change(&mut packet);
+            too_big_reply(&ethernet(TYPE_IPV4, &[], &packet), 1014)
+        };
+        assert!(v4(|_| {}).is_some());
+        assert!(v4(|p| p[16] = 239).is_none(), "to a group");
+        assert!(v4(|p| p[7] = 1).is_none(), "a later fragment");
+        assert!(v4(|p| {
+            p[9] = 1;
+            p[20] = 3;
+        })
+        .is_none());
+        assert!(v4(|p| p.truncate(900)).is_none(), "it fits");
+        let mut group = ethernet(TYPE_IPV4, &[], &udp_v4(1500));
+        group[0] = 0xff;
+        assert!(too_big_reply(&group, 1014).is_none());
+        assert!(too_big_reply(&ethernet(0x88cc, &[], &[0; 1500]), 1014).is_none());
+    }
+
+    #[test]
+    fn random_frames_never_panic() {
+        let mut rng = Rng::new(31);
+        for _ in 0..100_000 {
+            let payload: Vec<u8> = (0..rng.below(120)).map(|_| rng.next() as u8).collect();
+            let kinds = [TYPE_IPV4, TYPE_IPV6, 0x8100, 0x88a8];
+            let mut frame = ethernet(kinds[rng.below(4)], &[], &payload);
+            if frame.len() > 14 && rng.below(2) == 0 {
+                frame[14] = [0x45, 0x60, 0x4f][rng.below(3)];
+            }
+            frame.truncate(frame.len() - rng.below(20).min(frame.len()));
+            too_big_reply(&frame, rng.below(100));
+        }
+    }
+
+    #[test]
+    fn messages_are_limited() {
+        let mut limit = RateLimit::default();
+        let second = 1_000_000_000;
+        let count =
+            |limit: &mut RateLimit, from: u64| (0..1000).filter(|k| limit.allow(from + k * second / 1000)).count();
+        let first = count(&mut limit, 10 * second);
+        assert!((240..=251).contains(&first), "{first}");
+    }
+}

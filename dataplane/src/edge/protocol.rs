@@ -1,0 +1,538 @@
+//! The control protocol: serde types of what is said, and the checks of what is heard. See docs/dataplane.md section 2.
+
+use crate::sys::interface::{parse_mac, Mac};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+
+use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
+
+pub const VERSION: u32 = 1;
+pub const FIRST_FLOW: u16 = 16;
+/// As many labels as the headroom of a buffer holds.
+pub const MAX_LABELS: usize = 24;
+const MAX_PATHS: usize = 32;
+const MAX_RATE_MBPS: f64 = 1e6;
+
+/// A line from the controller (or from whoever uses the Unix socket).
+#[derive(Debug)]
+pub enum Request {
+    Welcome(Welcome),
+    Config(Box<Config>),
+    Rates(BTreeMap<u16, BTreeMap<u8, Option<f64>>>),
+    Stats,
+    ResetCounters,
+    Ping,
+    Pong,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Welcome {
+    pub version: u32,
+    #[serde(default)]
+    pub report_ms: Option<u64>,
+    #[serde(default)]
+    pub ping_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Config {
+    pub revision: u64,
+    #[serde(default)]
+    pub hello: HelloConfig,
+    #[serde(default)]
+    pub ingress: Vec<Ingress>,
+    #[serde(default)]
+    pub egress: Vec<Egress>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct HelloConfig {
+    #[serde(default = "default_interval_ms")]
+    pub interval_ms: u16,
+    #[serde(default = "default_dead_ms")]
+    pub dead_ms: u64,
+    #[serde(default)]
+    pub send: Vec<HelloSend>,
+    #[serde(default)]
+    pub expect: Vec<HelloExpect>,
+}
+
+impl Default for HelloConfig {
+    fn default() -> Self {
+        HelloConfig {
+            interval_ms: default_interval_ms(),
+            dead_ms: default_dead_ms(),
+            send: Vec::new(),
+            expect: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct HelloSend {
+    #[serde(default)]
+    pub technology: Option<String>,
+    /// The switch turns it into a hello frame; None with an interface of one's own.
+    #[serde(default)]
+    pub label: Option<u32>,
+    #[serde(default)]
+    pub interface: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct HelloExpect {
+    pub link: String,
+    #[serde(deserialize_with = "mac")]
+    pub mac: Mac,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Ingress {
+    pub number: u16,
+    #[serde(default)]
+    pub id: String,
+    #[serde(default)]
+    pub default: bool,
+    #[serde(default = "default_queue_ms")]
+    pub queue_ms: u64,
+    pub paths: Vec<OutPath>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct OutPath {
+    pub id: u8,
+    #[serde(default)]
+    pub labels: Vec<u32>,
+    /// None is unshaped.
+    #[serde(default)]
+    pub rate_mbps: Option<f64>,
+    /// Share of an unshaped path.
+    #[serde(default = "default_weight")]
+    pub weight: f64,
+    #[serde(default = "default_mtu")]
+    pub mtu: usize,
+    #[serde(default)]
+    pub interface: Option<String>,
+    #[serde(default, deserialize_with = "optional_mac")]
+    pub dst_mac: Option<Mac>,
+}
+
+impl OutPath {
+    /// Bytes of L2 payload that a frame has beyond the inner frame.
+    pub fn overhead(&self) -> usize {
+        self.labels.len() * LABEL_LEN + SHIM_LEN
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Egress {
+    pub number: u16,
+    #[serde(default)]
+    pub id: String,
+    pub paths: Vec<u8>,
+    #[serde(default = "default_true")]
+    pub reorder: bool,
+    #[serde(default = "default_true")]
+    pub equalise: bool,
+    #[serde(default = "default_max_hold_ms")]
+    pub max_hold_ms: u64,
+}
+
+fn default_interval_ms() -> u16 {
+    40
+}
+fn default_dead_ms() -> u64 {
+    140
+}
+fn default_queue_ms() -> u64 {
+    60
+}
+fn default_weight() -> f64 {
+    1.0
+}
+fn default_mtu() -> usize {
+    1600
+}
+fn default_true() -> bool {
+    true
+}
+fn default_max_hold_ms() -> u64 {
+    100
+}
+
+fn mac<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Mac, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_mac(&text).ok_or_else(|| serde::de::Error::custom(format!("mac {text:?}: expected xx:xx:xx:xx:xx:xx")))
+}
+
+fn optional_mac<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Mac>, D::Error> {
+    match Option::<String>::deserialize(from)? {
+        None => Ok(None),
+        Some(text) => parse_mac(&text)
+            .map(Some)
+            .ok_or_else(|| serde::de::Error::custom(format!("dst_mac {text:?}: expected xx:xx:xx:xx:xx:xx"))),
+    }
+}
+
+/// Why a line was not carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not JSON, or not an object with a type: the stream can't be trusted.
+    Malformed(String),
+    /// Understood well enough to answer.
+    Invalid { seq: Option<u64>, message: String },
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    seq: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct RatesBody {
+    rates: BTreeMap<String, BTreeMap<String, Option<f64>>>,
+}
+
+/// A request and the number its answer is to carry.
+pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
+    let envelope: Envelope = serde_json::from_str(line).map_err(|e| Refusal::Malformed(e.to_string()))?;
+    let seq = envelope.seq;
+    let invalid = |message: String| Refusal::Invalid { seq, message };
+    let request = match envelope.kind.as_str() {
+        "welcome" => {
+            let welcome: Welcome = serde_json::from_str(line).map_err(|e| invalid(format!("welcome: {e}")))?;
+            if welcome.version != VERSION {
+                return Err(invalid(format!("welcome: version {} is not {VERSION}", welcome.version)));
+            }
+            Request::Welcome(welcome)
+        }
+        "config" => {
+            let config: Config = serde_json::from_str(line).map_err(|e| invalid(format!("config: {e}")))?;
+            config.check().map_err(|e| invalid(format!("config: {e}")))?;
+            Request::Config(Box::new(config))
+        }
+        "rates" => {
+            let body: RatesBody = serde_json::from_str(line).map_err(|e| invalid(format!("rates: {e}")))?;
+            Request::Rates(numbered_rates(body).map_err(|e| invalid(format!("rates: {e}")))?)
+        }
+        "stats" => Request::Stats,
+        "reset-counters" => Request::ResetCounters,
+        "ping" => Request::Ping,
+        "pong" => Request::Pong,
+        other => return Err(invalid(format!("unknown type {other:?}"))),
+    };
+    Ok((seq, request))
+}
+
+fn numbered_rates(body: RatesBody) -> Result<BTreeMap<u16, BTreeMap<u8, Option<f64>>>, String> {
+    let mut flows = BTreeMap::new();
+    for (flow, paths) in body.rates {
+        let number: u16 = flow.parse().map_err(|_| format!("flow {flow:?}: expected a number up to 65535"))?;
+        let mut rates = BTreeMap::new();
+        for (path, rate) in paths {
+            let id: u8 =
+                path.parse().map_err(|_| format!("flow {flow}: path {path:?}: expected a number up to 255"))?;
+            check_rate(rate).map_err(|e| format!("flow {flow}: path {path}: {e}"))?;
+            rates.insert(id, rate);
+        }
+        flows.insert(number, rates);
+    }
+    Ok(flows)
+}
+
+fn check_rate(rate: Option<f64>) -> Result<(), String> {
+    match rate {
+        Some(r) if !(0.0..=MAX_RATE_MBPS).contains(&r) => Err(format!("rate_mbps {r}: expected 0 to {MAX_RATE_MBPS}")),
+        _ => Ok(()),
+    }
+}
+
+impl Config {
+    /// Everything that serde does not see.
+    pub fn check(&self) -> Result<(), String> {
+        if self.hello.interval_ms == 0 || self.hello.dead_ms < u64::from(self.hello.interval_ms) {
+            return Err("hello: expected 0 < interval_ms <= dead_ms".into());
+        }
+        for (i, send) in self.hello.send.iter().enumerate() {
+            match send.label {
+                Some(label) if label > MAX_LABEL => {
+                    return Err(format!("hello.send[{i}]: label {label} has more than 20 bits"))
+                }
+                None if send.interface.is_none() => {
+                    return Err(format!("hello.send[{i}]: expected label or interface"))
+                }
+                _ => {}
+            }
+        }
+        let mut numbers = HashSet::new();
+        for flow in &self.ingress {
+            check_number(flow.number, &mut numbers).map_err(|e| format!("ingress: {e}"))?;
+            flow.check().map_err(|e| format!("ingress {}: {e}", flow.number))?;
+        }
+        if self.ingress.iter().filter(|f| f.default).count() > 1 {
+            return Err("ingress: more than one default flow".into());
+        }
+        numbers.clear();
+        for flow in &self.egress {
+            check_number(flow.number, &mut numbers).map_err(|e| format!("egress: {e}"))?;
+            flow.check().map_err(|e| format!("egress {}: {e}", flow.number))?;
+        }
+        Ok(())
+    }
+}
+
+fn check_number(number: u16, seen: &mut HashSet<u16>) -> Result<(), String> {
+    if number < FIRST_FLOW {
+        return Err(format!("flow number {number}: expected {FIRST_FLOW} or more"));
+    }
+    if !seen.insert(number) {
+        return Err(format!("flow number {number} twice"));
+    }
+    Ok(())
+}
+
+fn check_paths(ids: impl Iterator<Item = u8>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for id in ids {
+        if !seen.insert(id) {
+            return Err(format!("path {id} twice"));
+        }
+    }
+    if seen.len() > MAX_PATHS {
+        return Err(format!("more than {MAX_PATHS} paths"));
+    }
+    Ok(())
+}
+
+impl Ingress {
+    fn check(&self) -> Result<(), String> {
+        if !(1..=10_000).contains(&self.queue_ms) {
+            return Err(format!("queue_ms {}: expected 1 to 10000", self.queue_ms));
+        }
+        check_paths(self.paths.iter().map(|p| p.id))?;
+        for path in &self.paths {
+            path.check().map_err(|e| format!("path {}: {e}", path.id))?;
+        }
+        Ok(())
+    }
+}
+
+impl OutPath {
+    fn check(&self) -> Result<(), String> {
+        check_rate(self.rate_mbps)?;
+        if !(self.weight > 0.0 && self.weight <= MAX_RATE_MBPS) {
+            return Err(format!("weight {}: expected more than 0", self.weight));
+        }
+        if self.labels.len() > MAX_LABELS {
+            return Err(format!("{} labels: expected at most {MAX_LABELS}", self.labels.len()));
+        }
+        if let Some(label) = self.labels.iter().find(|l| **l > MAX_LABEL) {
+            return Err(format!("label {label} has more than 20 bits"));
+        }
+        let least = self.overhead() + 60;
+        if !(least..=65_535).contains(&self.mtu) {
+            return Err(format!("mtu {}: expected {least} to 65535", self.mtu));
+        }
+        Ok(())
+    }
+}
+
+impl Egress {
+    fn check(&self) -> Result<(), String> {
+        if !(1..=10_000).contains(&self.max_hold_ms) {
+            return Err(format!("max_hold_ms {}: expected 1 to 10000", self.max_hold_ms));
+        }
+        check_paths(self.paths.iter().copied())
+    }
+}
+
+/// What the agent says.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Reply<'a> {
+    Hello { version: u32, node: &'a str, program: &'a str, boot: &'a str, token: Option<&'a str>, revision: u64 },
+    Ok { seq: Option<u64> },
+    Error { seq: Option<u64>, message: &'a str },
+    Link { link: &'a str, up: bool },
+    Ping { seq: Option<u64> },
+    Pong { seq: Option<u64> },
+    Report(&'a Report),
+}
+
+impl Reply<'_> {
+    pub fn line(&self) -> String {
+        // These types hold nothing that JSON can't say; an empty line would only be ignored.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Counters. A report too long for one line comes in parts, all but the last with `more`.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    pub seq: Option<u64>,
+    pub more: bool,
+    pub time_s: f64,
+    pub revision: u64,
+    pub ingress: Vec<IngressReport>,
+    pub egress: Vec<EgressReport>,
+    pub links: Vec<LinkReport>,
+    pub unclassified: u64,
+    pub malformed: u64,
+    /// Frames for flow numbers that are not configured here.
+    pub unknown_flow: u64,
+    /// Frames that could not be taken in or passed on: buffers used up, or a device without room.
+    pub overrun: u64,
+    pub cpu_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct IngressReport {
+    pub number: u16,
+    pub queued: usize,
+    pub dropped: u64,
+    pub too_big: u64,
+    pub sent: u64,
+    pub paths: Vec<OutPathReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct OutPathReport {
+    pub id: u8,
+    pub rate_mbps: Option<f64>,
+    pub sent_frames: u64,
+    pub sent_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct EgressReport {
+    pub number: u16,
+    pub delivered_frames: u64,
+    pub delivered_bytes: u64,
+    pub reordered: u64,
+    pub late: u64,
+    pub stale: u64,
+    pub duplicate: u64,
+    pub lost: u64,
+    pub timed_out: u64,
+    pub restarts: u64,
+    pub held: usize,
+    pub held_max: u64,
+    pub hold_mean_ms: f64,
+    pub paths: Vec<InPathReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct InPathReport {
+    pub id: u8,
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    pub delay_ms: Option<f64>,
+    pub last_heard_ms: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct LinkReport {
+    pub link: String,
+    pub up: bool,
+    pub last_heard_ms: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::testing::Rng;
+
+    const CONFIG: &str = r#"{"type":"config","seq":1,"revision":12,"future":true,
+        "hello":{"interval_ms":40,"dead_ms":140,"send":[{"technology":"plc","label":1234}],
+                 "expect":[{"link":"ab-plc~","mac":"02:00:00:00:00:0a"}]},
+        "ingress":[{"number":16,"id":"f1","default":false,"queue_ms":60,
+          "paths":[{"id":1,"labels":[111,222],"rate_mbps":9.5,"mtu":1600,"interface":null,"dst_mac":null}]}],
+        "egress":[{"number":16,"id":"f1","paths":[1,2],"reorder":true,"equalise":true,"max_hold_ms":100}]}"#;
+
+    fn refused(line: &str) -> String {
+        match parse_request(line) {
+            Err(Refusal::Invalid { message, .. }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_documented_config_is_understood() {
+        let (seq, request) = parse_request(CONFIG).unwrap();
+        assert_eq!(seq, Some(1));
+        match request {
+            Request::Config(config) => {
+                assert_eq!(config.revision, 12);
+                assert_eq!(config.ingress[0].paths[0].rate_mbps, Some(9.5));
+                assert_eq!(config.ingress[0].paths[0].overhead(), 20);
+                assert_eq!(config.hello.expect[0].mac, [2, 0, 0, 0, 0, 10]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        for (from, to, wanted) in [
+            ("\"number\":16,\"id\":\"f1\",\"default\"", "\"number\":3,\"id\":\"f1\",\"default\"", "flow number 3"),
+            ("9.5", "-1", "path 1: rate_mbps -1"),
+            ("111", "1048576", "more than 20 bits"),
+            ("\"mtu\":1600", "\"mtu\":20", "mtu 20"),
+            ("[1,2]", "[1,1]", "path 1 twice"),
+            ("02:00:00:00:00:0a", "02:00", "expected xx:xx"),
+            ("\"dead_ms\":140", "\"dead_ms\":14", "interval_ms <= dead_ms"),
+            ("\"queue_ms\":60", "\"queue_ms\":\"x\"", "invalid type"),
+        ] {
+            let line = CONFIG.replacen(from, to, 1);
+            assert_ne!(line, CONFIG);
+            assert!(refused(&line).contains(wanted), "{}", refused(&line));
+        }
+        assert!(refused(r#"{"type":"dance","seq":4}"#).contains("unknown type"));
+        assert!(refused(r#"{"type":"rates","seq":4,"rates":{"x":{}}}"#).contains("flow \"x\""));
+        assert!(refused(r#"{"type":"welcome","version":2}"#).contains("version 2"));
+    }
+
+    #[test]
+    fn rates_by_number_and_path() {
+        let (seq, request) = parse_request(r#"{"type":"rates","seq":2,"rates":{"16":{"1":9.5,"2":null}}}"#).unwrap();
+        assert_eq!(seq, Some(2));
+        match request {
+            Request::Rates(rates) => assert_eq!(rates[&16], BTreeMap::from([(1, Some(9.5)), (2, None)])),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn mutilated_lines_never_panic() {
+        let mut rng = Rng::new(21);
+        for _ in 0..20_000 {
+            let mut bytes = CONFIG.as_bytes().to_vec();
+            for _ in 0..1 + rng.below(4) {
+                let at = rng.below(bytes.len());
+                match rng.below(3) {
+                    0 => bytes[at] = rng.below(128) as u8,
+                    1 => bytes.truncate(at.max(1)),
+                    _ => {
+                        bytes.remove(at);
+                    }
+                }
+                if bytes.is_empty() {
+                    bytes.push(b'{');
+                }
+            }
+            let _ = parse_request(&String::from_utf8_lossy(&bytes));
+        }
+        let deep = format!("{{\"type\":{}", "[".repeat(100_000));
+        assert!(matches!(parse_request(&deep), Err(Refusal::Malformed(_))));
+    }
+
+    #[test]
+    fn replies_are_tagged_lines() {
+        assert_eq!(Reply::Ok { seq: Some(7) }.line(), r#"{"type":"ok","seq":7}"#);
+        assert_eq!(Reply::Link { link: "ab", up: false }.line(), r#"{"type":"link","link":"ab","up":false}"#);
+        assert!(Reply::Report(&Report::default()).line().starts_with(r#"{"type":"report","seq":null"#));
+    }
+}

@@ -1,0 +1,240 @@
+//! A sender driven by a simulated clock.
+
+use super::*;
+use crate::edge::frame::{be16, be32, parse_network, FromNetwork};
+use crate::edge::pace::BURST_NS;
+use crate::edge::testing::Rng;
+
+fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
+    OutPath { id, labels: labels.to_vec(), rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None }
+}
+
+fn flow(paths: Vec<OutPath>) -> Ingress {
+    Ingress { number: 16, id: "f".into(), default: false, queue_ms: 60, paths }
+}
+
+struct Bench {
+    sender: Sender,
+    pool: Pool,
+    /// Time, path, L2 payload, kind.
+    log: Vec<(u64, u8, usize, u8)>,
+    sequences: Vec<u32>,
+    exits: Vec<Exit>,
+}
+
+impl Bench {
+    fn new(paths: Vec<OutPath>) -> Self {
+        let exits: Vec<Exit> = paths.iter().map(|_| (0, [2; 6])).collect();
+        Bench {
+            sender: Sender::new(0, &flow(paths), &exits, u32::MAX - 5, BURST_NS),
+            pool: Pool::new(2048, 10_000),
+            log: Vec::new(),
+            sequences: Vec::new(),
+            exits,
+        }
+    }
+
+    fn note(&mut self, now: u64, buf: Buf) {
+        let bytes = buf.bytes();
+        let mut at = 14;
+        // The last switch would have popped the labels.
+        if be16(bytes, 12) == Some(0x8847) {
+            while be32(bytes, at).unwrap() & 0x100 == 0 {
+                at += 4;
+            }
+            at += 4;
+        }
+        let shim = Shim::decode(&bytes[at..]).unwrap();
+        self.log.push((now, shim.path, bytes.len() - 14, shim.kind as u8));
+        if shim.kind == Kind::Data {
+            self.sequences.push(shim.sequence);
+        }
+        self.pool.give(buf);
+    }
+
+    fn offer(&mut self, now: u64, len: usize) -> bool {
+        let mut buf = self.pool.take().unwrap();
+        buf.set(&vec![0x5a; len]);
+        match self.sender.offer(now, buf) {
+            Offer::Queued => true,
+            Offer::Dropped(buf) | Offer::TooBig(buf, _) => {
+                self.pool.give(buf);
+                false
+            }
+        }
+    }
+
+    fn service(&mut self, now: u64) {
+        while let Some((_, buf)) = self.sender.next(now, &mut self.pool) {
+            self.note(now, buf);
+        }
+        let mut out = Vec::new();
+        self.sender.keep_alives(now, &mut self.pool, &mut out);
+        for (_, buf) in out {
+            self.note(now, buf);
+        }
+    }
+
+    /// Keeps the queue full of frames from `from` to `to`.
+    fn saturate(&mut self, from: u64, to: u64, mut len: impl FnMut() -> usize) {
+        let mut now = from;
+        while now < to {
+            while self.offer(now, len()) {}
+            self.service(now);
+            now = self.sender.next_due(now).unwrap().max(now + 1);
+        }
+    }
+
+    fn bytes(&self, path: u8, from: u64, to: u64) -> f64 {
+        let of = |l: &&(u64, u8, usize, u8)| l.1 == path && (from..to).contains(&l.0);
+        self.log.iter().filter(of).map(|l| l.2 as f64).sum()
+    }
+}
+
+#[test]
+fn a_saturated_flow_fills_every_path_and_no_window_exceeds_it() {
+    let mut rng = Rng::new(1);
+    for rates in [vec![10.0, 6.667], vec![30.0, 2.0, 7.5], vec![0.7, 1.3], vec![90.0, 55.0, 30.0, 12.0]] {
+        let paths = rates.iter().enumerate().map(|(i, r)| path(i as u8 + 1, Some(*r), &[100, 200])).collect();
+        let mut bench = Bench::new(paths);
+        bench.saturate(0, 4_000 * MS, || 60 + rng.below(1450));
+        for (i, rate) in rates.iter().enumerate() {
+            let id = i as u8 + 1;
+            let share = bench.bytes(id, 0, 4_000 * MS) / (rate * 1e6 / 8.0 * 4.0);
+            assert!(share > 0.985 && share < 1.015, "path {id} of {rates:?} carries {share} of its rate");
+            let own: Vec<_> = bench.log.iter().filter(|l| l.1 == id).collect();
+            let burst = (rate * 1e6 / 8.0 * 2e-3).max(3200.0);
+            for first in (0..own.len()).step_by(7) {
+                let mut bytes = 0.0;
+                for entry in own[first..].iter().take(300) {
+                    bytes += entry.2 as f64;
+                    let allowed = rate / 8e3 * (entry.0 - own[first].0) as f64 + burst;
+                    assert!(bytes <= allowed + 30.0, "{bytes} bytes where {allowed} are allowed");
+                }
+            }
+        }
+        let expected: Vec<u32> = (0..bench.sequences.len() as u32).map(|k| (u32::MAX - 5).wrapping_add(k)).collect();
+        assert_eq!(bench.sequences, expected);
+    }
+}
+
+#[test]
+fn the_split_is_proportional_at_every_load() {
+    for load in [0.1, 0.5, 0.9] {
+        let mut bench = Bench::new(vec![path(1, Some(20.0), &[1, 2]), path(2, Some(30.0), &[1, 2])]);
+        let gap = (1020.0 * 8e3 / 50.0 / load) as u64;
+        let mut now = 0;
+        while now < 2_000 * MS {
+            bench.offer(now, 1000);
+            let until = now + gap;
+            while now < until {
+                bench.service(now);
+                now = bench.sender.next_due(now).map_or(until, |due| due.clamp(now + 1, until));
+            }
+        }
+        let data = |id: u8| bench.log.iter().filter(|l| l.1 == id && l.3 == 1).map(|l| l.2 as f64).sum::<f64>();
+        let error = data(1) - (data(1) + data(2)) * 0.4;
+        assert!(error.abs() < 1020.0, "load {load}: {error} bytes off");
+    }
+}
+
+#[test]
+fn a_change_of_rates_holds_at_once_and_a_zero_path_says_pause() {
+    let mut bench = Bench::new(vec![path(1, Some(10.0), &[1]), path(2, Some(10.0), &[2])]);
+    bench.saturate(0, 500 * MS, || 1000);
+    let mut out = Vec::new();
+    let rates = BTreeMap::from([(1, Some(40.0)), (2, Some(0.0))]);
+    bench.sender.set_rates(500 * MS, &rates, &mut bench.pool, &mut out);
+    assert_eq!(out.len(), 1);
+    for (_, buf) in out {
+        bench.note(500 * MS, buf);
+    }
+    assert_eq!(bench.log.last().map(|l| (l.1, l.3)), Some((2, 3)));
+    bench.saturate(500 * MS, 600 * MS, || 1000);
+    assert_eq!(bench.bytes(2, 500 * MS + 1, 600 * MS), 0.0);
+    let share = bench.bytes(1, 500 * MS, 600 * MS) / 500_000.0;
+    assert!(share > 0.97 && share < 1.025, "{share}");
+    // Down to nothing: nothing leaves, and the queue is bounded.
+    let rates = BTreeMap::from([(1, Some(0.0))]);
+    bench.sender.set_rates(600 * MS, &rates, &mut bench.pool, &mut Vec::new());
+    let before = bench.log.len();
+    while bench.offer(600 * MS, 1000) {}
+    bench.service(700 * MS);
+    assert_eq!((bench.log.len(), bench.sender.queued()), (before, MIN_QUEUE_FRAMES));
+    assert_eq!(bench.sender.next_due(700 * MS), None);
+}
+
+#[test]
+fn the_queue_is_bounded_in_time() {
+    let mut bench = Bench::new(vec![path(1, Some(80.0), &[1])]);
+    while bench.offer(0, 1000) {}
+    // 60 ms of 80 Mb/s.
+    assert_eq!(bench.sender.queued(), 600);
+    bench.sender.set_rates(0, &BTreeMap::from([(1, Some(8.0))]), &mut bench.pool, &mut Vec::new());
+    assert_eq!(bench.sender.queued(), 60);
+    assert_eq!(bench.pool.in_use(), 60);
+}
+
+#[test]
+fn keep_alives_come_fast_while_active_and_slowly_later() {
+    let mut bench = Bench::new(vec![path(1, Some(10.0), &[1]), path(2, Some(10.0), &[2])]);
+    bench.offer(10_000 * MS, 100);
+    let mut now = 10_000 * MS;
+    while now < 25_000 * MS {
+        bench.service(now);
+        now = bench.sender.next_due(now).unwrap();
+    }
+    let count =
+        |from: u64, to: u64| bench.log.iter().filter(|l| l.3 == 2 && (from * MS..to * MS).contains(&l.0)).count();
+    assert!((46..=52).contains(&count(10_000, 10_500)), "{}", count(10_000, 10_500));
+    assert!((34..=42).contains(&count(10_500, 20_000)), "{}", count(10_500, 20_000));
+    assert!((4..=6).contains(&count(20_500, 25_000)), "{}", count(20_500, 25_000));
+}
+
+#[test]
+fn frames_too_big_for_any_used_path_are_refused() {
+    let small = OutPath { mtu: 1500, ..path(2, Some(5.0), &[1, 2]) };
+    let mut bench = Bench::new(vec![path(1, Some(10.0), &[1, 2]), small]);
+    assert!(bench.offer(0, 1480));
+    assert!(!bench.offer(0, 1481));
+    assert_eq!(bench.sender.too_big, 1);
+    bench.sender.set_rates(0, &BTreeMap::from([(2, Some(0.0))]), &mut bench.pool, &mut Vec::new());
+    assert!(bench.offer(0, 1580));
+    assert!(!bench.offer(0, 1581));
+}
+
+#[test]
+fn an_update_keeps_sequence_queue_and_paths_that_stay() {
+    let mut bench = Bench::new(vec![path(1, Some(1.0), &[1]), path(2, Some(1.0), &[2])]);
+    for _ in 0..20 {
+        bench.offer(0, 1000);
+    }
+    bench.service(0);
+    let (queued, sent) = (bench.sender.queued(), bench.sequences.len() as u32);
+    assert!(queued > 10);
+    let spec = flow(vec![path(2, Some(100.0), &[2]), path(3, Some(100.0), &[])]);
+    let mut out = Vec::new();
+    bench.sender.update(0, &spec, &bench.exits.clone(), &mut bench.pool, &mut out);
+    assert_eq!(out.len(), 1);
+    bench.service(MS);
+    bench.service(2 * MS);
+    assert_eq!(bench.sender.queued(), 0);
+    assert_eq!(bench.sequences.last(), Some(&(u32::MAX - 5).wrapping_add(sent + queued as u32 - 1)));
+    assert!(bench.log.iter().filter(|l| l.0 > 0).all(|l| l.1 != 1));
+}
+
+#[test]
+fn unshaped_paths_send_at_once_and_share_by_weight() {
+    let heavy = OutPath { weight: 3.0, ..path(2, None, &[]) };
+    let mut bench = Bench::new(vec![path(1, None, &[]), heavy]);
+    for _ in 0..400 {
+        assert!(bench.offer(0, 500));
+        bench.service(0);
+    }
+    let count = |id: u8| bench.log.iter().filter(|l| l.1 == id && l.3 == 1).count();
+    assert_eq!((count(1), count(2)), (100, 300));
+    let mut frame = vec![0; 12];
+    frame.extend_from_slice(&[0x88, 0xb5, 1, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0]);
+    frame.extend_from_slice(&[0; 20]);
+    assert!(matches!(parse_network(&frame), FromNetwork::Shim { .. }));
+}
