@@ -1,5 +1,10 @@
 """Safe reading of YAML and JSON text: bounded size, depth and number of values, no duplicate keys, no NaN in JSON.
 
+YAML's events are turned into values here and not by the library's constructors: those keep the last of several equal
+keys, recurse on the C stack, follow merge keys that multiply, and take several times as long. Plain scalars are read
+by the rules of YAML 1.2 (1.1 reads 12:30:00 as a number, 010 as 8, 2026-01-01 as a date and 1e-3 as text), except that
+yes, no, on and off stay booleans, so that an id written so is an error and not a surprise.
+
 Every failure is a :class:`ConfigError` that names the document and the line.
 """
 
@@ -16,59 +21,24 @@ MAX_CHARACTERS = 8 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 5_000_000
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _StrictLoader(_Loader):  # type: ignore[misc, valid-type]  # the base is chosen at run time
-    """Safe loader that refuses duplicate keys, merge keys (which can multiply) and keys that aren't scalars."""
-
-    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
-        """Build one mapping; replaces the base's, which silently keeps the last of several equal keys."""
-        if not isinstance(node, yaml.MappingNode):
-            raise yaml.constructor.ConstructorError(None, None, "expected a mapping", node.start_mark)
-        result: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", key_node.start_mark)
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(
-                    None, None, "merge keys (<<) are not supported", key_node.start_mark
-                )
-            key = self.construct_object(key_node)
-            if key in result:
-                problem = f"duplicate key {_short(key)}"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            result[key] = self.construct_object(value_node, deep=deep)
-        return result
-
-
-# YAML 1.1 reads 12:30:00 as a number, 010 as 8, 2026-01-01 as a date and 1e-3 as text: all four surprise in a network
-# file, so numbers are read by the rules of YAML 1.2 and dates not at all.
-_REPLACED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp")}
-_StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED_TAGS]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z|0x[0-9a-fA-F]+\Z"), list("-+0123456789")
-)
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z|[-+]?[0-9]+[eE][-+]?[0-9]+\Z"
-        r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
-    ),
-    list("-+0123456789."),
-)
+_Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WORDS: dict[str, bool | None] = {
+    spelling: value
+    for words, value in (("true yes on", True), ("false no off", False), ("null ~", None))
+    for word in words.split()
+    for spelling in (word, word.capitalize(), word.upper())
+} | {"": None}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def load_document(text: str, document: str) -> Any:
     """The value of a text: JSON if ``document`` ends in ``.json``, else YAML (which includes nearly all of JSON)."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(document, "", f"expected at most {MAX_CHARACTERS} characters, got {len(text)}")
-    if document.endswith(".json"):
-        return _load_json(text, document)
-    return _load_yaml(text, document)
+    return (_load_json if document.endswith(".json") else _load_yaml)(text, document)
 
 
 def _load_json(text: str, document: str) -> Any:
@@ -96,61 +66,147 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _load_yaml(text: str, document: str) -> Any:
+    builder = _Builder(document)
     try:
-        _check_events(text, document)
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a subclass of the safe loader
+        for event in yaml.parse(text, Loader=_Parser):
+            builder.take(event)
     except yaml.MarkedYAMLError as error:
-        raise _marked(error, document) from error
-    except yaml.YAMLError as error:
+        place = f"line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise ConfigError(document, place, f"not valid YAML: {_one_line(error.problem or str(error))}") from error
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise ConfigError(document, "", f"not valid YAML: {_one_line(str(error))}") from error
-    except (ValueError, OverflowError) as error:
-        # Numbers of thousands of digits, text that can't be encoded.
-        raise ConfigError(document, "", f"not valid YAML: {_one_line(str(error))}") from error
+    return builder.result
 
 
-def _check_events(text: str, document: str) -> None:
-    """Refuse what would hurt before anything is built.
+class _Frame:
+    """A mapping or list that is being read; ``count`` is the number of values in it, repeats by aliases included."""
 
-    Deep nesting exhausts the C stack of the loader, an alias inside its own anchor never ends, and aliases of aliases
-    multiply: the count is of the values that the document stands for, with every alias replaced by what it names.
-    """
-    counts = [0]
-    anchors: list[str | None] = []
-    count_of: dict[str | None, int] = {}
-    for event in yaml.parse(text, Loader=_Loader):
-        if getattr(event, "tag", None) is not None:
-            # Some constructors fail on a wrong value with whatever exception comes up.
-            raise _refused(event, document, "no explicit type tags")
-        if isinstance(event, yaml.ScalarEvent):
-            counts[-1] += 1
-            count_of[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionStartEvent):
-            counts.append(1)
-            anchors.append(event.anchor)
-            count_of.pop(event.anchor, None)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            count = counts.pop()
-            counts[-1] += count
-            count_of[anchors.pop()] = count
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor in anchors:
-                raise _refused(event, document, "an alias that does not contain itself")
-            counts[-1] += count_of.get(event.anchor, 1)
-        if len(counts) > MAX_DEPTH:
-            raise _refused(event, document, f"at most {MAX_DEPTH} levels of nesting")
-        if counts[-1] > MAX_VALUES:
-            raise _refused(event, document, f"at most {MAX_VALUES} values, those that aliases repeat included")
+    def __init__(self, value: dict[Any, Any] | list[Any], anchor: str | None) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.count = 1
+        self.key: Any = _NO_KEY
 
 
-def _refused(event: yaml.Event, document: str, expected: str) -> ConfigError:
-    place = f"line {event.start_mark.line + 1}" if event.start_mark is not None else ""
-    return ConfigError(document, place, f"expected {expected}")
+_NO_KEY = object()
 
 
-def _marked(error: yaml.MarkedYAMLError, document: str) -> ConfigError:
-    mark = error.problem_mark or error.context_mark
-    place = f"line {mark.line + 1}" if mark is not None else ""
-    return ConfigError(document, place, f"not valid YAML: {_one_line(error.problem or str(error))}")
+class _Builder:
+    """Turns the events of one YAML document into its value."""
+
+    def __init__(self, document: str) -> None:
+        self.result: Any = None
+        self._document = document
+        self._documents = 0
+        self._frames: list[_Frame] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._plain: dict[str, Any] = {}
+
+    def take(self, event: yaml.Event) -> None:
+        """Take the next event; :class:`ConfigError` if the document is refused."""
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def _start_document(self, event: yaml.DocumentStartEvent) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            self._refuse(event, "expected one document")
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        if event.tag is not None:
+            self._refuse(event, "expected no explicit type tags")
+        plain = event.implicit[0]
+        if plain and event.value == "<<":
+            self._refuse(event, "merge keys (<<) are not supported")
+        value = self._plain_value(event) if plain else event.value
+        self._put(event, value, 1, event.anchor)
+
+    def _plain_value(self, event: yaml.ScalarEvent) -> Any:
+        text = event.value
+        if text not in self._plain:
+            try:
+                self._plain[text] = _resolve(text)
+            except ValueError:  # thousands of digits
+                self._refuse(event, "expected a shorter number")
+        return self._plain[text]
+
+    def _start_collection(self, event: yaml.CollectionStartEvent) -> None:
+        if event.tag is not None:
+            self._refuse(event, "expected no explicit type tags")
+        if self._frames and isinstance(self._frames[-1].value, dict) and self._frames[-1].key is _NO_KEY:
+            self._refuse(event, "a key must be a scalar")
+        if len(self._frames) >= MAX_DEPTH:
+            self._refuse(event, f"expected at most {MAX_DEPTH} levels of nesting")
+        self._frames.append(_Frame({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
+
+    def _end_collection(self, event: yaml.CollectionEndEvent) -> None:
+        frame = self._frames.pop()
+        self._put(event, frame.value, frame.count, frame.anchor)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        if any(frame.anchor == event.anchor for frame in self._frames):
+            self._refuse(event, "expected an alias that does not contain itself")
+        if event.anchor not in self._anchors:
+            self._refuse(event, f"undefined alias {_short(event.anchor)}")
+        value, count = self._anchors[event.anchor]
+        self._put(event, value, count, None)
+
+    def _put(self, event: yaml.Event, value: Any, count: int, anchor: str | None) -> None:
+        """Put a complete value where it belongs: a key, the value of a key, an item, or the document."""
+        if anchor is not None:
+            self._anchors[anchor] = (value, count)
+        if not self._frames:
+            self.result = value
+            return
+        frame = self._frames[-1]
+        frame.count += count
+        if frame.count > MAX_VALUES:
+            self._refuse(event, f"expected at most {MAX_VALUES} values, those that aliases repeat included")
+        if isinstance(frame.value, list):
+            frame.value.append(value)
+        elif frame.key is _NO_KEY:
+            frame.key = self._checked_key(event, value, frame.value)
+        else:
+            frame.value[frame.key] = value
+            frame.key = _NO_KEY
+
+    def _checked_key(self, event: yaml.Event, key: Any, taken: dict[Any, Any]) -> Any:
+        if isinstance(key, dict | list):
+            self._refuse(event, "a key must be a scalar")
+        if key in taken:
+            self._refuse(event, f"duplicate key {_short(key)}")
+        return key
+
+    def _refuse(self, event: yaml.Event, problem: str) -> NoReturn:
+        place = f"line {event.start_mark.line + 1}" if event.start_mark is not None else ""
+        raise ConfigError(self._document, place, problem)
+
+
+_HANDLERS: dict[type[yaml.Event], Any] = {
+    yaml.DocumentStartEvent: _Builder._start_document,
+    yaml.ScalarEvent: _Builder._scalar,
+    yaml.MappingStartEvent: _Builder._start_collection,
+    yaml.SequenceStartEvent: _Builder._start_collection,
+    yaml.MappingEndEvent: _Builder._end_collection,
+    yaml.SequenceEndEvent: _Builder._end_collection,
+    yaml.AliasEvent: _Builder._alias,
+}
+
+
+def _resolve(text: str) -> Any:
+    """The value of a plain scalar; ``ValueError`` for a whole number of thousands of digits."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in "-+.0123456789":
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return float(text.replace(".", "")) if _NOT_FINITE.fullmatch(text) else text
 
 
 def _one_line(text: str, limit: int = 200) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.core.document import MAX_CHARACTERS, load_document
@@ -55,13 +56,13 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: &a {x: 1}\nb: {<<: *a}", "line 2", "merge keys"),
         ("a: !!python/object:os.system x", "line 1", "no explicit type tags"),
         ("a: !!timestamp x", "line 1", "no explicit type tags"),
-        ("--- 1\n--- 2", "line 2", "another document"),
+        ("--- 1\n--- 2", "line 2", "expected one document"),
         ("a: &a [*a]", "line 1", "an alias that does not contain itself"),
         ("a: &a\n  b: *a", "line 2", "an alias that does not contain itself"),
         (BOMB, "line 7", "at most 5000000 values"),
         ("[" * 100_000, "line 1", "at most 32 levels"),
         ("- " * 100_000 + "x", "line 1", "at most 32 levels"),
-        ("a: " + "9" * 5000, "", "not valid YAML"),
+        ("a: " + "9" * 5000, "line 1", "expected a shorter number"),
         ("a: \x00", "", "not valid YAML"),
         ("a: \ud800", "", "not valid YAML"),
         (" " * (MAX_CHARACTERS + 1), "", "expected at most"),
@@ -93,6 +94,22 @@ def test_wrong_json(text: str, place: str, problem: str) -> None:
         load_document(text, "x.json")
     assert error.value.place == place
     assert problem in error.value.problem
+
+
+@pytest.mark.parametrize("style", [None, True, False])
+@given(
+    value=st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text("abc \n'\"#:-{}[],&*é", max_size=8),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("xyz ", max_size=3), inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_what_the_library_writes_is_read_back(value: Any, style: bool | None) -> None:
+    assert load_document(yaml.safe_dump(value, default_flow_style=style), "x.yaml") == value
 
 
 @given(st.text(alphabet="ab:{}[],&*!?-# \n'\"0.<|>", max_size=40))
