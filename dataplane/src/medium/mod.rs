@@ -1,1 +1,26 @@
-//! See docs/dataplane.md.
+//! `hyroads-medium`: an emulator of shared media (docs/dataplane.md, section 3).
+//!
+//! The model is pure: time comes in as an argument, randomness from a seed, frames go in and deliveries come out. It runs in
+//! virtual time, so the shell that paces it by the real clock may be late without any capacity being lost.
+//!
+//! * [`config`]: the configuration file, checked once;
+//! * [`conflicts`]: which links may not send together, folded into classes;
+//! * [`model`]: queues, airtime, loss, delay and live changes; [`access`]: who sends next; [`stats`]: counters;
+//! * [`control`]: requests and replies of the control socket;
+//! * [`shell`]: TAP devices, sockets, the clock.
+
+pub mod access;
+pub mod config;
+pub mod conflicts;
+
+pub mod model;
+pub mod rng;
+
+pub mod stats;
+
+#[cfg(test)]
+mod model_laws;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod test_world;

@@ -1,0 +1,423 @@
+//! The medium in virtual time: frames in, deliveries out.
+
+use super::access::Access;
+use super::config::{Config, LinkState, Options};
+use super::conflicts::Conflicts;
+use super::rng::Rng;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Bytes of the Ethernet header, which count neither as payload nor as airtime.
+pub const ETHERNET_HEADER: usize = 14;
+/// Buffers kept for reuse; more are given back to the allocator.
+const MAX_SPARE_BUFFERS: usize = 4096;
+
+/// Bytes of L2 payload of a frame.
+pub fn payload_bytes(frame: &[u8]) -> u64 {
+    frame.len().saturating_sub(ETHERNET_HEADER) as u64
+}
+
+/// Counters of a link since the last reset.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counters {
+    /// Frames that left the queue for the air.
+    pub sent: u64,
+    /// Frames (for a broadcast link: copies) that arrived.
+    pub frames: u64,
+    /// L2 payload of those, in bytes.
+    pub bytes: u64,
+    /// Frames that found the queue full or the link down, or waited when it was cut.
+    pub dropped: u64,
+    /// Frames (copies) that were sent and did not arrive.
+    pub lost: u64,
+    pub air_ns: u64,
+    pub queue_delay_ns: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since_ns: u64,
+    frame: Vec<u8>,
+}
+
+/// A configured link, or the broadcast link of a port (`to` is None).
+#[derive(Debug)]
+pub(super) struct Link {
+    pub from: usize,
+    pub to: Option<usize>,
+    pub state: LinkState,
+    queue: VecDeque<Waiting>,
+    /// Frames in the air.
+    batch: Vec<Vec<u8>>,
+    /// When the transmission in the air ends.
+    pub end_ns: u64,
+    /// Serial number of the access that began last, and of the moment the link was last cut: what began before a cut is lost.
+    started: u64,
+    cut: u64,
+    pub counters: Counters,
+}
+
+impl Link {
+    fn new(from: usize, to: Option<usize>, state: LinkState) -> Link {
+        let (queue, batch, counters) = (VecDeque::new(), Vec::new(), Counters::default());
+        Link { from, to, state, queue, batch, end_ns: 0, started: 0, cut: 0, counters }
+    }
+
+    /// Whether frames can cross it.
+    pub fn is_live(&self) -> bool {
+        self.state.up && self.state.capacity_mbps > 0.0
+    }
+
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn in_air(&self) -> usize {
+        self.batch.len()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Port {
+    /// Destination MAC address -> link, sorted.
+    by_mac: Vec<([u8; 6], usize)>,
+    pub links: Vec<usize>,
+    pub broadcast: Option<usize>,
+    uplink: Option<usize>,
+    /// Frames from the host, frames to the host, frames the host had no room for, frames without a link.
+    pub received: u64,
+    pub sent: u64,
+    pub refused: u64,
+    pub unknown: u64,
+}
+
+/// A frame on its way after its transmission: `via` is the link it crosses, `account` the one it is counted on.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    via: usize,
+    account: usize,
+    started: u64,
+    frame: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    TransmissionEnds(usize),
+    Arrives(Flight),
+}
+
+/// Ordered by time, then by when it was scheduled.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at_ns: u64,
+    order: u64,
+    what: Happening,
+}
+
+/// The medium. Times are nanoseconds of any clock that does not go back.
+#[derive(Debug)]
+pub struct Model {
+    pub(super) ports: Vec<Port>,
+    /// Configured links first, then broadcast links.
+    pub(super) links: Vec<Link>,
+    pub(super) configured: usize,
+    pub(super) access: Access,
+    options: Options,
+    events: BinaryHeap<Reverse<Event>>,
+    scheduled: u64,
+    serial: u64,
+    rng: Rng,
+    spare: Vec<Vec<u8>>,
+    /// Frames on their way after the transmission (delay).
+    pub(super) flying: u64,
+    pub(super) now_ns: u64,
+    pub(super) reset_ns: u64,
+}
+
+impl Model {
+    /// An idle medium at time `now_ns`.
+    pub fn new(config: &Config, now_ns: u64) -> Model {
+        let mut ports: Vec<Port> = Vec::new();
+        ports.resize_with(config.ports.len(), Port::default);
+        let mut links = Vec::with_capacity(config.links.len() + ports.len());
+        for (i, link) in config.links.iter().enumerate() {
+            links.push(Link::new(link.from, Some(link.to), link.state));
+            ports[link.from].links.push(i);
+            ports[link.from].by_mac.push((config.ports[link.to].mac, i));
+        }
+        let broadcasters: Vec<usize> = (0..ports.len()).filter(|&p| !ports[p].links.is_empty()).collect();
+        for &p in &broadcasters {
+            ports[p].broadcast = Some(links.len());
+            ports[p].by_mac.sort_unstable();
+            let state = LinkState { capacity_mbps: 0.0, delay_ms: 0.0, loss: 0.0, up: false };
+            links.push(Link::new(p, None, state));
+        }
+        let port_of: Vec<usize> = links.iter().map(|l| l.from).collect();
+        let access = Access::new(Conflicts::new(config, &broadcasters), &port_of, ports.len());
+        let mut model = Model {
+            configured: config.links.len(),
+            access,
+            options: config.options.clone(),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            serial: 0,
+            rng: Rng::new(config.options.seed),
+            spare: Vec::new(),
+            flying: 0,
+            now_ns,
+            reset_ns: now_ns,
+            ports,
+            links,
+        };
+        broadcasters.iter().for_each(|&p| model.refresh_broadcast(p));
+        for (p, port) in config.ports.iter().enumerate() {
+            model.set_uplink(p, port.uplink);
+        }
+        model
+    }
+
+    /// An empty buffer to read a frame into; frames given to the model come back here.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub fn recycle(&mut self, mut frame: Vec<u8>) {
+        if self.spare.len() < MAX_SPARE_BUFFERS {
+            frame.clear();
+            self.spare.push(frame);
+        }
+    }
+
+    /// When the next thing happens by itself.
+    pub fn next_event_ns(&self) -> Option<u64> {
+        self.events.peek().map(|event| event.0.at_ns)
+    }
+
+    /// Takes a frame that the host of `port` sent at `at_ns`. Call `advance(at_ns)` before; earlier times count as now.
+    pub fn receive(&mut self, port: usize, frame: Vec<u8>, at_ns: u64) {
+        let at_ns = at_ns.max(self.now_ns);
+        self.ports[port].received += 1;
+        match self.link_for(port, &frame) {
+            Some(link) => self.enqueue(link, frame, at_ns),
+            None => {
+                self.ports[port].unknown += 1;
+                self.recycle(frame);
+            }
+        }
+    }
+
+    fn link_for(&self, port: usize, frame: &[u8]) -> Option<usize> {
+        let port = &self.ports[port];
+        let destination = frame.get(..6).filter(|_| frame.len() >= ETHERNET_HEADER)?;
+        if port.uplink.is_some() {
+            return port.uplink;
+        }
+        if destination[0] & 1 == 1 {
+            return port.broadcast;
+        }
+        let found = port.by_mac.binary_search_by(|(mac, _)| mac.as_slice().cmp(destination));
+        found.ok().map(|i| port.by_mac[i].1)
+    }
+
+    fn enqueue(&mut self, l: usize, frame: Vec<u8>, at_ns: u64) {
+        let link = &mut self.links[l];
+        if !link.is_live() || link.queue.len() >= self.options.queue_frames {
+            link.counters.dropped += 1;
+            self.recycle(frame);
+            return;
+        }
+        link.queue.push_back(Waiting { since_ns: at_ns, frame });
+        if link.queue.len() == 1 {
+            self.access.backlog(l);
+        }
+        if self.access.is_free(l) {
+            self.start(l, at_ns);
+        }
+    }
+
+    /// Lets everything happen that is due by `now_ns`. Frames for hosts go to `deliver(port, frame)`, which says whether
+    /// the host took them.
+    pub fn advance(&mut self, now_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+        while self.next_event_ns().map_or(false, |at| at <= now_ns) {
+            let Event { at_ns, what, .. } = match self.events.pop() {
+                Some(Reverse(event)) => event,
+                None => break,
+            };
+            self.now_ns = self.now_ns.max(at_ns);
+            match what {
+                Happening::TransmissionEnds(link) => self.finish(link, at_ns, deliver),
+                Happening::Arrives(flight) => {
+                    self.flying -= 1;
+                    self.arrive(flight, deliver);
+                }
+            }
+        }
+        self.now_ns = self.now_ns.max(now_ns);
+    }
+
+    fn schedule(&mut self, at_ns: u64, what: Happening) {
+        self.scheduled += 1;
+        self.events.push(Reverse(Event { at_ns, order: self.scheduled, what }));
+    }
+
+    /// Takes as many frames as may share one access and puts them into the air.
+    fn start(&mut self, l: usize, at_ns: u64) {
+        self.serial += 1;
+        self.access.occupy(l, at_ns, self.serial);
+        let link = &mut self.links[l];
+        let ns_per_byte = 8000.0 / link.state.capacity_mbps;
+        let limit_ns = self.options.aggregate_us * 1e3;
+        let mut duration_ns = self.options.frame_overhead_us * 1e3;
+        while let Some(waiting) = link.queue.front() {
+            let needed_ns = payload_bytes(&waiting.frame) as f64 * ns_per_byte;
+            let full = link.batch.len() >= self.options.aggregate_frames || duration_ns + needed_ns > limit_ns;
+            if full && !link.batch.is_empty() {
+                break;
+            }
+            duration_ns += needed_ns;
+            if let Some(waiting) = link.queue.pop_front() {
+                link.counters.sent += 1;
+                link.counters.queue_delay_ns += at_ns - waiting.since_ns.min(at_ns);
+                link.batch.push(waiting.frame);
+            }
+        }
+        // At least 1 ns, so that time goes on even for an empty payload without overhead.
+        let duration_ns = (duration_ns.round() as u64).max(1);
+        link.started = self.serial;
+        link.end_ns = at_ns + duration_ns;
+        link.counters.air_ns += duration_ns;
+        if !link.queue.is_empty() {
+            self.access.backlog(l);
+        }
+        self.schedule(at_ns + duration_ns, Happening::TransmissionEnds(l));
+    }
+
+    fn finish(&mut self, l: usize, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+        self.access.release(l, at_ns);
+        let mut batch = std::mem::take(&mut self.links[l].batch);
+        let started = self.links[l].started;
+        for frame in batch.drain(..) {
+            if self.links[l].to.is_some() {
+                self.cross(Flight { via: l, account: l, started, frame }, at_ns, deliver);
+            } else {
+                self.spread(l, frame, at_ns, deliver);
+            }
+        }
+        self.links[l].batch = batch;
+        while let Some(next) = self.access.next(self.serial, &mut self.rng) {
+            self.start(next, at_ns);
+        }
+    }
+
+    /// A broadcast frame goes to every neighbour that a live link leads to.
+    fn spread(&mut self, broadcast: usize, frame: Vec<u8>, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+        let (port, started) = (self.links[broadcast].from, self.links[broadcast].started);
+        for i in 0..self.ports[port].links.len() {
+            let via = self.ports[port].links[i];
+            let link = &self.links[via];
+            if link.is_live() || link.cut > started {
+                let mut copy = self.take_buffer();
+                copy.extend_from_slice(&frame);
+                self.cross(Flight { via, account: broadcast, started, frame: copy }, at_ns, deliver);
+            }
+        }
+        self.recycle(frame);
+    }
+
+    /// The transmission is over: the frame may be lost, arrive now or after the link's delay.
+    fn cross(&mut self, flight: Flight, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+        let LinkState { loss, delay_ms, .. } = self.links[flight.via].state;
+        if self.rng.chance(loss) {
+            self.lose(flight);
+        } else if delay_ms > 0.0 {
+            self.flying += 1;
+            self.schedule(at_ns + (delay_ms * 1e6).round() as u64, Happening::Arrives(flight));
+        } else {
+            self.arrive(flight, deliver);
+        }
+    }
+
+    fn arrive(&mut self, flight: Flight, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+        let via = &self.links[flight.via];
+        let port = match via.to {
+            Some(port) if via.cut <= flight.started => port,
+            _ => return self.lose(flight),
+        };
+        let counters = &mut self.links[flight.account].counters;
+        counters.frames += 1;
+        counters.bytes += payload_bytes(&flight.frame);
+        if deliver(port, &flight.frame) {
+            self.ports[port].sent += 1;
+        } else {
+            self.ports[port].refused += 1;
+        }
+        self.recycle(flight.frame);
+    }
+
+    fn lose(&mut self, flight: Flight) {
+        self.links[flight.account].counters.lost += 1;
+        self.recycle(flight.frame);
+    }
+
+    /// State of a configured link.
+    pub fn link_state(&self, l: usize) -> LinkState {
+        self.links[l].state
+    }
+
+    /// Changes a configured link at the time last advanced to. What is in the air keeps the rate it started with; if the
+    /// link is cut, it is lost, and what waits is dropped.
+    pub fn set_link(&mut self, l: usize, state: LinkState) {
+        let was_live = self.links[l].is_live();
+        self.links[l].state = state;
+        if was_live && !self.links[l].is_live() {
+            self.serial += 1;
+            self.links[l].cut = self.serial;
+            self.drop_queue(l);
+        }
+        self.refresh_broadcast(self.links[l].from);
+    }
+
+    fn drop_queue(&mut self, l: usize) {
+        let queue = std::mem::take(&mut self.links[l].queue);
+        if !queue.is_empty() {
+            self.access.withdraw(l);
+        }
+        self.links[l].counters.dropped += queue.len() as u64;
+        queue.into_iter().for_each(|waiting| self.recycle(waiting.frame));
+    }
+
+    /// The broadcast link of a port runs at the rate of its slowest live link.
+    fn refresh_broadcast(&mut self, port: usize) {
+        let broadcast = match self.ports[port].broadcast {
+            Some(broadcast) => broadcast,
+            None => return,
+        };
+        let live = self.ports[port].links.iter().map(|&l| &self.links[l]).filter(|l| l.is_live());
+        let slowest = live.map(|l| l.state.capacity_mbps).fold(f64::INFINITY, f64::min);
+        let up = slowest.is_finite();
+        let state = &mut self.links[broadcast].state;
+        state.up = up;
+        state.capacity_mbps = if up { slowest } else { 0.0 };
+        if !up {
+            self.drop_queue(broadcast);
+        }
+    }
+
+    /// Sends everything from `port` to the port `to` from now on, or by destination address again. False, and nothing
+    /// changed, if no link leads there.
+    pub fn set_uplink(&mut self, port: usize, to: Option<usize>) -> bool {
+        let link = match to {
+            None => None,
+            Some(to) => {
+                let found = self.ports[port].links.iter().copied().find(|&l| self.links[l].to == Some(to));
+                if found.is_none() {
+                    return false;
+                }
+                found
+            }
+        };
+        self.ports[port].uplink = link;
+        true
+    }
+}
