@@ -174,9 +174,9 @@ mod tests {
         let config = config(&["w"; 4], &[(0, 1), (1, 0), (2, 3)], ConflictRule::Pairs(vec![(2, 1)]));
         let conflicts = Conflicts::new(&config, &[]);
         let expected = [[true, false, false], [false, true, true], [false, true, true]];
-        for l in 0..3 {
-            for m in 0..3 {
-                assert_eq!(conflicts.contend(l, m), expected[l][m], "{l} {m}");
+        for (l, row) in expected.iter().enumerate() {
+            for (m, &contend) in row.iter().enumerate() {
+                assert_eq!(conflicts.contend(l, m), contend, "{l} {m}");
             }
         }
     }

@@ -12,10 +12,10 @@
 pub mod access;
 pub mod config;
 pub mod conflicts;
-
+pub mod control;
 pub mod model;
 pub mod rng;
-
+pub mod shell;
 pub mod stats;
 
 #[cfg(test)]

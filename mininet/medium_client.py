@@ -1,0 +1,218 @@
+"""Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/dataplane.md, section 3).
+
+Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of time are fractions.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hyroads.controller.core.errors import HyroadsError
+
+MAX_REPLY_BYTES = 16 << 20
+
+
+class MediumError(HyroadsError):
+    """The emulator refused a request, or could not be reached."""
+
+
+@dataclass(frozen=True)
+class LinkStats:
+    """One link since the last reset."""
+
+    id: str
+    up: bool
+    capacity_mbps: float
+    frames: int  # arrived
+    bytes: int  # L2 payload of those
+    dropped: int  # queue full, link down, or waiting when it was cut
+    lost: int  # sent, but did not arrive
+    airtime: float  # share of time that the link itself was sending
+    busy: float  # share of time that any link of its domain was sending
+    queued: int  # waiting now
+    queue_delay_ms: float  # mean wait of the frames that were sent
+
+
+@dataclass(frozen=True)
+class BroadcastStats:
+    """Group frames that left a port since the last reset."""
+
+    frames: int  # sent
+    copies: int  # arrived
+    bytes: int  # L2 payload of those copies
+    dropped: int
+    lost: int  # copies that did not arrive
+    airtime: float
+    queued: int
+
+
+@dataclass(frozen=True)
+class PortStats:
+    """One port since the last reset."""
+
+    name: str
+    received_frames: int  # from the host
+    sent_frames: int  # to the host
+    refused: int  # the host had no room
+    unknown: int  # no link leads to the destination
+    broadcast: BroadcastStats | None  # None: no link leaves the port
+
+
+@dataclass(frozen=True)
+class TotalStats:
+    """Sums over all links (without broadcast) and ports since the last reset."""
+
+    received: int
+    unknown: int
+    frames: int
+    bytes: int
+    dropped: int
+    lost: int
+    queued: int
+    in_flight: int
+
+
+@dataclass(frozen=True)
+class MediumStats:
+    """All counters; `links` and `ports` by identifier, in the order of the configuration."""
+
+    elapsed_s: float
+    links: Mapping[str, LinkStats]
+    ports: Mapping[str, PortStats]
+    total: TotalStats
+    lateness_max_ms: float
+    cpu_s: float
+
+    def rate_mbps(self, link: str) -> float:
+        """Mean L2 payload rate that arrived over a link since the last reset."""
+        return self.links[link].bytes * 8e-6 / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+class MediumClient:
+    """A connection to a running emulator; usable as a context manager."""
+
+    def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
+        self.path = str(path)
+        self._timeout_s = timeout_s
+        self._received = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(self.path)
+        except OSError as error:
+            self._socket.close()
+            raise MediumError(f"medium at {self.path}: {error.strerror or error}") from error
+
+    @classmethod
+    def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> MediumClient:
+        """Connect to an emulator that is just starting; raises MediumError if it does not answer within `wait_s`."""
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            client = None
+            try:
+                client = cls(path, timeout_s)
+                client.ping()
+                return client
+            except MediumError:
+                if client is not None:
+                    client.close()
+                if time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(0.02)
+
+    def __enter__(self) -> MediumClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the emulator goes on."""
+        self._socket.close()
+
+    def ping(self) -> None:
+        """Return once the emulator has answered."""
+        self._request({"op": "ping"})
+
+    def reset(self) -> None:
+        """Start all counters anew."""
+        self._request({"op": "reset"})
+
+    def set_link(
+        self,
+        link: str,
+        *,
+        capacity_mbps: float | None = None,
+        delay_ms: float | None = None,
+        loss: float | None = None,
+        up: bool | None = None,
+    ) -> None:
+        """Change a link at once; what is None stays. On an error nothing has changed."""
+        changes = {"capacity_mbps": capacity_mbps, "delay_ms": delay_ms, "loss": loss, "up": up}
+        given = {key: value for key, value in changes.items() if value is not None}
+        self._request({"op": "set", "link": link, **given})
+
+    def set_uplink(self, port: str, to: str | None) -> None:
+        """Send everything from `port` to the port `to`; None: by destination address."""
+        self._request({"op": "uplink", "port": port, "to": to})
+
+    def stats(self) -> MediumStats:
+        """All counters since the last reset."""
+        reply = self._request({"op": "stats"})
+        try:
+            return _stats(reply)
+        except (KeyError, TypeError) as error:
+            raise MediumError(f"medium at {self.path}: unexpected reply to stats: {error!r}") from error
+
+    def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            self._socket.sendall(json.dumps(request, allow_nan=False).encode() + b"\n")
+            line = self._read_line()
+        except ValueError as error:
+            raise MediumError(f"medium at {self.path}: {request['op']}: {error}") from error
+        except OSError as error:
+            # A late reply must not be taken for the next request's.
+            self.close()
+            reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror
+            raise MediumError(f"medium at {self.path}: {request['op']}: {reason or error}") from error
+        reply = json.loads(line)
+        if not isinstance(reply, dict) or reply.get("ok") is not True:
+            problem = reply.get("error") if isinstance(reply, dict) else reply
+            raise MediumError(f"medium at {self.path}: {request['op']}: {problem}")
+        return reply
+
+    def _read_line(self) -> bytes:
+        while b"\n" not in self._received:
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError(0, "the emulator closed the connection")
+            self._received += chunk
+            if len(self._received) > MAX_REPLY_BYTES:
+                raise ConnectionResetError(0, f"reply longer than {MAX_REPLY_BYTES} bytes")
+        line, self._received = self._received.split(b"\n", 1)
+        return line
+
+
+def _port(entry: Mapping[str, Any]) -> PortStats:
+    broadcast = entry["broadcast"]
+    return PortStats(**{**entry, "broadcast": None if broadcast is None else BroadcastStats(**broadcast)})
+
+
+def _stats(reply: Mapping[str, Any]) -> MediumStats:
+    return MediumStats(
+        elapsed_s=reply["elapsed_s"],
+        links={entry["id"]: LinkStats(**entry) for entry in reply["links"]},
+        ports={entry["name"]: _port(entry) for entry in reply["ports"]},
+        total=TotalStats(**reply["total"]),
+        lateness_max_ms=reply["lateness_max_ms"],
+        cpu_s=reply["cpu_s"],
+    )
