@@ -176,7 +176,7 @@ class MediumClient:
     def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             self._socket.sendall(json.dumps(request, allow_nan=False).encode() + b"\n")
-            line = self._read_line()
+            reply = json.loads(self._read_line())
         except ValueError as error:
             raise MediumError(f"medium at {self.path}: {request['op']}: {error}") from error
         except OSError as error:
@@ -184,7 +184,6 @@ class MediumClient:
             self.close()
             reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror
             raise MediumError(f"medium at {self.path}: {request['op']}: {reason or error}") from error
-        reply = json.loads(line)
         if not isinstance(reply, dict) or reply.get("ok") is not True:
             problem = reply.get("error") if isinstance(reply, dict) else reply
             raise MediumError(f"medium at {self.path}: {request['op']}: {problem}")

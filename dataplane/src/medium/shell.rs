@@ -9,7 +9,7 @@ use crate::sys::lines::{LineStream, Peer};
 use crate::sys::netns::in_namespace;
 use crate::sys::process::Signals;
 use crate::sys::tap::{Tap, TapOptions};
-use crate::sys::unix::ControlSocket;
+use crate::sys::unix::{remove_stale, ControlSocket};
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -47,13 +47,13 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Opens the control socket (so a second emulator is refused before it touches anything), then all ports.
+    /// Opens all ports, then the control socket: once it is there, everything is. A second emulator on the same socket is
+    /// refused before it touches anything.
     pub fn open(config: &Config, socket_path: &Path) -> io::Result<Shell> {
         let signals = Signals::termination()?;
-        let socket = ControlSocket::listen(socket_path)?;
+        remove_stale(socket_path)?;
         let epoll = Epoll::new(256)?;
         epoll.add(&signals, TOKEN_SIGNALS, Interest::READ)?;
-        epoll.add(&socket, TOKEN_SOCKET, Interest::READ)?;
         let mut taps = Vec::with_capacity(config.ports.len());
         for (i, port) in config.ports.iter().enumerate() {
             let options =
@@ -62,6 +62,8 @@ impl Shell {
             epoll.add(&tap, i as u64, Interest::READ)?;
             taps.push(Some(tap));
         }
+        let socket = ControlSocket::listen(socket_path)?;
+        epoll.add(&socket, TOKEN_SOCKET, Interest::READ)?;
         Ok(Shell {
             taps,
             model: Model::new(config, monotonic_ns()),

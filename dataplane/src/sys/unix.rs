@@ -46,7 +46,8 @@ impl ControlSocket {
     }
 }
 
-fn remove_stale(path: &Path) -> io::Result<()> {
+/// Makes sure that `path` is free to listen on, removing a socket file that nobody answers on.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
     let shown = path.display();
     let information = match fs::symlink_metadata(path) {
         Ok(information) => information,
