@@ -67,7 +67,7 @@ class Addressing:
         switches = [node for node in nodes if not node.is_plain_client]
         host_mac = {node.id: node.mac or _mac(0, 0, number[node.id]) for node in nodes}
         names = _Names(network, number, technology)
-        return cls(
+        addressing = cls(
             node_number=number,
             technology_number=technology,
             dpid=_unique({node.id: node.dpid or number[node.id] for node in switches}, "dpid", document),
@@ -84,6 +84,20 @@ class Addressing:
             agents=frozenset(node.id for node in nodes if node.agent),
             attachments={node.id: _attachments(network, node.id) for node in nodes if node.is_plain_client},
         )
+        addressing._check_ports(document)
+        return addressing
+
+    def port_names(self, node: str) -> tuple[str, ...]:
+        """All interfaces and ports of a node: its technologies in order, then the access port and the agent's two."""
+        own = (self.access_port, self.agent_access_port, self.agent_network_port)
+        interfaces = (self.interface_name[node, k] for k in self.technologies(node))
+        return (*interfaces, *(names[node] for names in own if node in names))
+
+    def _check_ports(self, document: str) -> None:
+        for node in self.node_number:
+            names = self.port_names(node)
+            if len(set(names)) < len(names):
+                raise ConfigError(document, f"nodes.{node}.ports", f"expected distinct names, got {', '.join(names)}")
 
     def has_switch(self, node: str) -> bool:
         """Whether the node has a switch; only plain clients don't."""

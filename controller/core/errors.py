@@ -22,6 +22,10 @@ class ConfigError(HyroadsError):
         self.more = tuple(more)
         super().__init__(f"{document}: {place}: {problem}" if place else f"{document}: {problem}")
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[object, ...]]:
+        """Pickle by the arguments of the constructor, so that the error survives the way between processes."""
+        return type(self), (self.document, self.place, self.problem, self.more)
+
 
 class PlanningError(HyroadsError):
     """A path, multipath or rate could not be computed for the given network."""

@@ -87,6 +87,27 @@ def test_an_override_that_hits_a_default_is_an_error(key: str, value: object) ->
     assert str(error.value).startswith(f"file.yaml: nodes.b.{key}: ")
 
 
+def test_a_given_port_name_may_repeat_on_another_node_but_not_on_its_own() -> None:
+    ports = {"ports": {"plc": "eth1"}}
+    both = TRIANGLE_NODES | {"a": {"role": "gateway", **ports}, "b": {"role": "ap", **ports}}
+    addressing = Addressing.of(network(both, TRIANGLE_LINKS))
+    assert addressing.port_names("a") == ("eth1", "a-wifi", "a-host", "a-acc", "a-net")
+    assert addressing.port_names("b")[0] == "eth1"
+    # A given name that is another port's speaking name makes that one a number; the number's form can be taken too.
+    taken = TRIANGLE_NODES | {"a": {"role": "gateway", "ports": {"plc": "a-host"}}}
+    assert Addressing.of(network(taken, TRIANGLE_LINKS)).port_names("a") == (
+        "a-host",
+        "a-wifi",
+        "n1h",
+        "a-acc",
+        "a-net",
+    )
+    links = [("a", "b", "plc", 10.0), ("a", "b", "a technology of a long name", 15.0)]
+    clash = TRIANGLE_NODES | {"a": {"role": "gateway", "ports": {"plc": "n1t2"}}}
+    with pytest.raises(ConfigError, match=r"nodes\.a\.ports: expected distinct names, got n1t2, n1t2"):
+        Addressing.of(network(clash, links))
+
+
 @pytest.mark.parametrize("technology", ["wifi-5GHz-channel-36", "wlan 5", "funk/1", "host", "acc"])
 def test_names_that_do_not_fit_or_clash_become_numbers(technology: str) -> None:
     addressing = Addressing.of(network(TRIANGLE_NODES, [("a", "b", technology, 10.0)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 import random
 import re
 from pathlib import Path
@@ -293,6 +294,13 @@ def test_an_error_in_a_flow(changes: dict[str, Any], place: str, text: str) -> N
 def test_duplicate_flows_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"flows\[1\]\.id: duplicate flow id 'f1'"):
         parse(with_changes({"flows": [{"id": "f1", "from": "a", "to": "c"}] * 2}), "test")
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(with_changes({"nodes.a.role": "x", "nodes.b.role": "y"}), "test")
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), [str(each) for each in again.more]) == (str(error.value), [str(error.value.more[0])])
 
 
 def test_all_errors_are_found_in_one_pass() -> None:
