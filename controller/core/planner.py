@@ -10,13 +10,13 @@ The compiled kernel and the Python reference give the same result; :func:`engine
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.paths import Multipath, RatedPath
-from hyroads.controller.core.planner_native import Kernel, NativeNetwork, load_kernel
+from hyroads.controller.core.planner_native import NativeNetwork, kernel
 from hyroads.controller.core.tree import TreeQuery, TreeResult, explore
 
 DEFAULT_SHORTEST = 5
@@ -44,14 +44,9 @@ class Plan:
         return self.arms[0]
 
 
-@cache
-def _kernel() -> Kernel | None:
-    return load_kernel()
-
-
 def engine() -> str:
     """``native`` if the compiled kernel was found (once per process), else ``python``."""
-    return NATIVE if _kernel() else PYTHON
+    return NATIVE if kernel() else PYTHON
 
 
 def default_depth(network: Network) -> int:
@@ -124,10 +119,10 @@ class Planner:
         return TreeQuery(start, end, shortest, depth, arms)
 
     def _explore(self, query: TreeQuery) -> TreeResult:
-        kernel = _kernel() if self.prefer == NATIVE else None
-        if kernel is None:
+        compiled = kernel() if self.prefer == NATIVE else None
+        if compiled is None:
             return explore(self._graph, self.network.interference, self._capacities_mbps, query)
-        return kernel.explore(self._native, self._capacities_mbps, query)
+        return compiled.explore(self._native, self._capacities_mbps, query)
 
 
 def _scaled(path: RatedPath, factor: float) -> RatedPath:

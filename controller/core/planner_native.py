@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from hyroads.controller.core.paths import Multipath, RatedPath
 from hyroads.controller.core.tree import TreeQuery, TreeResult
 from numpy.typing import NDArray
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 LIBRARY = "libhyroads_dataplane.so"
 ENVIRONMENT = "HYROADS_NATIVE"
 
@@ -88,8 +90,16 @@ def load_kernel() -> Kernel | None:
             if version == ABI_VERSION:
                 library.hyroads_plan.argtypes = [ctypes.POINTER(_Request), ctypes.POINTER(_Answer)]
                 library.hyroads_plan.restype = ctypes.c_int32
+                library.hyroads_routes.argtypes = [ctypes.POINTER(_Request), _Array, ctypes.c_void_p, ctypes.c_uint64]
+                library.hyroads_routes.restype = ctypes.c_int32
                 return Kernel(library, path)
     return None
+
+
+@cache
+def kernel() -> Kernel | None:
+    """The kernel of this process: :func:`load_kernel`, looked for once."""
+    return load_kernel()
 
 
 @dataclass(frozen=True)
@@ -103,16 +113,19 @@ class NativeNetwork:
     @classmethod
     def of(cls, graph: InterfaceGraph, interference: Interference) -> NativeNetwork:
         """Pack the structure of a network."""
-        structure: dict[str, NDArray[Any]] = {
-            "source": np.array(graph.source, dtype=np.int32),
-            "target": np.array(graph.target, dtype=np.int32),
-            "technology": np.array(graph.technology, dtype=np.int32),
-            "relays": np.array(graph.relays, dtype=np.uint8),
-            "shared": np.array(graph.shared, dtype=np.uint8),
-        }
         compact = interference.compact()
         rule = _RULES[type(compact)]
-        return cls({**structure, **_RULE_ARRAYS[rule](compact)}, rule, graph.unit_mbps)
+        return cls({**_structure(graph), **_RULE_ARRAYS[rule](compact)}, rule, graph.unit_mbps)
+
+
+def _structure(graph: InterfaceGraph) -> dict[str, NDArray[Any]]:
+    return {
+        "source": np.array(graph.source, dtype=np.int32),
+        "target": np.array(graph.target, dtype=np.int32),
+        "technology": np.array(graph.technology, dtype=np.int32),
+        "relays": np.array(graph.relays, dtype=np.uint8),
+        "shared": np.array(graph.shared, dtype=np.uint8),
+    }
 
 
 def _clique_arrays(compact: Any) -> dict[str, NDArray[Any]]:
@@ -144,18 +157,10 @@ class Kernel:
 
     def explore(self, network: NativeNetwork, capacities_mbps: FloatArray, query: TreeQuery) -> TreeResult:
         """As ``tree.explore``; raises ``PlanningError`` if the kernel refuses the request."""
+        flow = {"flow_source": query.source, "flow_target": query.target}
+        size = {"shortest": query.shortest, "depth": query.depth, "arms": query.arms}
         arrays = {**network.structure, "capacity_mbps": np.ascontiguousarray(capacities_mbps, dtype=np.float64)}
-        request = _Request(
-            size=ctypes.sizeof(_Request),
-            unit_mbps=network.unit_mbps,
-            rule=network.rule,
-            flow_source=query.source,
-            flow_target=query.target,
-            shortest=query.shortest,
-            depth=query.depth,
-            arms=query.arms,
-            **{name: _Array(array.ctypes.data, len(array)) for name, array in arrays.items()},
-        )
+        request = _request(arrays, unit_mbps=network.unit_mbps, rule=network.rule, **flow, **size)
         links_room, rates_room = 1024, 256
         while True:
             links = np.empty(links_room, dtype=np.int32)
@@ -167,6 +172,24 @@ class Kernel:
             if status != _MORE_ROOM:
                 raise PlanningError(_FAILURES.get(status, f"the kernel answered with status {status}"))
             links_room, rates_room = answer.links_count, answer.rates_count
+
+    def routes(self, graph: InterfaceGraph, capacities_mbps: FloatArray, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Next links, int32[targets, N, K + 1], -1 for none: per node as origin, then per ingress technology."""
+        arrays = {**_structure(graph), "capacity_mbps": np.ascontiguousarray(capacities_mbps, dtype=np.float64)}
+        request = _request(arrays, unit_mbps=graph.unit_mbps)
+        wanted = np.array(targets, dtype=np.int32)
+        tables = np.empty((len(wanted), len(graph.relays), len(graph.technologies) + 1), dtype=np.int32)
+        into = _Array(wanted.ctypes.data, len(wanted))
+        status = self.library.hyroads_routes(ctypes.byref(request), into, tables.ctypes.data, tables.size)
+        if status != _OK:
+            raise PlanningError(_FAILURES.get(status, f"the kernel answered with status {status}"))
+        return tables
+
+
+def _request(arrays: dict[str, NDArray[Any]], **fields: float) -> _Request:
+    """A request that points into ``arrays``: they must outlive it."""
+    pointers = {name: _Array(array.ctypes.data, len(array)) for name, array in arrays.items()}
+    return _Request(size=ctypes.sizeof(_Request), **fields, **pointers)
 
 
 class _Reader:

@@ -7,9 +7,10 @@ is a minimum spanning tree (Kruskal, Proc. AMS 7, 1956) of the nodes that forwar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from hyroads.controller.core.interface_graph import (
     NO_TECHNOLOGY,
     Distances,
@@ -21,6 +22,8 @@ from hyroads.controller.core.interface_graph import (
     metric_of,
 )
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.planner_native import kernel
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,16 +36,39 @@ class TreeEdge:
     backward: int
 
 
-def routes_to(network: Network, target: str) -> Mapping[tuple[str, str | None], int]:
+Routes = Mapping[tuple[str, str | None], int]
+
+
+def routes_to(network: Network, target: str) -> Routes:
     """(node, technology a frame came in on, or None at its origin) -> index of the link to take next.
 
     States from which ``target`` cannot be reached are absent. A plain client has a state as origin only: it never
     relays. Where several links cost the same, the one that the origin's state takes is preferred (fewer rules),
     then the one declared first. Raises ``PlanningError`` for an unknown node.
     """
+    return all_routes(network, [target])[target]
+
+
+def all_routes(network: Network, targets: Iterable[str] | None = None, *, compiled: bool = True) -> dict[str, Routes]:
+    """:func:`routes_to` for many targets (default: every node) at once, in the compiled kernel if it is there."""
     graph = interface_graph(network)
-    metric = metric_of(graph, capacities_of(network))
-    end = graph.node(target)
+    capacities = capacities_of(network)
+    wanted = {name: graph.node(name) for name in (network.nodes if targets is None else targets)}
+    native = kernel() if compiled else None
+    if native is None:
+        metric = metric_of(graph, capacities)
+        return {name: _routes(metric, node) for name, node in wanted.items()}
+    states = [(name, technology) for name in graph.node_index for technology in (None, *graph.technologies)]
+    tables = native.routes(graph, capacities, list(wanted.values()))
+    return {name: _table(states, table.reshape(-1)) for name, table in zip(wanted, tables, strict=True)}
+
+
+def _table(states: Sequence[tuple[str, str | None]], links: NDArray[np.int32]) -> Routes:
+    return {states[state]: int(links[state]) for state in np.flatnonzero(links >= 0).tolist()}
+
+
+def _routes(metric: Metric, end: int) -> Routes:
+    graph = metric.graph
     distances = distances_to(metric, end)
     routes: dict[tuple[str, str | None], int] = {}
     for name, node in graph.node_index.items():

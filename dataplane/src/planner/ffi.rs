@@ -2,12 +2,13 @@
 //! panic is caught here and becomes a status.
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::graph::{Graph, Links};
+use super::graph::{Distances, Graph, Links, Vertex};
 use super::interference::{Interference, Neighbours, Ranges};
+use super::routes::{routes_to, table_length};
 use super::tree::{explore, Plan, Query, RatedPath};
 
 /// Changes whenever `PlanRequest`, the layout of the answer or the meaning of either does.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 const OK: i32 = 0;
 const MORE_ROOM: i32 = 1;
@@ -101,7 +102,7 @@ struct Problem {
 
 /// # Safety
 /// The arrays of the request are what they say they are.
-unsafe fn read(request: &PlanRequest) -> Checked<Problem> {
+unsafe fn read_graph(request: &PlanRequest) -> Checked<(Graph, Vec<f64>)> {
     ensure(request.size == std::mem::size_of::<PlanRequest>() as u64)?;
     let (nodes, links, technologies) = (request.relays.count, request.source.count, request.shared.count);
     ensure(nodes <= MAX_NODES && links <= MAX_LINKS && technologies <= MAX_TECHNOLOGIES)?;
@@ -110,7 +111,6 @@ unsafe fn read(request: &PlanRequest) -> Checked<Problem> {
     let capacity_mbps = request.capacity_mbps.slice();
     ensure(capacity_mbps.iter().all(|&one| one.is_finite() && one >= 0.0))?;
     ensure(request.unit_mbps.is_finite() && request.unit_mbps >= 0.0)?;
-    let query = read_query(request)?;
     let source = indices(request.source.slice(), nodes as usize)?;
     let target = indices(request.target.slice(), nodes as usize)?;
     let technology = indices(request.technology.slice(), technologies as usize)?;
@@ -118,6 +118,14 @@ unsafe fn read(request: &PlanRequest) -> Checked<Problem> {
     let ends = Links { source: &source, target: &target, technology: &technology };
     let graph = Graph::new(&ends, flags(&request.relays), flags(&request.shared), request.unit_mbps);
     let capacity_mbps = graph.original.iter().map(|&link| capacity_mbps[link as usize]).collect();
+    Ok((graph, capacity_mbps))
+}
+
+/// # Safety
+/// The arrays of the request are what they say they are.
+unsafe fn read(request: &PlanRequest) -> Checked<Problem> {
+    let (graph, capacity_mbps) = read_graph(request)?;
+    let query = read_query(request)?;
     let interference = match request.rule {
         0 => read_cliques(request, &graph)?,
         1 => read_ranges(request, &graph)?,
@@ -251,4 +259,43 @@ pub unsafe extern "C" fn hyroads_plan(request: *const PlanRequest, answer: *mut 
         }
     }));
     planned.unwrap_or(PANIC)
+}
+
+/// Next hops towards each of the `targets`, into `next`: int32[targets, N, K + 1], link or -1; per node the entry of a
+/// frame that begins there, then one per ingress technology. Returns 0, 2 or 3 as `hyroads_plan`; the fields of the
+/// request that describe interference and flow are not looked at.
+///
+/// # Safety
+/// As `hyroads_plan`; `next` has room for `next_count` values.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_routes(
+    request: *const PlanRequest,
+    targets: Array<i32>,
+    next: *mut i32,
+    next_count: u64,
+) -> i32 {
+    let routed = catch_unwind(AssertUnwindSafe(|| {
+        let request = match request.as_ref() {
+            Some(request) if !next.is_null() => request,
+            _ => return INVALID,
+        };
+        fill_routes(request, targets.slice(), next, next_count).map_or(INVALID, |()| OK)
+    }));
+    routed.unwrap_or(PANIC)
+}
+
+/// # Safety
+/// As `hyroads_routes`.
+unsafe fn fill_routes(request: &PlanRequest, targets: &[i32], next: *mut i32, next_count: u64) -> Checked<()> {
+    let (graph, capacity_mbps) = read_graph(request)?;
+    let targets = indices(targets, graph.nodes)?;
+    let length = table_length(&graph);
+    ensure(targets.len().checked_mul(length).map_or(false, |needed| needed as u64 == next_count))?;
+    let vertex = Vertex::new(&graph, capacity_mbps);
+    let mut distances = Distances::default();
+    let tables = std::slice::from_raw_parts_mut(next, next_count as usize);
+    for (&target, table) in targets.iter().zip(tables.chunks_exact_mut(length.max(1))) {
+        routes_to(&graph, &vertex, target, &mut distances, table);
+    }
+    Ok(())
 }

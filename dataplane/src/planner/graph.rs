@@ -88,6 +88,12 @@ impl Graph {
         self.egress[node as usize]..self.egress[node as usize + 1]
     }
 
+    /// Whether any link, of whatever capacity, comes in on a technology.
+    pub fn has_ingress(&self, node: u32, technology: u32) -> bool {
+        let state = node as usize * self.technologies + technology as usize;
+        self.ingress[state] < self.ingress[state + 1]
+    }
+
     /// State at the end of a link: (node, technology) as one number.
     pub fn end_state(&self, link: u32) -> usize {
         self.target[link as usize] as usize * self.technologies + self.technology[link as usize] as usize

@@ -6,6 +6,7 @@
 pub mod ffi;
 pub mod graph;
 pub mod interference;
+pub mod routes;
 pub mod shortest;
 pub mod tree;
 

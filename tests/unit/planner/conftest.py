@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from hyroads.controller.core.interference import (
     ConflictInterference,
-    DomainInterference,
     Interference,
     RangeInterference,
     TechnologyInterference,
+    domain_interference,
 )
 from hyroads.controller.core.network import Link, Network, Node, Role
 
@@ -27,7 +27,7 @@ def _interference(rng: random.Random, rule: str, nodes: dict[str, Node], links: 
     ids = [link.id for link in links]
     if rule == "conflicts":
         return ConflictInterference(links, {one: rng.sample(ids, min(len(ids), rng.randrange(4))) for one in ids})
-    return DomainInterference(links, [rng.sample(ids, min(len(ids), rng.randrange(1, 5))) for _ in ids])
+    return domain_interference(links, [rng.sample(ids, min(len(ids), rng.randrange(1, 5))) for _ in ids])
 
 
 def _network(

@@ -177,7 +177,7 @@ def test_library_of_another_version_is_passed_over(monkeypatch):
 
 
 def test_without_a_library_the_reference_plans(monkeypatch):
-    monkeypatch.setattr(planner, "_kernel", lambda: None)
+    monkeypatch.setattr(planner, "kernel", lambda: None)
     network, _, _ = triangle()
     assert planner.engine() == "python"
     assert planner.plan(network, "a", "c").multipath.total_mbps == pytest.approx(50 / 3)

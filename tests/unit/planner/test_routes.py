@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
-from hyroads.controller.core.routes import broadcast_tree, routes_to
+from hyroads.controller.core.routes import all_routes, broadcast_tree, routes_to
 from hyroads.controller.core.shortest import n_shortest
 
 SEEDS = st.integers(0, 2**32)
@@ -56,6 +56,15 @@ def test_next_hop_differs_by_ingress_only_where_it_must(seed, technologies, tied
         default = routes[node, None]
         if index != default:
             assert network.links[default].technology == came_in_on
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, technologies=st.integers(1, 4), tied=st.booleans(), clients=st.booleans())
+def test_compiled_tables_equal_the_reference(seed, technologies, tied, clients, random_network):
+    network = random_network(
+        seed, size=7, technologies=technologies, tied=tied, clients=clients, density=0.35, dead=True
+    )
+    assert all_routes(network) == all_routes(network, compiled=False)
 
 
 def test_unknown_target_is_an_error(random_network):
