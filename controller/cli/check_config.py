@@ -105,13 +105,20 @@ def _table(report: dict[str, Any]) -> str:
         medium = "shared" if row["shared"] else "not shared"
         lines.append(f"  {name:<10} {row['links']:>6}  links, {capacity.format(**row)}, {medium}")
     domains = report["interference"]
-    sizes = ", ".join(f"{count} of {size} links" for size, count in domains["sizes"].items())
-    lines.append(f"  {'domains':<10} {domains['domains']:>6}  by {domains['rule']}: {_shortened(sizes.split(', '))}")
+    lines.append(f"  {'domains':<10} {domains['domains']:>6}  by {domains['rule']}: {_sizes(domains['sizes'])}")
     flows = [f"{flow['id']} {flow['from']} -> {flow['to']}" for flow in report["flows"]]
     lines.append(f"  {'flows':<10} {len(flows):>6}  {_shortened(flows)}".rstrip())
     if report["live"] != "yes":
         lines.append(f"  for planning only, not live: {report['live'].removeprefix('no: ')}")
     return "\n".join(lines)
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    """Every size while they are few, else their spread."""
+    if len(sizes) <= 8:
+        return ", ".join(f"{count} of {size} links" for size, count in sizes.items())
+    each = [int(size) for size, count in sizes.items() for _ in range(count)]
+    return f"{each[0]} to {each[-1]} links each, median {each[len(each) // 2]}"
 
 
 def _shortened(words: list[str], limit: int = 8) -> str:
