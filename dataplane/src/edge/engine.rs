@@ -371,7 +371,7 @@ impl Engine {
 
     /// When `poll` or `poll_links` has something to do.
     pub fn next_due(&mut self) -> Option<u64> {
-        match (self.timers.next(), self.liveness.next_due()) {
+        match (self.timers.next_due(), self.liveness.next_due()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }

@@ -1,15 +1,21 @@
-//! The edge agent. Everything but the shell is free of system calls and takes time as an argument. See docs/dataplane.md and docs/agent.md.
+//! The edge agent. Everything but the shell (`shell`, `devices`, `control`) is free of system calls and takes time as an argument.
+//! See docs/dataplane.md and docs/agent.md.
 pub mod buffer;
+pub mod control;
 pub mod delay;
+pub mod devices;
 pub mod engine;
 pub mod frame;
 pub mod liveness;
 pub mod mtu;
+pub mod options;
 pub mod pace;
 pub mod protocol;
 pub mod receiver;
 pub mod reorder;
+pub mod report;
 pub mod sender;
+pub mod shell;
 pub mod split;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -38,14 +38,14 @@ impl Timers {
         }
     }
 
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_due(&mut self) -> Option<u64> {
         self.clean();
         self.heap.peek().map(|Reverse((at, _, _))| *at)
     }
 
     /// A key whose time has come; its timer is cleared.
     pub fn pop(&mut self, now_ns: u64) -> Option<u32> {
-        if self.next()? > now_ns {
+        if self.next_due()? > now_ns {
             return None;
         }
         let Reverse((_, _, key)) = self.heap.pop()?;
@@ -67,10 +67,10 @@ mod tests {
         timers.arm(1, Some(10));
         timers.arm(3, Some(90));
         timers.arm(3, None);
-        assert_eq!(timers.next(), Some(10));
+        assert_eq!(timers.next_due(), Some(10));
         let fired: Vec<_> = (0..4).map(|_| timers.pop(60)).collect();
         assert_eq!(fired, [Some(1), Some(2), Some(3), None]);
         timers.arm(1, Some(50));
-        assert_eq!((timers.pop(49), timers.pop(50), timers.next()), (None, Some(1), None));
+        assert_eq!((timers.pop(49), timers.pop(50), timers.next_due()), (None, Some(1), None));
     }
 }

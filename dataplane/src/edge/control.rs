@@ -1,0 +1,355 @@
+//! Control connections: the controller over TCP, which the agent dials again and again, and anyone on the Unix socket.
+
+use super::protocol::{parse_request, Refusal, Reply, Request, Welcome};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::epoll::{Epoll, Interest};
+use crate::sys::lines::{LineStream, Peer};
+use crate::sys::tcp;
+use crate::sys::unix::ControlSocket;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::io::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+const MS: u64 = 1_000_000;
+const FIRST_BACKOFF_NS: u64 = 100 * MS;
+const LAST_BACKOFF_NS: u64 = 2_000 * MS;
+/// For the connection to be made, and for the controller's welcome.
+const GREETING_NS: u64 = 5_000 * MS;
+/// A controller is dead if it says nothing for so many of its ping intervals, and not before the minimum.
+const DEAD_PINGS: u64 = 8;
+const DEAD_MIN_NS: u64 = 2_000 * MS;
+const MAX_UNIX_PEERS: usize = 16;
+
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => s.read(out),
+            Stream::Unix(s) => s.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => s.write(bytes),
+            Stream::Unix(s) => s.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Stream::Tcp(s) => s.as_raw_fd(),
+            Stream::Unix(s) => s.as_raw_fd(),
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    lines: LineStream<Stream>,
+    token: u64,
+    connected: bool,
+    is_controller: bool,
+    welcome: Option<Welcome>,
+    heard_ns: u64,
+    pinged_ns: u64,
+    reported_ns: u64,
+    ping_seq: u64,
+    writing: bool,
+}
+
+impl Connection {
+    fn new(stream: Stream, token: u64, now_ns: u64, connected: bool, is_controller: bool) -> Self {
+        Connection {
+            lines: LineStream::new(stream),
+            token,
+            connected,
+            is_controller,
+            welcome: None,
+            heard_ns: now_ns,
+            pinged_ns: now_ns,
+            reported_ns: now_ns,
+            ping_seq: 0,
+            writing: !connected,
+        }
+    }
+
+    fn every(&self, interval_ms: Option<u64>) -> Option<u64> {
+        interval_ms.filter(|ms| *ms > 0).map(|ms| ms.max(10) * MS)
+    }
+
+    fn report_ns(&self) -> Option<u64> {
+        self.every(self.welcome?.report_ms)
+    }
+
+    fn ping_ns(&self) -> Option<u64> {
+        self.every(self.welcome?.ping_ms)
+    }
+
+    /// When the other side counts as dead.
+    fn dead_at(&self) -> Option<u64> {
+        match self.ping_ns() {
+            Some(ping) => Some(self.heard_ns + (ping * DEAD_PINGS).max(DEAD_MIN_NS)),
+            None if self.is_controller && self.welcome.is_none() => Some(self.heard_ns + GREETING_NS),
+            None => None,
+        }
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        let ping = self.ping_ns().map(|ping| self.pinged_ns + ping);
+        let report = self.report_ns().map(|report| self.reported_ns + report);
+        [ping, report, self.dead_at()].into_iter().flatten().min()
+    }
+}
+
+/// What the shell does with a request: it answers by lines.
+pub trait Handler {
+    fn hello(&self) -> String;
+    /// Lines to answer, or an error.
+    fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String>;
+    /// Regular reports.
+    fn report(&mut self) -> Vec<String>;
+    /// Links that are down now: a controller that has just come must know.
+    fn link_lines(&self) -> Vec<String>;
+}
+
+#[derive(Debug)]
+pub struct Control {
+    controller: Option<SocketAddr>,
+    listener: Option<ControlSocket>,
+    connections: Vec<Connection>,
+    next_token: u64,
+    dial_ns: u64,
+    backoff_ns: u64,
+    jitter: u64,
+    was_connected: bool,
+}
+
+/// Token of the Unix listener; connections have higher ones.
+pub const LISTENER_TOKEN: u64 = 1 << 32;
+
+impl Control {
+    pub fn new(
+        controller: Option<SocketAddr>,
+        listener: Option<ControlSocket>,
+        seed: u64,
+        epoll: &Epoll,
+    ) -> io::Result<Self> {
+        if let Some(listener) = &listener {
+            epoll.add(listener, LISTENER_TOKEN, Interest::READ)?;
+        }
+        Ok(Control {
+            controller,
+            listener,
+            connections: Vec::new(),
+            next_token: LISTENER_TOKEN + 1,
+            dial_ns: 0,
+            backoff_ns: FIRST_BACKOFF_NS,
+            jitter: seed | 1,
+            was_connected: false,
+        })
+    }
+
+    fn add(
+        &mut self,
+        stream: Stream,
+        connected: bool,
+        is_controller: bool,
+        now_ns: u64,
+        epoll: &Epoll,
+    ) -> io::Result<()> {
+        let token = self.next_token;
+        self.next_token += 1;
+        let interest = if connected { Interest::READ } else { Interest::BOTH };
+        epoll.add(&stream, token, interest)?;
+        self.connections.push(Connection::new(stream, token, now_ns, connected, is_controller));
+        Ok(())
+    }
+
+    fn dial(&mut self, now_ns: u64, epoll: &Epoll) {
+        let address = match self.controller {
+            Some(address) => address,
+            None => return,
+        };
+        if now_ns < self.dial_ns || self.connections.iter().any(|c| c.is_controller) {
+            return;
+        }
+        let made = tcp::dial(&address).and_then(|s| self.add(Stream::Tcp(s), false, true, now_ns, epoll));
+        if made.is_err() {
+            self.back_off(now_ns);
+        }
+    }
+
+    /// Doubles the pause, within 25 % of jitter so that a thousand agents don't come back at once.
+    fn back_off(&mut self, now_ns: u64) {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        let quarter = self.backoff_ns / 4;
+        self.dial_ns = now_ns + self.backoff_ns - quarter + self.jitter % (2 * quarter);
+        self.backoff_ns = (2 * self.backoff_ns).min(LAST_BACKOFF_NS);
+    }
+
+    /// A descriptor of ours is ready.
+    pub fn on_event(&mut self, token: u64, epoll: &Epoll, handler: &mut dyn Handler) {
+        let now_ns = monotonic_ns();
+        if token == LISTENER_TOKEN {
+            self.accept(now_ns, epoll, handler);
+            return;
+        }
+        if let Some(at) = self.connections.iter().position(|c| c.token == token) {
+            let result = self.serve(at, now_ns, handler);
+            self.settle(at, result, now_ns, epoll);
+        }
+    }
+
+    fn accept(&mut self, now_ns: u64, epoll: &Epoll, handler: &dyn Handler) {
+        while let Some(Ok(Some(stream))) = self.listener.as_ref().map(ControlSocket::accept) {
+            if self.connections.len() > MAX_UNIX_PEERS {
+                continue;
+            }
+            if self.add(Stream::Unix(stream), true, false, now_ns, epoll).is_ok() {
+                let at = self.connections.len() - 1;
+                let result = self.connections[at].lines.queue(&handler.hello());
+                self.settle(at, result, now_ns, epoll);
+            }
+        }
+    }
+
+    /// Reads what has come and answers it. An error ends the connection.
+    fn serve(&mut self, at: usize, now_ns: u64, handler: &mut dyn Handler) -> io::Result<()> {
+        let connection = &mut self.connections[at];
+        if !connection.connected {
+            if let Stream::Tcp(stream) = connection.lines.stream() {
+                if let Some(error) = stream.take_error()? {
+                    return Err(error);
+                }
+                stream.set_nodelay(true)?;
+            }
+            connection.connected = true;
+            connection.heard_ns = now_ns;
+            connection.lines.queue(&handler.hello())?;
+        }
+        let peer = connection.lines.fill()?;
+        while let Some(line) = connection.lines.next_line()? {
+            connection.heard_ns = now_ns;
+            if line.is_empty() {
+                continue;
+            }
+            let answers = match parse_request(line) {
+                Ok((_, Request::Welcome(welcome))) => {
+                    connection.welcome = Some(welcome);
+                    connection.pinged_ns = now_ns;
+                    connection.reported_ns = now_ns;
+                    if connection.is_controller {
+                        self.backoff_ns = FIRST_BACKOFF_NS;
+                        self.was_connected = true;
+                        eprintln!("hyroads-edge: controller welcomed us");
+                    }
+                    handler.link_lines()
+                }
+                Ok((seq, request)) => handler.request(seq, request).unwrap_or_else(|message| {
+                    eprintln!("hyroads-edge: refused: {message}");
+                    vec![Reply::Error { seq, message: &message }.line()]
+                }),
+                Err(Refusal::Invalid { seq, message }) => vec![Reply::Error { seq, message: &message }.line()],
+                Err(Refusal::Malformed(message)) => {
+                    if connection.is_controller {
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("malformed line: {message}")));
+                    }
+                    vec![Reply::Error { seq: None, message: &format!("malformed line: {message}") }.line()]
+                }
+            };
+            for answer in answers {
+                connection.lines.queue(&answer)?;
+            }
+        }
+        match peer {
+            Peer::Open => Ok(()),
+            Peer::Closed => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the other side")),
+        }
+    }
+
+    /// Writes what is queued; on an error the connection goes.
+    fn settle(&mut self, at: usize, result: io::Result<()>, now_ns: u64, epoll: &Epoll) {
+        let connection = &mut self.connections[at];
+        if result.is_ok() && !connection.connected {
+            return;
+        }
+        let result = result.and_then(|()| connection.lines.flush()).and_then(|flushed| {
+            if connection.writing == flushed {
+                connection.writing = !flushed;
+                let interest = if flushed { Interest::READ } else { Interest::BOTH };
+                epoll.modify(&connection.lines, connection.token, interest)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            let gone = self.connections.remove(at);
+            if gone.is_controller {
+                if self.was_connected {
+                    eprintln!("hyroads-edge: controller lost ({error}); going on with the configuration in force");
+                    self.was_connected = false;
+                }
+                self.back_off(now_ns);
+            }
+        }
+    }
+
+    /// Says a line to everyone who welcomed us.
+    pub fn broadcast(&mut self, line: &str, epoll: &Epoll) {
+        let now_ns = monotonic_ns();
+        for at in (0..self.connections.len()).rev() {
+            if self.connections[at].welcome.is_some() {
+                let result = self.connections[at].lines.queue(line);
+                self.settle(at, result, now_ns, epoll);
+            }
+        }
+    }
+
+    /// Dials, pings, reports and gives up on the dead, as it is time.
+    pub fn poll(&mut self, now_ns: u64, epoll: &Epoll, handler: &mut dyn Handler) {
+        self.dial(now_ns, epoll);
+        for at in (0..self.connections.len()).rev() {
+            let connection = &mut self.connections[at];
+            if connection.next_due().map_or(true, |due| due > now_ns) {
+                continue;
+            }
+            let mut result = Ok(());
+            if connection.dead_at().map_or(false, |dead| dead <= now_ns) {
+                result = Err(io::Error::new(io::ErrorKind::TimedOut, "silent for too long"));
+            }
+            if result.is_ok() && connection.ping_ns().map_or(false, |ping| connection.pinged_ns + ping <= now_ns) {
+                connection.pinged_ns = now_ns;
+                connection.ping_seq += 1;
+                result = connection.lines.queue(&Reply::Ping { seq: Some(connection.ping_seq) }.line());
+            }
+            if result.is_ok() && connection.report_ns().map_or(false, |r| connection.reported_ns + r <= now_ns) {
+                connection.reported_ns = now_ns;
+                result = handler.report().iter().try_for_each(|line| connection.lines.queue(line));
+            }
+            self.settle(at, result, now_ns, epoll);
+        }
+    }
+
+    pub fn next_due(&self) -> Option<u64> {
+        let dialling = self.controller.is_some() && !self.connections.iter().any(|c| c.is_controller);
+        let dial = dialling.then_some(self.dial_ns);
+        self.connections.iter().filter_map(Connection::next_due).chain(dial).min()
+    }
+}

@@ -1,0 +1,235 @@
+//! The agent's shell: one thread, one epoll loop around the engine.
+
+use super::buffer::{Buf, Pool};
+use super::control::{Control, Handler, LISTENER_TOKEN};
+use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
+use super::engine::{Effects, Engine};
+use super::options::Options;
+use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
+use super::report;
+use crate::sys::clock::{cpu_ns, monotonic_ns};
+use crate::sys::epoll::{Epoll, Event, Interest};
+use crate::sys::process::{die_with_parent, low_latency, Signals};
+use crate::sys::unix::ControlSocket;
+use crate::sys::{context, invalid};
+use std::cell::RefCell;
+use std::fs;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+/// Buffers at most in use: 130 MB with frames of 1500 bytes.
+const MAX_BUFFERS: usize = 1 << 16;
+const SIGNAL_TOKEN: u64 = LISTENER_TOKEN - 1;
+/// Under a flood that never lets us read everything, dead links are looked for this often nevertheless.
+const FLOODED_NS: u64 = 1_000_000_000;
+
+/// Everything that requests act on.
+struct Agent {
+    engine: Engine,
+    devices: Devices,
+    fx: Effects,
+    node: String,
+    boot: String,
+    token: Option<String>,
+    random: u64,
+    epoll: Rc<RefCell<Epoll>>,
+}
+
+impl Agent {
+    fn apply(&mut self, config: &Config) -> Result<(), String> {
+        let paths = config.ingress.iter().flat_map(|f| &f.paths).filter_map(|p| p.interface.as_deref());
+        let hellos = config.hello.send.iter().filter_map(|h| h.interface.as_deref());
+        self.devices.ensure(paths.chain(hellos), &self.epoll.borrow()).map_err(|e| format!("config: {e}"))?;
+        let (devices, random) = (&self.devices, &mut self.random);
+        let exit_of = |name: Option<&str>| devices.exit_of(name);
+        self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
+        if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
+            eprintln!("hyroads-edge: warning: {error}");
+        }
+        Ok(())
+    }
+
+    fn read_access(&mut self, inbox: &mut Vec<Buf>) -> io::Result<()> {
+        let engine = &mut self.engine;
+        self.devices.read_access(&mut engine.pool, &mut engine.counters.overrun, inbox)?;
+        let now_ns = monotonic_ns();
+        for buf in inbox.drain(..) {
+            self.engine.from_access(now_ns, buf, &mut self.fx);
+        }
+        Ok(())
+    }
+
+    /// True if nothing is left to read.
+    fn read_network(&mut self, at: usize, inbox: &mut Vec<Buf>) -> io::Result<bool> {
+        let engine = &mut self.engine;
+        let drained = self.devices.read_network(at, &mut engine.pool, &mut engine.counters.overrun, inbox)?;
+        let now_ns = monotonic_ns();
+        for buf in inbox.drain(..) {
+            self.engine.from_network(now_ns, buf, &mut self.fx);
+        }
+        Ok(drained)
+    }
+
+    /// Carries out what the engine wants. A device in trouble costs frames, never the agent.
+    fn flush(&mut self) {
+        for (exit, buf) in self.fx.network.drain(..) {
+            if !self.devices.write_network(exit, buf.bytes()).unwrap_or(false) {
+                self.engine.counters.overrun += 1;
+            }
+            self.engine.pool.give(buf);
+        }
+        for buf in self.fx.access.drain(..) {
+            if !self.devices.access.write(buf.bytes()).unwrap_or(false) {
+                self.engine.counters.overrun += 1;
+            }
+            self.engine.pool.give(buf);
+        }
+    }
+}
+
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+impl Handler for Agent {
+    fn hello(&self) -> String {
+        Reply::Hello {
+            version: VERSION,
+            node: &self.node,
+            program: concat!("hyroads-edge ", env!("CARGO_PKG_VERSION")),
+            boot: &self.boot,
+            token: self.token.as_deref(),
+            revision: self.engine.revision,
+        }
+        .line()
+    }
+
+    fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String> {
+        match request {
+            Request::Config(config) => self.apply(&config)?,
+            Request::Rates(rates) => self.engine.set_rates(monotonic_ns(), &rates, &mut self.fx)?,
+            Request::ResetCounters => self.engine.reset_counters(),
+            Request::Stats => return Ok(report::lines(&self.engine, monotonic_ns(), seq, cpu_ns())),
+            Request::Ping => return Ok(vec![Reply::Pong { seq }.line()]),
+            Request::Pong | Request::Welcome(_) => return Ok(Vec::new()),
+        }
+        Ok(vec![Reply::Ok { seq }.line()])
+    }
+
+    fn report(&mut self) -> Vec<String> {
+        report::lines(&self.engine, monotonic_ns(), None, cpu_ns())
+    }
+
+    fn link_lines(&self) -> Vec<String> {
+        let down = self.engine.liveness().links().iter().filter(|l| !l.up);
+        down.map(|l| Reply::Link { link: &l.name, up: false }.line()).collect()
+    }
+}
+
+fn random_seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut bytes))
+        .map_err(|e| context(e, "/dev/urandom"))?;
+    Ok(u64::from_ne_bytes(bytes) | 1)
+}
+
+/// Reads a configuration file: a config message.
+fn read_config(path: &std::path::Path) -> io::Result<Config> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|e| context(e, &shown.to_string()))?;
+    match parse_request(&text) {
+        Ok((_, Request::Config(config))) => Ok(*config),
+        Ok(_) => Err(invalid(format!("{shown}: expected a message of type \"config\""))),
+        Err(Refusal::Malformed(message) | Refusal::Invalid { message, .. }) => {
+            Err(invalid(format!("{shown}: {message}")))
+        }
+    }
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(options: &Options) -> io::Result<()> {
+    if options.die_with_parent {
+        die_with_parent(None)?;
+    }
+    let config = options.config.as_deref().map(read_config).transpose()?;
+    let token = match &options.token_file {
+        Some(path) => {
+            let text = fs::read_to_string(path).map_err(|e| context(e, &path.display().to_string()))?;
+            Some(text.trim().to_string())
+        }
+        None => None,
+    };
+    let epoll = Rc::new(RefCell::new(Epoll::new(64)?));
+    let signals = Signals::termination()?;
+    epoll.borrow().add(&signals, SIGNAL_TOKEN, Interest::READ)?;
+    let buffer_bytes = (options.access_mtu as usize + 512).max(2048);
+    let devices = Devices::open(&options.access, &options.network, options.access_mtu, buffer_bytes, &epoll.borrow())?;
+    let mut random = random_seed()?;
+    let mut agent = Agent {
+        engine: Engine::new(Pool::new(buffer_bytes, MAX_BUFFERS), options.burst_ns),
+        devices,
+        fx: Effects::default(),
+        node: options.node.clone(),
+        boot: format!("{:016x}", next_random(&mut random)),
+        token,
+        random,
+        epoll: Rc::clone(&epoll),
+    };
+    if let Some(config) = config {
+        agent.apply(&config).map_err(invalid)?;
+    }
+    let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
+    let control = Control::new(options.controller, listener, next_random(&mut agent.random), &epoll.borrow())?;
+    if let Some(warning) = low_latency(options.realtime) {
+        eprintln!("hyroads-edge: warning: {warning}");
+    }
+    turn(agent, control, &signals)
+}
+
+/// The loop: wait, read, do what is due, write.
+fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result<()> {
+    let epoll = Rc::clone(&agent.epoll);
+    let mut events: Vec<Event> = Vec::new();
+    let mut inbox: Vec<Buf> = Vec::new();
+    let mut drained_ns = monotonic_ns();
+    let mut more = false;
+    loop {
+        let now_ns = monotonic_ns();
+        let due = [agent.engine.next_due(), control.next_due()].into_iter().flatten().min();
+        let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(now_ns)) };
+        epoll.borrow_mut().wait(timeout, &mut events)?;
+        let mut drained = true;
+        for event in &events {
+            match event.token {
+                ACCESS_TOKEN => agent.read_access(&mut inbox)?,
+                FIRST_NETWORK_TOKEN..=LAST_NETWORK_TOKEN => {
+                    drained &= agent.read_network((event.token - FIRST_NETWORK_TOKEN) as usize, &mut inbox)?;
+                }
+                SIGNAL_TOKEN => {
+                    if signals.read()?.is_some() {
+                        return Ok(());
+                    }
+                }
+                token => control.on_event(token, &epoll.borrow(), &mut agent),
+            }
+        }
+        let now_ns = monotonic_ns();
+        more = !agent.engine.poll(now_ns, &mut agent.fx);
+        if drained || now_ns - drained_ns > FLOODED_NS {
+            drained_ns = now_ns;
+            agent.engine.poll_links(now_ns, &mut agent.fx);
+        }
+        agent.flush();
+        for (link, up) in std::mem::take(&mut agent.fx.changes) {
+            control.broadcast(&Reply::Link { link: &link, up }.line(), &epoll.borrow());
+        }
+        if control.next_due().map_or(false, |due| due <= now_ns) {
+            control.poll(now_ns, &epoll.borrow(), &mut agent);
+            agent.flush();
+        }
+    }
+}
