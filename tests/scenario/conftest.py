@@ -1,0 +1,184 @@
+"""Running ``hyroads`` commands with emulated networks, and looking at what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
+START_TIMEOUT_S = 40.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every scenario is real: it needs root."""
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker(pytest.mark.root)
+            if os.geteuid() != 0:
+                item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    """Whether ``condition`` became true in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+def namespaces(network: str) -> list[str]:
+    """Names of the network's namespaces that exist."""
+    return [p.name for p in Path("/run/netns").glob(f"hr-{network}*")] if Path("/run/netns").exists() else []
+
+
+def leftovers(network: str) -> list[str]:
+    """All that exists of a network outside its own namespaces."""
+    return namespaces(network) + [str(p) for p in Path("/run/hyroads").glob(f"{network}*")]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Which of the processes still run (a zombie does not)."""
+    found = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            found.append(pid)
+    return found
+
+
+class Running:
+    """``hyroads emulate`` in the background."""
+
+    def __init__(self, network: str, *arguments: str) -> None:
+        self.network = network
+        self.process = subprocess.Popen(
+            [*HYROADS, "emulate", "triangle", "--name", network, "--publish", "0", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if "runs" not in line:
+            self.process.kill()
+            raise AssertionError(f"did not start: {line}{self.process.communicate()[1]}")
+
+    def processes(self) -> dict[int, str]:
+        """Process id (as this machine sees it) -> command line, of all that runs in the network's namespaces."""
+        found = {}
+        for name in namespaces(self.network):
+            pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
+            for pid in map(int, pids.split()):
+                try:
+                    found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue
+        return found
+
+    def pid_of(self, part: str) -> int:
+        """The process of a part; ``owner``, ``init`` and ``worker`` are the three of the isolation."""
+        if part == "owner":
+            return self.process.pid
+        if part in ("init", "worker"):
+            parent = self.process.pid if part == "init" else self.pid_of("init")
+            return next(pid for pid in self.processes() if parent_of(pid) == parent)
+        return next(
+            pid for pid, command in self.processes().items() if command.startswith(part) or f"/{part} " in command
+        )
+
+    def interrupt(self) -> int:
+        """Ctrl-C from outside; returns the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(15)
+
+    def close(self) -> None:
+        """Ends it whatever its state."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def parent_of(pid: int) -> int:
+    """Parent's process id, 0 if gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def run_hyroads(
+    *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A command, to its end."""
+    return subprocess.run(
+        [*prefix, *HYROADS, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def last_json(text: str) -> dict[str, object]:
+    """The document that is last on stdout."""
+    document = json.loads(text.strip().splitlines()[-1])
+    assert isinstance(document, dict)
+    return document
+
+
+class Lab:
+    """What the scenario tests are given: the helpers above, and the networks that a test started."""
+
+    leftovers = staticmethod(leftovers)
+    namespaces = staticmethod(namespaces)
+    alive = staticmethod(alive)
+    wait_for = staticmethod(wait_for)
+    run_hyroads = staticmethod(run_hyroads)
+    last_json = staticmethod(last_json)
+
+    def __init__(self) -> None:
+        self.started: list[Running] = []
+
+    def emulate(self, network: str, *arguments: str) -> Running:
+        """Starts a network in the background and waits until it runs."""
+        self.started.append(Running(network, *arguments))
+        return self.started[-1]
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A lab in which no network survives its test."""
+    lab = Lab()
+    yield lab
+    for running in lab.started:
+        running.close()
+    from hyroads.mininet.run_directory import sweep
+
+    def clean() -> bool:
+        sweep()
+        return not any(leftovers(running.network) for running in lab.started)
+
+    assert wait_for(clean, 5.0)
+
+
+@pytest.fixture(scope="session")
+def hyroads() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command to its end."""
+    return run_hyroads

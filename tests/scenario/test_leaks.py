@@ -1,0 +1,88 @@
+"""Whatever dies, and however: nothing of an emulated network outlives it, or the next start."""
+
+import os
+import signal
+
+import pytest
+
+PARTS_WITHOUT_WHICH_IT_ENDS = ("ovs-vswitchd", "ovsdb-server", "hyroads-medium", "init", "worker")
+
+
+def test_interrupt_leaves_nothing(lab):
+    running = lab.emulate("t-int", "--no-controller")
+    pids = list(running.processes())
+    assert len(pids) >= 8
+    assert {"hr-t-int", "hr-t-int-a", "hr-t-int-b", "hr-t-int-c"} <= set(lab.namespaces("t-int"))
+    assert running.interrupt() == 130
+    assert lab.leftovers("t-int") == []
+    assert lab.alive(pids) == []
+
+
+def test_terminate_leaves_nothing(lab):
+    running = lab.emulate("t-term", "--no-controller")
+    pids = list(running.processes())
+    running.process.send_signal(signal.SIGTERM)
+    running.process.wait(15)
+    assert lab.leftovers("t-term") == []
+    assert lab.alive(pids) == []
+
+
+@pytest.mark.parametrize("part", PARTS_WITHOUT_WHICH_IT_ENDS)
+def test_kill_of_a_vital_part_ends_the_network_and_leaves_nothing(lab, part):
+    running = lab.emulate("t-part", "--no-controller")
+    pids = list(running.processes())
+    os.kill(running.pid_of(part), signal.SIGKILL)
+    _, error = running.process.communicate(timeout=15)
+    assert running.process.returncode not in (0, None)
+    if part not in ("init", "worker"):
+        assert running.process.returncode == 2
+        assert part in error.strip().splitlines()[-1]
+    assert lab.leftovers("t-part") == []
+    assert lab.alive(pids) == []
+
+
+def test_kill_of_an_agent_or_the_controller_is_repaired(lab):
+    running = lab.emulate("t-fix")
+    for part in ("hyroads-edge", "controller"):
+        old = next(
+            pid
+            for pid, line in running.processes().items()
+            if f"/{part} " in line or (part in line and "cli.main" in line)
+        )
+        os.kill(old, signal.SIGKILL)
+        assert lab.wait_for(
+            lambda old=old, part=part: any(
+                pid != old and (f"/{part} " in line or (part in line and "cli.main" in line))
+                for pid, line in running.processes().items()
+            )
+        )
+        assert running.process.poll() is None
+    assert running.interrupt() == 130
+    assert lab.leftovers("t-fix") == []
+
+
+def test_after_kill_of_the_owner_all_dies_and_the_next_start_sweeps(lab):
+    running = lab.emulate("t-own", "--no-controller")
+    pids = list(running.processes())
+    os.kill(running.pid_of("owner"), signal.SIGKILL)
+    assert lab.wait_for(lambda: lab.alive(pids) == [], 5.0)
+    assert "hr-t-own" in lab.namespaces("t-own")
+    other = lab.emulate("t-next", "--no-controller")
+    assert lab.leftovers("t-own") == []
+    other.interrupt()
+    assert lab.leftovers("t-next") == []
+
+
+def test_a_second_start_of_a_running_network_is_refused(lab):
+    running = lab.emulate("t-two", "--no-controller")
+    second = lab.run_hyroads("emulate", "triangle", "--name", "t-two", "--no-controller")
+    assert second.returncode == 2
+    assert "t-two is already running" in second.stderr
+    assert running.process.poll() is None
+
+
+def test_without_root_there_is_one_clear_line(lab):
+    refused = lab.run_hyroads("emulate", "triangle", prefix=("setpriv", "--reuid", "65534", "--clear-groups"))
+    assert refused.returncode == 2
+    assert refused.stderr.strip().count("\n") == 0
+    assert "root" in refused.stderr

@@ -1,0 +1,31 @@
+"""Checks of a demo: bounds, the JSON document of spec 07.3, and windows of a long run."""
+
+import json
+import math
+
+from hyroads.mininet.demos.triangle import ten_second_means
+from hyroads.mininet.demos.verdict import Check
+
+
+def test_bounds_are_on_the_ratio():
+    assert Check("x", 10.0, 9.5, at_least=0.95).ok
+    assert not Check("x", 10.0, 9.49, at_least=0.95).ok
+    assert not Check("x", 10.0, 10.3, at_least=0.95, at_most=1.02).ok
+
+
+def test_nothing_expected_and_nothing_measured_is_right_and_anything_is_wrong():
+    assert Check("lost", 0, 0, "packets", at_most=1.0).ok
+    wrong = Check("lost", 0, 1, "packets", at_most=1.0)
+    assert not wrong.ok
+    assert math.isinf(wrong.ratio)
+
+
+def test_document_has_the_fixed_keys_and_is_strict_json():
+    for check in (Check("x", 10.0, 9.5, at_least=0.95), Check("lost", 0, 3, at_most=1.0)):
+        document = json.loads(json.dumps(check.document(), allow_nan=False))
+        assert set(document) == {"what", "theory", "measured", "ratio", "ok"}
+
+
+def test_means_over_ten_seconds():
+    assert ten_second_means((1.0,) * 10 + (3.0,) * 10) == [1.0, 3.0]
+    assert ten_second_means((2.0, 4.0)) == [3.0]
