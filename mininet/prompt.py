@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
 from mininet.cli import CLI
 from mininet.log import error, output
 
@@ -40,18 +40,18 @@ class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
         with self.emulation.shared.client() as client:
             statistics = client.stats()
         output(f"{'link':<16}{'':5}{'Mb/s':>8}{'frames':>10}{'dropped':>9}{'sending':>9}{'busy':>7}\n")
-        for link in statistics["links"]:
-            state = "up" if link["up"] else "down"
+        for link in statistics.links.values():
+            state = "up" if link.up else "down"
             output(
-                f"{link['id']:<16}{state:<5}{link['capacity_mbps']:>8g}{link['frames']:>10}{link['dropped']:>9}"
-                f"{link['airtime']:>9.1%}{link['busy']:>7.1%}\n"
+                f"{link.id:<16}{state:<5}{link.capacity_mbps:>8g}{link.frames:>10}{link.dropped:>9}"
+                f"{link.airtime:>9.1%}{link.busy:>7.1%}\n"
             )
 
     def do_flows(self, _line: str) -> None:
         """Show the controller's flows and their multipaths."""
         try:
             flows = self.emulation.rest.request("GET", "/flows")["flows"]
-        except EmulationError as problem:
+        except HyroadsError as problem:
             error(f"{problem}\n")
             return
         for flow in flows:
@@ -64,8 +64,8 @@ class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
         for link in line.split():
             self._try(link, up=up)
 
-    def _try(self, link: str, **changes: object) -> None:
+    def _try(self, link: str, **changes: Any) -> None:
         try:
             self.emulation.shared.set_link(link, **changes)
-        except EmulationError as problem:
+        except HyroadsError as problem:
             error(f"{problem}\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.medium_client import LinkStats
 
 BITS = 8
 MEGA = 1e6
@@ -65,25 +65,25 @@ class Sampler:
         paths, answers = self._paths()
         return Sample(
             elapsed_s=time.monotonic() - self._start_s,
-            links=tuple(self._link(link, statistics["elapsed_s"]) for link in statistics["links"]),
+            links=tuple(self._link(link, statistics.elapsed_s) for link in statistics.links.values()),
             paths=paths,
             throughput_mbps={host: self._throughput(host) for host in self._hosts},
             controller_answers=answers,
         )
 
-    def _link(self, link: Mapping[str, Any], elapsed_s: float) -> LinkSample:
-        totals = (elapsed_s, link["bytes"], link["airtime"] * elapsed_s, link["busy"] * elapsed_s)
-        before = self._links.get(link["id"], (0.0,) * 4)
+    def _link(self, link: LinkStats, elapsed_s: float) -> LinkSample:
+        totals = (elapsed_s, link.bytes, link.airtime * elapsed_s, link.busy * elapsed_s)
+        before = self._links.get(link.id, (0.0,) * 4)
         if before[0] >= elapsed_s:
             # The medium's counters were set to zero in between.
             before = (0.0,) * 4
-        self._links[link["id"]] = totals
+        self._links[link.id] = totals
         span_s, sent, sending_s, busy_s = (now - then for now, then in zip(totals, before, strict=True))
         span_s = max(span_s, 1e-9)
         return LinkSample(
-            link["id"],
-            link["up"],
-            link["capacity_mbps"],
+            link.id,
+            link.up,
+            link.capacity_mbps,
             sent * BITS / MEGA / span_s,
             min(1.0, sending_s / span_s),
             min(1.0, busy_s / span_s),

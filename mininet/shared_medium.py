@@ -107,7 +107,7 @@ class SharedMedium:
         """A connection to the running process; the caller closes it."""
         return MediumClient(self.socket)
 
-    def set_link(self, link: str, **changes: object) -> None:
+    def set_link(self, link: str, **changes: Any) -> None:
         """Changes capacity_mbps, delay_ms, loss or up of a link."""
         with self.client() as client:
             client.set_link(link, **changes)

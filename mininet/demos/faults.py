@@ -142,7 +142,7 @@ def _set_links(stage: Stage, links: tuple[str, ...], *, up: bool) -> None:
 def _data_frames(stage: Stage, link: str) -> int:
     """Bytes that the link has carried."""
     with stage.emulation.shared.client() as client:
-        return next(int(one["bytes"]) for one in client.stats()["links"] if one["id"] == link)
+        return int(client.stats().links[link].bytes)
 
 
 def _await_use(stage: Stage, link: str, carried: int) -> None:

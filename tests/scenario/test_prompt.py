@@ -38,8 +38,9 @@ def test_prompt_commands_and_links_that_go_up_and_down(lab, tmp_path):
 @pytest.mark.skipif(shutil.which("mn") is None, reason="no mn")
 def test_mininets_own_command_takes_our_classes(tmp_path):
     """In namespaces of its own, with an Open vSwitch of its own, as ``mn`` expects one to run."""
+    # The prompt hands what it has not read yet to a node's command, so that comes last.
     commands = tmp_path / "commands"
-    commands.write_text(RULES + "b ping -c1 -W2 c\npingpair\n")
+    commands.write_text(RULES + "pingpair\nb ping -c1 -W2 c\n")
     custom = Path(hyroads.mininet.mn_custom.__file__).resolve()
     inside = f"""
         set -e
