@@ -1,0 +1,151 @@
+"""``hyroads allocate``: the rates of all flows of a network file (spec 07.2)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hyroads.controller.core.errors import ConfigError, PlanningError
+from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.core.rates import RateProblem, rate_problem, solve
+from hyroads.controller.core.rates.controller_mode import ControllerSettings
+from hyroads.controller.core.rates.controller_mode import run as run_controller
+from hyroads.controller.netfile_io import read_file
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+HELP = (
+    "Allocate rates (Mb/s at L2 payload) to all flows of a network file so that sum_f w_f U(x_f) is largest and no "
+    "interference domain of any link is busy for more than 1 - margin of the time. Flows without paths in the file "
+    "are planned first."
+)
+
+DEFAULT_SLOTS = 2000
+MAX_SLOTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of the problem's paths in Mb/s, and after how many slots."""
+
+    path_rates_mbps: NDArray[np.float64]
+    slots: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", metavar="NET", help="network file (YAML or JSON) with flows")
+    parser.add_argument(
+        "--margin", type=float, metavar="D", help="share of airtime to keep free (default: the file's margin, else 0)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=tuple(_MODES),
+        default="solver",
+        help="solver: the optimum, exact, in one slot; controller: the slotted controller (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--slots", type=int, metavar="N", help=f"slots of the controller mode (default: {DEFAULT_SLOTS})"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Allocate; the result is the exit status."""
+    network = read_file(args.file)
+    if not network.flows:
+        raise ConfigError(args.file, "flows", "expected at least one flow to allocate rates to")
+    margin = args.margin if args.margin is not None else network.margin or 0.0
+    if not 0.0 <= margin < 1.0:
+        raise PlanningError(f"margin {margin:g}: expected a share of airtime, 0 <= margin < 1")
+    slots = DEFAULT_SLOTS if args.slots is None else args.slots
+    if not 1 <= slots <= MAX_SLOTS:
+        raise PlanningError(f"slots {slots}: expected a whole number from 1 to {MAX_SLOTS}")
+    problem = rate_problem(network, flow_paths(network, margin), margin=margin)
+    rates = _MODES[args.mode](problem, slots)
+    report = document(network, problem, rates)
+    if args.json:
+        print(json.dumps(report, indent=2, allow_nan=False))
+    else:
+        _print_table(network, report, f"{args.mode}, {rates.slots} slot{'s' * (rates.slots > 1)}", margin)
+    return 0
+
+
+def flow_paths(network: Network, margin: float) -> dict[str, list[tuple[int, ...]]]:
+    """Per flow, the paths of the file or, where there are none, the planned multipath (or single path)."""
+    index = network.link_index
+    fixed = {flow.id: [tuple(index[link] for link in path) for path in flow.paths] for flow in network.flows}
+    missing = [flow for flow in network.flows if not flow.paths]
+    return {**fixed, **_planned(network, missing, margin)} if missing else fixed
+
+
+def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, Any]:
+    """The JSON document of spec 07.2; ``utility`` is null where it is minus infinity (a log utility at rate 0)."""
+    layout = problem.layout
+    ids = [link.id for link in network.links]
+    flow_rates = layout.flow_rates(rates.path_rates_mbps)
+    utility = problem.utilities.total(flow_rates)
+    flows = {
+        flow: {
+            "rate_mbps": float(flow_rates[number]),
+            "paths": [
+                {"links": [ids[link] for link in layout.paths[path]], "rate_mbps": float(rates.path_rates_mbps[path])}
+                for path in range(layout.path_count)[where]
+            ],
+        }
+        for number, (flow, where) in enumerate(zip(layout.flow_ids, layout.path_slices(), strict=True))
+    }
+    busy = problem.airtime(rates.path_rates_mbps) + problem.external
+    return {
+        "flows": flows,
+        "utility": utility if math.isfinite(utility) else None,
+        "max_airtime": float(busy.max(initial=0.0)),
+        "slots": rates.slots,
+    }
+
+
+def _planned(network: Network, flows: list[FlowSpec], margin: float) -> dict[str, list[tuple[int, ...]]]:
+    from hyroads.controller.core.planner import Planner
+
+    planner = Planner(network, clients_relay=True)
+    paths: dict[str, list[tuple[int, ...]]] = {}
+    for flow in flows:
+        plan = planner.plan(flow.source, flow.target, margin=margin)
+        paths[flow.id] = [plan.single_path.links] if flow.policy is Policy.SINGLE else list(plan.multipath.links)
+    return paths
+
+
+def _by_solver(problem: RateProblem, _slots: int) -> Rates:
+    return Rates(solve(problem).path_rates_mbps, 1)
+
+
+def _by_controller(problem: RateProblem, slots: int) -> Rates:
+    (last,) = deque(run_controller(problem, ControllerSettings(), slots), maxlen=1)
+    return Rates(last.path_rates_mbps, last.slot)
+
+
+_MODES: Mapping[str, Callable[[RateProblem, int], Rates]] = {"solver": _by_solver, "controller": _by_controller}
+
+
+def _print_table(network: Network, report: dict[str, Any], how: str, margin: float) -> None:
+    technology = {link.id: link.technology for link in network.links}
+    target = {link.id: link.target for link in network.links}
+    table = Table("flow", "path", "Mb/s", title=f"Rates ({how})", title_justify="left")
+    table.columns[2].justify = "right"
+    for flow in network.flows:
+        entry = report["flows"][flow.id]
+        for path in entry["paths"]:
+            hops = "".join(f" -{technology[link]}-> {target[link]}" for link in path["links"])
+            table.add_row(flow.id, flow.source + hops, f"{path['rate_mbps']:.3f}")
+        table.add_row(flow.id, "together", f"[bold]{entry['rate_mbps']:.3f}[/bold]", end_section=True)
+    console = Console(highlight=False)
+    console.print(table)
+    utility = "minus infinity (a flow has rate 0)" if report["utility"] is None else f"{report['utility']:.6f}"
+    console.print(f"utility {utility}; busiest domain {report['max_airtime']:.2%} of the time, {margin:.0%} kept free")

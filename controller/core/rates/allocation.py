@@ -1,0 +1,96 @@
+"""The result of a rate problem and its certificate.
+
+The certificate is weak duality and owes nothing to how the rates were found: for any prices gamma >= 0 of domains,
+
+    sum_f U_f(x_f*) <= sum_f max_{0 <= x <= D_f} (U_f(x) - q_f x) + sum_l gamma_l budget_l,   q_f = min over paths q_P,
+
+with q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10]. The right-hand side minus the utility of the rates returned
+bounds what any other allocation could gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hyroads.controller.core.rates.problem import Layout, RateProblem
+from hyroads.controller.core.rates.reduction import Reduced
+from hyroads.controller.core.rates.utility import FloatArray, sums_by
+
+# A path with less than this share of its flow's rate (or of the typical rate) is not used.
+_NEGLIGIBLE_SHARE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Rates of a slot: ``path_rates_mbps[P]``, ``flow_rates_mbps[F]``, and how good they are.
+
+    ``link_prices[L]`` is gamma: utility per unit of airtime of the domain of each link. ``utility`` is
+    sum_f U_f(x_f) and no allocation has more than ``utility + gap_utility``; flows without a usable path are left
+    out of the gap. ``max_airtime`` is the largest share of time that any domain of the network is busy, traffic that
+    is not ours included. ``steps`` counts Newton steps, ``rows`` the constraints that took part in them.
+    """
+
+    layout: Layout
+    path_rates_mbps: FloatArray
+    flow_rates_mbps: FloatArray
+    link_prices: FloatArray
+    utility: float
+    gap_utility: float
+    max_airtime: float
+    steps: int
+    rows: int
+
+    @property
+    def relative_gap(self) -> float:
+        """``gap_utility`` relative to the utility's magnitude; 0 if there is no gap."""
+        return self.gap_utility / abs(self.utility) if self.gap_utility > 0 else 0.0
+
+
+def feasible_rates(reduced: Reduced, rates_mbps: FloatArray) -> FloatArray:
+    """The nearest rates (by scaling) that respect every row and demand; negligible rates become 0. Shapes n -> n."""
+    totals = sums_by(reduced.flow, rates_mbps, len(reduced.flows))
+    typical = float(totals.max(initial=0.0))
+    floor = np.maximum(_NEGLIGIBLE_SHARE * totals[reduced.flow], 1e-3 * _NEGLIGIBLE_SHARE * typical)
+    rates = np.where(rates_mbps > floor, rates_mbps, 0.0)
+    totals = sums_by(reduced.flow, rates, len(reduced.flows))
+    excess = np.maximum(1.0, totals / reduced.demand_mbps)
+    rates = rates / excess[reduced.flow]
+    return np.asarray(rates / max(1.0, float(reduced.loads(rates).max(initial=0.0))))
+
+
+def duality_gap(reduced: Reduced, rates_mbps: FloatArray, row_prices: FloatArray) -> float:
+    """Upper bound on the utility that feasible column rates miss; prices (m, >= 0) are per budget of each row."""
+    utilities, demand = reduced.utilities, reduced.demand_mbps
+    path_prices = reduced.path_prices(row_prices)
+    prices = np.full(len(reduced.flows), np.inf)
+    np.minimum.at(prices, reduced.flow, path_prices)
+    # A linear utility is bounded only at prices of at least its weight: raise all prices by what is missing.
+    linear = (utilities.alpha == 0) & ~np.isfinite(demand)
+    missing = np.where(linear, utilities.weight / np.maximum(prices, np.finfo(float).tiny), 1.0).max(initial=1.0)
+    raised = float(missing) * (1.0 + 1e-15 if missing > 1.0 else 1.0)
+    prices = np.where(linear, np.maximum(prices * raised, utilities.weight), prices * raised)
+    bound = utilities.conjugates(prices, demand).sum() + raised * row_prices.sum()
+    achieved = utilities.total(sums_by(reduced.flow, rates_mbps, len(reduced.flows)))
+    return max(0.0, float(bound - achieved))
+
+
+def allocation(
+    problem: RateProblem, reduced: Reduced, rates_mbps: FloatArray, row_prices: FloatArray, *, steps: int, rows: int
+) -> Allocation:
+    """The allocation of feasible column rates (n) and row prices (m)."""
+    path_rates = reduced.expand(rates_mbps)
+    flow_rates = problem.layout.flow_rates(path_rates)
+    link_prices = np.zeros(problem.layout.link_count)
+    np.add.at(link_prices, reduced.limiting_link, row_prices / reduced.budget)
+    return Allocation(
+        problem.layout,
+        path_rates,
+        flow_rates,
+        link_prices,
+        problem.utilities.total(flow_rates),
+        duality_gap(reduced, rates_mbps, row_prices),
+        float((problem.airtime(path_rates) + problem.external).max(initial=0.0)),
+        steps,
+        rows,
+    )

@@ -1,0 +1,239 @@
+"""The rate problem of one slot: maximise sum_f U_f(x_f) subject to the airtime of every link's domain (spec 02).
+
+With R the L x P routing matrix, d_l = 1 / c_l, B the L x L interference matrix and x_f the sum of x_P over the paths
+of flow f:
+
+    B diag(d) R x <= 1 - delta - external,    x_f <= demand_f,    x >= 0                           [3.1, 3.2]
+
+What changes with topology and paths only is a :class:`Layout`, made once; what is measured in every slot is a
+:class:`RateProblem` on it. Rows are one per link of the *whole* network, used or not, but links with the same domain
+(and, below, domains that the paths touch in the same way) share one row; see ``reduction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import FlowSpec, Network, Utility
+from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
+from scipy import sparse
+
+Paths = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What a rate problem takes from topology, interference and paths.
+
+    ``flow_ids[F]``; ``path_flow[P]`` is non-decreasing; ``routing`` is the P x L transposed routing matrix R';
+    ``class_of[L]`` numbers the distinct domains from 0 and ``domains`` is the C x L matrix of their members
+    (B = the rows ``class_of`` of it), restricted to the columns of links that some path uses (others are empty).
+    """
+
+    flow_ids: tuple[str, ...]
+    path_flow: IndexArray
+    paths: tuple[tuple[int, ...], ...]
+    routing: sparse.csr_matrix
+    class_of: IndexArray
+    domains: sparse.csr_matrix
+
+    @property
+    def flow_count(self) -> int:
+        """F."""
+        return len(self.flow_ids)
+
+    @property
+    def path_count(self) -> int:
+        """P."""
+        return len(self.paths)
+
+    @property
+    def link_count(self) -> int:
+        """L."""
+        return len(self.class_of)
+
+    def flow_rates(self, path_rates: FloatArray) -> FloatArray:
+        """x_f from x_P, shapes P -> F."""
+        return sums_by(self.path_flow, path_rates, self.flow_count)
+
+    def path_slices(self) -> list[slice]:
+        """Per flow, where its paths are among all paths."""
+        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1))
+        return [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+
+    @staticmethod
+    def build(interference: Interference, flows: Mapping[str, Paths]) -> Layout:
+        """Lay out flows (id -> paths as sequences of link indices; a flow may have none).
+
+        Raises ``PlanningError`` for an empty path or a link index out of range.
+        """
+        paths = tuple(tuple(path) for options in flows.values() for path in options)
+        _check_paths(paths, flows, interference.link_count)
+        path_flow = np.repeat(np.arange(len(flows)), [len(options) for options in flows.values()])
+        routing = _routing(paths, interference.link_count)
+        class_of = np.asarray(interference.classes(), dtype=np.intp)
+        domains = _domains(interference, class_of, np.unique(routing.indices))
+        return Layout(tuple(flows), path_flow.astype(np.intp), paths, routing, class_of, domains)
+
+
+@dataclass(frozen=True, eq=False)
+class RateProblem:
+    """One slot's problem on a layout.
+
+    ``capacity_mbps[L]`` >= 0 (0 takes a link out), ``margin[L]`` = delta in 0..1 per link's domain, ``external[L]``
+    >= 0 the measured airtime of traffic that is not ours in the domain of each link, ``demand_mbps[F]`` >= 0 the
+    largest rate a flow can use (inf: any).
+    """
+
+    layout: Layout
+    utilities: Utilities
+    capacity_mbps: FloatArray
+    margin: FloatArray
+    external: FloatArray
+    demand_mbps: FloatArray
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        sizes = {"capacity_mbps": layout.link_count, "margin": layout.link_count, "external": layout.link_count}
+        for name, size in sizes.items():
+            if getattr(self, name).shape != (size,):
+                raise PlanningError(f"{name} must have {size} entries, one per link")
+        if self.demand_mbps.shape != (layout.flow_count,):
+            raise PlanningError(f"demand_mbps must have {layout.flow_count} entries, one per flow")
+        if len(self.utilities) != layout.flow_count:
+            raise PlanningError(f"expected one utility per flow ({layout.flow_count}), got {len(self.utilities)}")
+        _check_range("capacity_mbps", self.capacity_mbps, np.inf, "a finite rate, 0 or more")
+        _check_range("external", self.external, np.inf, "a share of airtime, 0 or more")
+        _check_range("margin", self.margin, np.nextafter(1.0, 2.0), "a share of airtime from 0 to 1")
+        if not np.all(self.demand_mbps >= 0):
+            raise PlanningError("demand_mbps must be 0 or more")
+
+    @property
+    def budget(self) -> FloatArray:
+        """Airtime left for our traffic per link's domain, 1 - delta - external, at least 0, shape L."""
+        return np.maximum(0.0, 1.0 - self.margin - self.external)
+
+    def airtime(self, path_rates: FloatArray) -> FloatArray:
+        """Airtime of our traffic in the domain of every link of the network, B diag(d) R x, shape L."""
+        carried = self.layout.routing.T @ path_rates
+        own = np.zeros_like(carried)
+        np.divide(carried, self.capacity_mbps, out=own, where=carried > 0)
+        return np.asarray((self.layout.domains @ own)[self.layout.class_of])
+
+    def path_prices(self, link_prices: FloatArray) -> FloatArray:
+        """q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], utility per Mb/s, L -> P; inf without capacity."""
+        layout = self.layout
+        per_class = sums_by(layout.class_of, link_prices, layout.domains.shape[0])
+        contention = np.asarray(layout.domains.T @ per_class)
+        usable = self.capacity_mbps > 0
+        own = np.divide(contention, self.capacity_mbps, out=np.zeros_like(contention), where=usable)
+        prices = np.asarray(layout.routing @ own)
+        return prices if usable.all() else np.where(layout.routing @ ~usable > 0, np.inf, prices)
+
+    def changed(
+        self,
+        capacity_mbps: FloatArray | None = None,
+        external: FloatArray | None = None,
+        demand_mbps: FloatArray | None = None,
+    ) -> RateProblem:
+        """The next slot's problem: some measurements replaced, the layout shared."""
+        return replace(
+            self,
+            capacity_mbps=self.capacity_mbps if capacity_mbps is None else capacity_mbps,
+            external=self.external if external is None else external,
+            demand_mbps=self.demand_mbps if demand_mbps is None else demand_mbps,
+        )
+
+
+def rate_problem(
+    network: Network,
+    paths: Mapping[str, Paths],
+    *,
+    flows: Sequence[FlowSpec] | None = None,
+    margin: float | Mapping[str, float] = 0.0,
+    external: Mapping[str, float] | None = None,
+    demand_mbps: Mapping[str, float] | None = None,
+) -> RateProblem:
+    """The problem of a network's flows.
+
+    ``paths`` maps flow ids to paths (link indices); ``flows`` defaults to those of the network. ``margin`` is one
+    delta, or link id -> delta for the domains of some links (0 for the others); ``external`` maps link ids to the
+    airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
+    """
+    specs = network.flows if flows is None else flows
+    layout = Layout.build(network.interference, {flow.id: paths.get(flow.id, ()) for flow in specs})
+    return RateProblem(
+        layout,
+        utilities_of(specs),
+        np.array([link.capacity_mbps for link in network.links], dtype=float),
+        _per_link(network, margin, "margin"),
+        _per_link(network, external or {}, "external"),
+        np.array([(demand_mbps or {}).get(flow.id, np.inf) for flow in specs], dtype=float),
+    )
+
+
+def utilities_of(flows: Iterable[FlowSpec]) -> Utilities:
+    """The utilities that flows declare: ``log`` is w log(1 + x), ``alpha`` is w x^(1 - alpha) / (1 - alpha)."""
+    declared = [(flow.weight, *_SHAPES[flow.utility](flow)) for flow in flows]
+    columns = np.array(declared, dtype=float).reshape(len(declared), 3)
+    return Utilities(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+
+
+_SHAPES: dict[Utility, Callable[[FlowSpec], tuple[float, float]]] = {
+    Utility.LOG: lambda flow: (1.0, 1.0),
+    Utility.ALPHA: lambda flow: (flow.alpha, 0.0),
+}
+
+
+def _per_link(network: Network, value: float | Mapping[str, float], name: str) -> FloatArray:
+    if not isinstance(value, Mapping):
+        return np.full(len(network.links), float(value))
+    result = np.zeros(len(network.links))
+    for link, share in value.items():
+        if link not in network.link_index:
+            raise PlanningError(f"{name}: no link {link!r} in the network")
+        result[network.link_index[link]] = share
+    return result
+
+
+def _check_range(name: str, values: FloatArray, below: float, expected: str) -> None:
+    if not np.all((values >= 0) & (values < below)):
+        raise PlanningError(f"{name} must be {expected}")
+
+
+def _check_paths(paths: Iterable[tuple[int, ...]], flows: Mapping[str, Paths], link_count: int) -> None:
+    if all(path and min(path) >= 0 and max(path) < link_count for path in paths):
+        return
+    for flow, options in flows.items():
+        for index, path in enumerate(options):
+            if not path or min(path) < 0 or max(path) >= link_count:
+                raise PlanningError(f"flow {flow!r}: path {index} must name links from 0 to {link_count - 1}")
+
+
+def _routing(paths: Sequence[tuple[int, ...]], link_count: int) -> sparse.csr_matrix:
+    """P x L: how often each path crosses each link."""
+    lengths = [len(path) for path in paths]
+    rows = np.repeat(np.arange(len(paths)), lengths)
+    columns = np.fromiter((link for path in paths for link in path), dtype=np.intp, count=sum(lengths))
+    return sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=(len(paths), link_count))
+
+
+def _domains(interference: Interference, class_of: IndexArray, used: IndexArray) -> sparse.csr_matrix:
+    """C x L: the used links in the domain of each class.
+
+    A link l is in the domain of m iff m is in that of l, so the domains of the used classes of links are enough.
+    """
+    class_count = int(class_of.max(initial=-1)) + 1
+    used_classes, inverse = np.unique(class_of[used], return_inverse=True)
+    first = np.zeros(class_count, dtype=np.intp)
+    first[class_of[::-1]] = np.arange(len(class_of))[::-1]
+    touched = [np.unique(class_of[interference.domain(int(first[c]))]) for c in used_classes.tolist()]
+    counts = np.array([len(classes) for classes in touched], dtype=np.intp)
+    rows = np.concatenate([touched[k] for k in inverse.tolist()]) if len(used) else np.zeros(0, dtype=np.intp)
+    columns = np.repeat(used, counts[inverse]) if len(used) else np.zeros(0, dtype=np.intp)
+    return sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(class_count, len(class_of)))

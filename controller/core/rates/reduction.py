@@ -1,0 +1,191 @@
+"""Exact reduction of a rate problem: fewer rows and columns, the same optimum.
+
+- Links that no path crosses carry nothing and vanish as columns of B; their *rows* stay.
+- Rows with the same support are the same row (its values are d_m there): of a group, the smallest budget holds.
+- A row whose support is part of another's, with no smaller budget, is implied by it (all coefficients are positive).
+- Equal paths of one flow are one column; the rate is shared equally among them.
+- Paths through a link without capacity, or through a domain without airtime, carry 0 and vanish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from hyroads.controller.core.rates.problem import Layout, RateProblem
+from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities
+from scipy import sparse
+
+# Looking for implied rows costs a product of sparse matrices: beyond this many terms it costs more than it saves.
+_MAX_CONTAINMENT_WORK = 20_000_000
+# Below this share of a domain's time nothing useful can be sent, and 1 / budget would only add rounding errors.
+_MIN_BUDGET = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The reduced structure of a layout: U used links, G groups of rows, N distinct paths (columns).
+
+    ``column_of[P]`` maps paths to columns, ``copies[N]`` counts the paths of a column; ``routing`` is N x U, ``rows``
+    G x U (zeros and ones), ``rows_t`` its transpose; ``group_of[L]`` is the group of every link's row (-1: no path
+    touches its domain); ``container[G]`` is a group whose support holds the group's support, or -1.
+    """
+
+    layout: Layout
+    used: IndexArray
+    column_of: IndexArray
+    copies: FloatArray
+    column_flow: IndexArray
+    routing: sparse.csr_matrix
+    rows: sparse.csr_matrix
+    rows_t: sparse.csr_matrix
+    group_of: IndexArray
+    container: IndexArray
+
+    @cached_property
+    def limited(self) -> tuple[IndexArray, IndexArray]:
+        """Links whose rows touch paths, sorted by group, and where each group starts among them."""
+        links = np.argsort(self.group_of, kind="stable")
+        links = links[np.searchsorted(self.group_of[links], 0) :]
+        return links, np.searchsorted(self.group_of[links], np.arange(self.rows.shape[0]))
+
+    @staticmethod
+    def of(layout: Layout) -> Pattern:
+        """Reduce a layout."""
+        used = np.unique(layout.routing.indices).astype(np.intp)
+        first, column_of, copies = _distinct_paths(layout)
+        rows, group_of_class = _distinct_rows(layout.domains[:, used].tocsr())
+        group_of = group_of_class[layout.class_of] if len(group_of_class) else np.full(layout.link_count, -1)
+        routing = layout.routing[first][:, used].tocsr()
+        rows_t = rows.T.tocsr()
+        container = _containers(rows, rows_t)
+        return Pattern(
+            layout, used, column_of, copies, layout.path_flow[first], routing, rows, rows_t, group_of, container
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """The problem of a slot on the columns and rows that count: n columns, m rows, f flows with a usable path.
+
+    ``columns[n]`` index the pattern's columns, ``flows[f]`` the layout's flows, ``flow[n]`` says whose column it is
+    (sorted), ``groups[m]`` index the pattern's groups. Row g of the constraint is ``rows[g] diag(airtime) routing' x``
+    <= ``budget[g]``, with ``airtime`` = d of the U used links (0 where no usable path crosses).
+    """
+
+    pattern: Pattern
+    columns: IndexArray
+    flows: IndexArray
+    flow: IndexArray
+    groups: IndexArray
+    routing: sparse.csr_matrix
+    routing_t: sparse.csr_matrix
+    rows: sparse.csr_matrix
+    rows_t: sparse.csr_matrix
+    airtime: FloatArray
+    budget: FloatArray
+    limiting_link: IndexArray
+    utilities: Utilities
+    demand_mbps: FloatArray
+
+    def loads(self, rates: FloatArray) -> FloatArray:
+        """Airtime of every row over its budget, shapes n -> m; feasible iff at most 1."""
+        return np.asarray(self.rows @ (self.airtime * (self.routing_t @ rates))) / self.budget
+
+    def path_prices(self, row_prices: FloatArray) -> FloatArray:
+        """q of every column for prices per row's *share of budget*, shapes m -> n."""
+        return np.asarray(self.routing @ (self.airtime * (self.rows_t @ (row_prices / self.budget))))
+
+    def coefficients(self, rows: IndexArray) -> FloatArray:
+        """Some rows of the constraint, each divided by its budget, as a dense k x n matrix."""
+        scaled = self.rows[rows].toarray() * (self.airtime / self.budget[rows, None])
+        return np.ascontiguousarray((self.routing @ scaled.T).T)
+
+    def expand(self, rates: FloatArray) -> FloatArray:
+        """Rates of columns to rates of the layout's paths, shapes n -> P."""
+        per_column = np.zeros(len(self.pattern.copies))
+        per_column[self.columns] = rates
+        return np.asarray((per_column / self.pattern.copies)[self.pattern.column_of])
+
+
+def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
+    """The reduced problem of a slot."""
+    links, starts = pattern.limited
+    budgets = problem.budget[links]
+    budget = np.minimum.reduceat(budgets, starts) if len(starts) else np.zeros(0)
+    limiting = _first_at_minimum(links, starts, budgets, budget)
+    columns = _usable_columns(problem, pattern, budget)
+    implied = (pattern.container >= 0) & (budget[pattern.container] <= budget) if len(budget) else np.zeros(0, bool)
+    groups = np.flatnonzero(~implied & (budget > _MIN_BUDGET))
+    whole = len(columns) == len(pattern.copies)
+    routing = pattern.routing if whole else pattern.routing[columns]
+    routing_t = routing.T.tocsr()
+    crossed = np.diff(routing_t.indptr) > 0
+    if not whole and len(groups):
+        groups = groups[np.asarray(pattern.rows[groups] @ crossed.astype(float)) > 0]
+    capacity = problem.capacity_mbps[pattern.used]
+    airtime = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=crossed)
+    rows = pattern.rows if len(groups) == len(budget) else pattern.rows[groups]
+    rows_t = pattern.rows_t if len(groups) == len(budget) else rows.T.tocsr()
+    flows, flow = np.unique(pattern.column_flow[columns], return_inverse=True)
+    return Reduced(
+        pattern, columns, flows, flow, groups, routing, routing_t, rows, rows_t, airtime, budget[groups],
+        limiting[groups], problem.utilities.select(flows), problem.demand_mbps[flows],
+    )  # fmt: skip
+
+
+def _usable_columns(problem: RateProblem, pattern: Pattern, budget: FloatArray) -> IndexArray:
+    silent = (budget <= _MIN_BUDGET).astype(float)
+    blocked = (problem.capacity_mbps[pattern.used] <= 0) | (np.asarray(pattern.rows_t @ silent) > 0)
+    usable = (np.asarray(pattern.routing @ blocked.astype(float)) == 0) & (problem.demand_mbps[pattern.column_flow] > 0)
+    return np.flatnonzero(usable)
+
+
+def _first_at_minimum(links: IndexArray, starts: IndexArray, budgets: FloatArray, minimum: FloatArray) -> IndexArray:
+    """Per group, its first link whose budget is the group's."""
+    sizes = np.diff(np.append(starts, len(links)))
+    at = np.flatnonzero(budgets == np.repeat(minimum, sizes))
+    return links[at[np.searchsorted(at, starts)]] if len(starts) else np.zeros(0, dtype=np.intp)
+
+
+def _distinct_paths(layout: Layout) -> tuple[IndexArray, IndexArray, FloatArray]:
+    """First path of each distinct (flow, links), the column of every path, and how many paths are in each column."""
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    keys = zip(layout.path_flow.tolist(), layout.paths, strict=True)
+    column_of = np.array([numbers.setdefault((f, tuple(sorted(p))), len(numbers)) for f, p in keys], dtype=np.intp)
+    first = np.full(len(numbers), 0, dtype=np.intp)
+    first[column_of[::-1]] = np.arange(len(column_of))[::-1]
+    return first, column_of, np.bincount(column_of, minlength=len(numbers)).astype(float)
+
+
+def _distinct_rows(domains: sparse.csr_matrix) -> tuple[sparse.csr_matrix, IndexArray]:
+    """Distinct non-empty rows of a matrix of zeros and ones, and the group of each row (-1: empty)."""
+    domains.sort_indices()
+    bounds = domains.indptr.tolist()
+    content = domains.indices.astype(np.int32).tobytes()
+    numbers: dict[bytes, int] = {b"": -1}
+    group_of = np.array(
+        [numbers.setdefault(content[4 * a : 4 * b], len(numbers) - 1) for a, b in pairwise(bounds)],
+        dtype=np.intp,
+    )
+    first = np.zeros(len(numbers) - 1, dtype=np.intp)
+    filled = np.flatnonzero(group_of >= 0)[::-1]
+    first[group_of[filled]] = filled
+    return domains[first], group_of
+
+
+def _containers(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix) -> IndexArray:
+    """Per row, another row whose support strictly contains its support (the largest such, then the first), or -1."""
+    container = np.full(rows.shape[0], -1, dtype=np.intp)
+    work = float(np.square(np.diff(rows_t.indptr), dtype=float).sum())
+    if not 0 < work <= _MAX_CONTAINMENT_WORK:
+        return container
+    size = np.diff(rows.indptr)
+    common = (rows @ rows_t).tocoo()
+    inside = (common.data == size[common.row]) & (common.row != common.col)
+    inner, outer = common.row[inside], common.col[inside]
+    order = np.lexsort((-outer, size[outer]))
+    container[inner[order]] = outer[order]
+    return container

@@ -1,0 +1,229 @@
+"""Exact rates: the optimum of the rate problem in one call, with a certificate ("solver mode" of spec 02).
+
+The interior-point method of ``interior_point`` runs on few rows: first a set of loaded domains that covers every used
+link, then, after each step, rows that the point violates, at most one per neighbourhood and step. It ends when *all*
+rows of the network hold and the point is optimal for the rows it has: that is the optimum of the full problem.
+
+The rates of flows are unique (for alpha > 0), their split over paths need not be. Among the optimal splits this
+returns the one with the smallest sum of squares of path rates (weighted by p_f / (x_f + typical rate)): flows and
+paths that look alike get alike rates, and the split moves continuously with the measurements. It is found by a
+quadratic term too small to cost 1e-7 of the utility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.rates.allocation import Allocation, allocation, duality_gap, feasible_rates
+from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate
+from hyroads.controller.core.rates.problem import Layout, RateProblem
+from hyroads.controller.core.rates.reduction import Pattern, Reduced, reduce_problem
+from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
+from numpy.typing import NDArray
+
+MAX_STEPS = 200
+_REGULARISATION = 1e-8
+_TARGET_MU = 1e-12
+_TARGET_ERROR = 1e-9
+_ROUNDING = 1e-5
+# Rows are looked for once the point is this close to centred and feasible; before that it says little.
+_SEARCH_MU = 3e-2
+_FEW_ROWS = 24
+_UNCHANGED_GAP = 1e-9
+_SLACK = 1e-5
+_LARGE_ALPHA = 4.0
+_WARM_MU = (1e-6, 1e-2)
+
+
+def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
+    """The optimal rates of a slot; ``warm`` is the allocation of an earlier slot on the same layout (else ignored).
+
+    Flows without a usable path (no path, no capacity, no airtime left, no demand) get 0. Raises ``PlanningError`` if
+    the method fails to converge, which no valid problem is known to cause.
+    """
+    reduced = reduce_problem(problem, _pattern(problem.layout))
+    if not len(reduced.columns):
+        return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.groups)), steps=0, rows=0)
+    if warm is None or warm.layout is not problem.layout:
+        start_mbps = _easier_rates(problem, reduced)
+        search = _Search(problem, reduced, start_mbps)
+        return search.run(search.cold_start())
+    search = _Search(problem, reduced, _safe_rates(reduced))
+    rates, prices = _recall(warm, reduced)
+    feasible = feasible_rates(reduced, rates)
+    gap = duality_gap(reduced, feasible, prices)
+    if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
+        return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
+    return search.run(search.warm_start(rates, prices, gap))
+
+
+@lru_cache(maxsize=16)
+def _pattern(layout: Layout) -> Pattern:
+    """The reduction of a layout, kept for the slots that share it (layouts compare by identity)."""
+    return Pattern.of(layout)
+
+
+def _easier_rates(problem: RateProblem, reduced: Reduced) -> FloatArray:
+    """Positive rates to start from: safe ones, or for a large alpha nearly those that are optimal for half of it.
+
+    The slopes of a large alpha span many powers of ten between the safe rates and the optimal ones. Halving alpha
+    with weight w^(1/2) keeps the slopes' order.
+    """
+    safe = _safe_rates(reduced)
+    if not np.any(reduced.utilities.alpha > _LARGE_ALPHA):
+        return safe
+    whole = problem.utilities
+    easier = Utilities(np.sqrt(whole.weight), whole.alpha / 2, whole.shift_mbps)
+    found = solve(replace(problem, utilities=easier))
+    pattern = reduced.pattern
+    rates = sums_by(pattern.column_of, found.path_rates_mbps, len(pattern.copies))[reduced.columns]
+    return np.asarray(0.95 * rates + 0.05 * safe)
+
+
+def _recall(warm: Allocation, reduced: Reduced) -> tuple[FloatArray, FloatArray]:
+    """Column rates and row prices of an earlier slot, in terms of this slot's reduced problem."""
+    pattern = reduced.pattern
+    rates = sums_by(pattern.column_of, warm.path_rates_mbps, len(pattern.copies))
+    priced = np.flatnonzero(warm.link_prices)
+    priced = priced[pattern.group_of[priced] >= 0]
+    per_group = sums_by(pattern.group_of[priced], warm.link_prices[priced], pattern.rows.shape[0])
+    return rates[reduced.columns], per_group[reduced.groups] * reduced.budget
+
+
+class _Search:
+    """One solution: scaling, the first rows and point, steps with added rows, and the way back to Mb/s."""
+
+    def __init__(self, problem: RateProblem, reduced: Reduced, start_mbps: FloatArray) -> None:
+        self.problem = problem
+        self.reduced = reduced
+        self.start_mbps = start_mbps
+        # Rates are scaled by a typical rate and utilities by a typical slope, so that tolerances mean the same in
+        # every network.
+        self.unit_mbps = float(np.exp(np.log(self.start_mbps).mean()))
+        scaled = reduced.utilities.scaled(self.unit_mbps)
+        slopes = scaled.log_slopes(sums_by(reduced.flow, self.start_mbps / self.unit_mbps, len(reduced.flows)))
+        self.price_unit = float(np.exp(np.median(slopes)))
+        self.flows = Flows.build(
+            reduced.flow, scaled.weighted(1.0 / self.price_unit), reduced.demand_mbps / self.unit_mbps
+        )
+        self.chosen = np.zeros(0, dtype=np.intp)
+
+    def cold_start(self) -> InteriorPoint:
+        """A feasible point that shares the busiest domain of each path equally, prices centred."""
+        x = self.start_mbps / self.unit_mbps
+        rows = self._choose(self._first_rows())
+        total = self.flows.sums(x)
+        flow_price = self.flows.utilities.slopes(total)
+        slack = 1.0 - rows @ x
+        mu = 0.3 * float(flow_price @ total) / (len(x) + len(slack))
+        return self._method(rows, x, slack, flow_price, mu)
+
+    def warm_start(self, rates_mbps: FloatArray, prices: FloatArray, gap: float) -> InteriorPoint:
+        """The earlier slot's point, moved away from the bounds by as much as its gap calls for."""
+        reduced, unit = self.reduced, self.unit_mbps
+        active = np.flatnonzero((prices > 0) | (reduced.loads(rates_mbps) > 1.0))
+        rows = self._choose(active if len(reduced.groups) > _FEW_ROWS else np.arange(len(reduced.groups)))
+        size = len(rates_mbps) + len(rows)
+        flow_price = self.flows.utilities.slopes(self.flows.sums(np.maximum(rates_mbps / unit, 1e-3)))
+        value = float(flow_price @ self.flows.sums(rates_mbps / unit)) / len(flow_price)
+        mu = value * float(np.clip(gap / self.price_unit / size / value, *_WARM_MU))
+        row_price = prices[self.chosen] / self.price_unit
+        path_price = row_price @ rows
+        cheapest = np.minimum.reduceat(path_price, self.flows.starts)
+        x = _off_bound(rates_mbps / unit, path_price - cheapest[self.flows.of], mu)
+        slack = _off_bound(1.0 - rows @ x, row_price, mu)
+        return self._method(rows, x, slack, self.flows.utilities.slopes(self.flows.sums(x)), mu)
+
+    def run(self, method: InteriorPoint) -> Allocation:
+        """Iterate to the optimum."""
+        last = np.inf
+        for step in range(1, MAX_STEPS + 1):
+            method.step()
+            mu, error = method.relative_mu(), method.error()
+            added = mu < _SEARCH_MU and error < _SEARCH_MU and self._add_violated(method)
+            # Once complementary, an error that no longer falls is rounding; the certificate tells whether it matters.
+            stuck = error < _ROUNDING and error > 0.5 * last
+            if not added and mu < _TARGET_MU and (error < _TARGET_ERROR or stuck):
+                return self._finish(method, step)
+            last = error
+        raise PlanningError(f"the rates did not converge in {MAX_STEPS} steps")
+
+    def _method(
+        self, rows: FloatArray, x: FloatArray, slack: FloatArray, flow_price: FloatArray, mu: float
+    ) -> InteriorPoint:
+        demand = self.flows.demand
+        spare = np.maximum(demand - self.flows.sums(x)[self.flows.limited], 0.05 * demand)
+        slack = np.maximum(slack, 0.02 if mu > 1e-3 else mu)
+        point = Iterate(x, slack, spare, mu / slack, mu / x, mu / spare, flow_price)
+        return InteriorPoint(self.flows, rows, point, _REGULARISATION)
+
+    def _choose(self, rows: IndexArray) -> FloatArray:
+        """Take rows part from now on; returns their coefficients in scaled rates."""
+        self.chosen = np.concatenate([self.chosen, rows])
+        return self.reduced.coefficients(rows) * self.unit_mbps
+
+    def _first_rows(self) -> IndexArray:
+        """All rows if they are few, else loaded rows that together cover every used link."""
+        count = len(self.reduced.groups)
+        if count <= _FEW_ROWS:
+            return np.arange(count)
+        loads = self.reduced.loads(self.start_mbps)
+        return self._spread_out(np.argsort(-loads, kind="stable"), 1.0)
+
+    def _add_violated(self, method: InteriorPoint) -> bool:
+        loads = self.reduced.loads(method.point.x * self.unit_mbps)
+        loads[self.chosen] = 0.0
+        violated = np.flatnonzero(loads > 1.0 + 1e-9)
+        if not len(violated):
+            return False
+        order = violated[np.argsort(-loads[violated], kind="stable")]
+        method.add_rows(self._choose(self._spread_out(order, 0.5)), method.point.complementarity())
+        return True
+
+    def _spread_out(self, order: IndexArray, overlap: float) -> IndexArray:
+        """Rows in the given order, without those of which a share ``overlap`` or more is in earlier ones."""
+        indptr, indices = self.reduced.rows.indptr, self.reduced.rows.indices
+        covered = np.zeros(self.reduced.rows.shape[1], dtype=bool)
+        taken = []
+        for row in order.tolist():
+            members = indices[indptr[row] : indptr[row + 1]]
+            if np.count_nonzero(covered[members]) < overlap * len(members):
+                taken.append(row)
+                covered[members] = True
+        return np.array(taken, dtype=np.intp)
+
+    def _finish(self, method: InteriorPoint, steps: int) -> Allocation:
+        rates = feasible_rates(self.reduced, method.point.x * self.unit_mbps)
+        prices = np.zeros(len(self.reduced.groups))
+        # Rows that don't bind keep a trace of price; without it the warm start takes only those that count.
+        binding = method.point.s < _SLACK
+        prices[self.chosen] = np.where(binding, method.point.row_price, 0.0) * self.price_unit
+        return allocation(self.problem, self.reduced, rates, prices, steps=steps, rows=len(self.chosen))
+
+
+def _off_bound(values: FloatArray, prices: FloatArray, mu: float) -> FloatArray:
+    """Values raised where they are smaller than a central point's would be at these prices."""
+    return np.asarray(np.maximum(values, mu / np.maximum(prices, np.sqrt(mu))))
+
+
+def _safe_rates(reduced: Reduced) -> FloatArray:
+    """Feasible positive rates: half of what a path gets if the busiest domain on its way is shared equally, shape n."""
+    loads = reduced.loads(np.ones(len(reduced.columns)))
+    per_link = _segment_max(loads[reduced.rows_t.indices], reduced.rows_t.indptr)
+    worst = _segment_max(per_link[reduced.routing.indices], reduced.routing.indptr)
+    rates = 0.5 / worst
+    totals = sums_by(reduced.flow, rates, len(reduced.flows))
+    return np.asarray(rates * np.minimum(1.0, 0.5 * reduced.demand_mbps / totals)[reduced.flow])
+
+
+def _segment_max(values: FloatArray, bounds: NDArray[np.integer[Any]]) -> FloatArray:
+    """Maxima of values[bounds[i]:bounds[i + 1]] for non-negative values, 0 where that is empty."""
+    result = np.zeros(len(bounds) - 1)
+    filled = np.flatnonzero(np.diff(bounds))
+    if len(filled):
+        result[filled] = np.maximum.reduceat(values, bounds[:-1][filled])
+    return result
