@@ -29,7 +29,13 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities
 from scipy.linalg import blas, lapack
 
-_BOUNDARY = 0.995
+
+@dataclass(frozen=True)
+class Pace:
+    """How boldly to step: share of the way to the bound, and the least centring (sigma)."""
+
+    boundary: float
+    centring: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +105,11 @@ class Residuals:
 class InteriorPoint:
     """The method on a growing set of rows; ``rows`` is k x n, dense, each row with budget 1."""
 
-    def __init__(self, flows: Flows, rows: FloatArray, start: Iterate, regularisation: float) -> None:
+    def __init__(self, flows: Flows, rows: FloatArray, start: Iterate, regularisation: float, pace: Pace) -> None:
         self.flows = flows
         self.rows = rows
         self.point = start
+        self.pace = pace
         self.relative_regularisation = regularisation
         self.regularisation = np.zeros_like(start.x)
         self.residuals = self._residuals()
@@ -135,10 +142,10 @@ class InteriorPoint:
         length = _length(point, affine)
         ahead = Iterate(*(part + length * d for part, d in zip(point.parts(), affine, strict=True)))
         sigma = (ahead.complementarity() / mu) ** 3
-        target = sigma * mu
+        target = max(sigma, self.pace.centring) * mu
         dx, ds, dt, dl, dz, dn, _ = affine
         step = newton.solve(target - dx * dz, target - ds * dl, target - dt * dn)
-        length = min(1.0, _BOUNDARY * _length(point, step), self._trusted(step))
+        length = min(1.0, self.pace.boundary * _length(point, step), self._trusted(step))
         self.point = Iterate(*(part + length * d for part, d in zip(point.parts(), step, strict=True)))
         self.residuals = self._residuals()
         return length

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.rates.allocation import Allocation, allocation, duality_gap, feasible_rates
-from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate
+from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate, Pace
 from hyroads.controller.core.rates.problem import Layout, RateProblem
 from hyroads.controller.core.rates.reduction import Pattern, Reduced, reduce_problem
 from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
 from numpy.typing import NDArray
 
-MAX_STEPS = 200
+MAX_STEPS = 100
+_WARM_STEPS = 30
+# Tried in turn: the usual pace, then shorter and better centred steps.
+_PACES = (Pace(0.995, 0.0), Pace(0.9, 0.1), Pace(0.7, 0.3))
 _REGULARISATION = 1e-8
 _TARGET_MU = 1e-12
 _TARGET_ERROR = 1e-9
@@ -48,17 +51,27 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     reduced = reduce_problem(problem, _pattern(problem.layout))
     if not len(reduced.columns):
         return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.groups)), steps=0, rows=0)
-    if warm is None or warm.layout is not problem.layout:
-        start_mbps = _easier_rates(problem, reduced)
-        search = _Search(problem, reduced, start_mbps)
-        return search.run(search.cold_start())
-    search = _Search(problem, reduced, _safe_rates(reduced))
+    usable = warm if warm is not None and warm.layout is problem.layout else None
+    result = None if usable is None else _solve_warm(problem, reduced, usable)
+    for pace in _PACES if result is None else ():
+        search = _Search(problem, reduced, _easier_rates(problem, reduced))
+        result = search.run(search.cold_start(pace), MAX_STEPS)
+        if result is not None:
+            break
+    if result is None:
+        raise PlanningError(f"the rates did not converge in {MAX_STEPS} steps")
+    return result
+
+
+def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> Allocation | None:
+    """The earlier rates if they are still optimal, else the optimum from there; None if that leads nowhere."""
     rates, prices = _recall(warm, reduced)
     feasible = feasible_rates(reduced, rates)
     gap = duality_gap(reduced, feasible, prices)
     if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
         return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
-    return search.run(search.warm_start(rates, prices, gap))
+    search = _Search(problem, reduced, _safe_rates(reduced))
+    return search.run(search.warm_start(rates, prices, gap), _WARM_STEPS)
 
 
 @lru_cache(maxsize=16)
@@ -112,7 +125,7 @@ class _Search:
         )
         self.chosen = np.zeros(0, dtype=np.intp)
 
-    def cold_start(self) -> InteriorPoint:
+    def cold_start(self, pace: Pace) -> InteriorPoint:
         """A feasible point that shares the busiest domain of each path equally, prices centred."""
         x = self.start_mbps / self.unit_mbps
         rows = self._choose(self._first_rows())
@@ -120,7 +133,7 @@ class _Search:
         flow_price = self.flows.utilities.slopes(total)
         slack = 1.0 - rows @ x
         mu = 0.3 * float(flow_price @ total) / (len(x) + len(slack))
-        return self._method(rows, x, slack, flow_price, mu)
+        return self._method(rows, x, slack, flow_price, mu=mu, pace=pace)
 
     def warm_start(self, rates_mbps: FloatArray, prices: FloatArray, gap: float) -> InteriorPoint:
         """The earlier slot's point, moved away from the bounds by as much as its gap calls for."""
@@ -136,12 +149,12 @@ class _Search:
         cheapest = np.minimum.reduceat(path_price, self.flows.starts)
         x = _off_bound(rates_mbps / unit, path_price - cheapest[self.flows.of], mu)
         slack = _off_bound(1.0 - rows @ x, row_price, mu)
-        return self._method(rows, x, slack, self.flows.utilities.slopes(self.flows.sums(x)), mu)
+        return self._method(rows, x, slack, self.flows.utilities.slopes(self.flows.sums(x)), mu=mu, pace=_PACES[0])
 
-    def run(self, method: InteriorPoint) -> Allocation:
-        """Iterate to the optimum."""
+    def run(self, method: InteriorPoint, max_steps: int) -> Allocation | None:
+        """Iterate to the optimum; None if it isn't reached in so many steps."""
         last = np.inf
-        for step in range(1, MAX_STEPS + 1):
+        for step in range(1, max_steps + 1):
             method.step()
             mu, error = method.relative_mu(), method.error()
             added = mu < _SEARCH_MU and error < _SEARCH_MU and self._add_violated(method)
@@ -150,16 +163,16 @@ class _Search:
             if not added and mu < _TARGET_MU and (error < _TARGET_ERROR or stuck):
                 return self._finish(method, step)
             last = error
-        raise PlanningError(f"the rates did not converge in {MAX_STEPS} steps")
+        return None
 
     def _method(
-        self, rows: FloatArray, x: FloatArray, slack: FloatArray, flow_price: FloatArray, mu: float
+        self, rows: FloatArray, x: FloatArray, slack: FloatArray, flow_price: FloatArray, *, mu: float, pace: Pace
     ) -> InteriorPoint:
         demand = self.flows.demand
         spare = np.maximum(demand - self.flows.sums(x)[self.flows.limited], 0.05 * demand)
         slack = np.maximum(slack, 0.02 if mu > 1e-3 else mu)
         point = Iterate(x, slack, spare, mu / slack, mu / x, mu / spare, flow_price)
-        return InteriorPoint(self.flows, rows, point, _REGULARISATION)
+        return InteriorPoint(self.flows, rows, point, _REGULARISATION, pace)
 
     def _choose(self, rows: IndexArray) -> FloatArray:
         """Take rows part from now on; returns their coefficients in scaled rates."""
