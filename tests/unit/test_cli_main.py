@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -164,3 +165,24 @@ def test_check_config_says_what_cannot_run_live(tmp_path: Path, capsys: pytest.C
     )
     assert cli.main(["check-config", str(file)]) == 0
     assert "for planning only, not live: links.two: link one has the same ends" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_every_command_has_what_the_table_promises(name: str) -> None:
+    module = importlib.import_module(cli.COMMANDS[name])
+    assert module.HELP
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    assert callable(module.run)
+
+
+@pytest.mark.parametrize("command", [["plan", "--from", "a", "--to", "b"], ["allocate"]])
+def test_a_wrong_network_file_is_one_line_and_exit_two(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("nodes: {a: {role: ap}}\nlinks: []\ninterference: {rule: technologie}\nflow: []\n")
+    assert cli.main([command[0], str(file), *command[1:]]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"hyroads: {file}: flow: unknown key (did you mean 'flows'?)\n"
