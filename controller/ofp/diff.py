@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.cookie import FULL_MASK, is_ours
@@ -15,7 +14,7 @@ from hyroads.controller.ofp.rule import Rule, RuleKey
 _POSITION: Mapping[int, int] = {table: i for i, table in enumerate(ADD_ORDER)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Installed:
     """A rule as a switch reports it: table, priority, match fields as on the wire, cookie."""
 
@@ -24,12 +23,12 @@ class Installed:
     match_fields: bytes
     cookie: int
 
-    @cached_property
+    @property
     def key(self) -> RuleKey:
         """What the switch tells rules apart by; the fields are sorted, for switches may report them in any order."""
-        return (self.table, self.priority, canonical_fields(self.match_fields))
+        return (self.table, self.priority, wire.canonical_fields(self.match_fields))
 
-    @cached_property
+    @property
     def delete_body(self) -> bytes:
         """The strict flow-mod that deletes this rule, and only if it still has this cookie."""
         return wire.flow_mod_body(
@@ -96,13 +95,3 @@ def _by_key(rules: Iterable[Rule]) -> dict[RuleKey, Rule]:
                 f"{other.actions} and {rule.actions}"
             )
     return found
-
-
-def canonical_fields(fields: bytes) -> bytes:
-    """OXM fields sorted by their header; a truncated rest stays at the end as it is."""
-    parts, offset = [], 0
-    while offset + 4 <= len(fields):
-        end = offset + 4 + fields[offset + 3]
-        parts.append(fields[offset:end])
-        offset = end
-    return b"".join(sorted(parts)) + fields[offset:]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.action import Action
@@ -14,7 +13,7 @@ RuleKey = tuple[int, int, bytes]
 """(table, priority, match fields): a switch holds at most one rule with a given key."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """Packets of ``table`` that ``match`` get ``actions`` and then, with ``goto``, go on in that table.
 
@@ -27,29 +26,26 @@ class Rule:
     actions: tuple[Action, ...] = ()
     goto: int | None = None
 
-    @cached_property
-    def match_fields(self) -> bytes:
-        """The match as OXM fields in ascending order, without header and padding."""
-        return wire.match_fields(self.match)
+    match_fields: bytes = field(init=False, repr=False, compare=False)
+    """The match as OXM fields in ascending order, without header and padding."""
+    instructions: bytes = field(init=False, repr=False, compare=False)
+    cookie: int = field(init=False, repr=False, compare=False)
+    """The mark and the hash of the rule."""
+    key: RuleKey = field(init=False, repr=False, compare=False)
+    """What the switch tells rules apart by."""
+    add_body: bytes = field(init=False, repr=False, compare=False)
+    """The flow-mod that adds (or overwrites) this rule, without the OpenFlow header: the template."""
 
-    @cached_property
-    def instructions(self) -> bytes:
-        """The instructions as bytes."""
-        return wire.instructions(self.actions, self.goto)
-
-    @cached_property
-    def key(self) -> RuleKey:
-        """What the switch tells rules apart by."""
-        return (self.table, self.priority, self.match_fields)
-
-    @cached_property
-    def cookie(self) -> int:
-        """The mark and the hash of the rule."""
-        return cookie_of(self.table, self.priority, self.match_fields, self.instructions)
-
-    @cached_property
-    def add_body(self) -> bytes:
-        """The flow-mod that adds (or overwrites) this rule, without the OpenFlow header: the template."""
-        return wire.flow_mod_body(
-            wire.ADD, self.table, self.priority, self.match_fields, self.instructions, cookie=self.cookie
-        )
+    def __post_init__(self) -> None:
+        """Encodes the rule; raises OpenFlowError if that is not possible."""
+        # Eagerly and not by cached_property, whose lock costs as much as the encoding. ``match_fields`` is canonical.
+        fields = wire.match_fields(self.match)
+        instructions = wire.instructions(self.actions, self.goto)
+        cookie = cookie_of(self.table, self.priority, fields, instructions)
+        body = wire.flow_mod_body(wire.ADD, self.table, self.priority, fields, instructions, cookie=cookie)
+        keep = object.__setattr__
+        keep(self, "match_fields", fields)
+        keep(self, "instructions", instructions)
+        keep(self, "cookie", cookie)
+        keep(self, "key", (self.table, self.priority, fields))
+        keep(self, "add_body", body)

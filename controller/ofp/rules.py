@@ -173,7 +173,11 @@ class _Builder:
     # -- table 3
 
     def label(self) -> Iterator[Rule]:
-        """Labelled frames."""
+        """Labelled frames.
+
+        A user's own MPLS frame ends here: Open vSwitch's ``encap(mpls)`` leaves the bottom-of-stack bit 0 in front of
+        one, and its ``decap`` refuses such a packet.
+        """
         intent = self.intent
         own = Match(eth_type=ETH_TYPE_MPLS, mpls_label=intent.node_label, mpls_bos=1)
         yield Rule(Table.LABEL, Priority.UNICAST, own, _RESTORE)

@@ -174,6 +174,16 @@ def match_struct(fields: bytes) -> bytes:
     return _MATCH_HEADER.pack(1, 4 + len(fields)) + fields + b"\0" * (-(4 + len(fields)) % 8)
 
 
+def canonical_fields(fields: bytes) -> bytes:
+    """OXM fields sorted by their header; a truncated rest stays at the end as it is."""
+    parts, offset = [], 0
+    while offset + 4 <= len(fields):
+        end = offset + 4 + fields[offset + 3]
+        parts.append(fields[offset:end])
+        offset = end
+    return b"".join(sorted(parts)) + fields[offset:]
+
+
 # -- actions and instructions -----------------------------------------------------------------------------------------
 
 _OXM_ETH_DST, _OXM_ETH_SRC, _OXM_MPLS_LABEL = 0x80000606, 0x80000806, 0x80004404

@@ -1,0 +1,226 @@
+"""OpenFlow core against a real Open vSwitch: real bytes, real packets."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import ovs_rig
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.routes import broadcast_tree, routes_to
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.compile import intents_for
+from hyroads.controller.ofp.diff import Change, difference
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.rule import Rule
+from hyroads.controller.ofp.rules import rules_for
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
+
+# A ring a-b-c with two technologies between a and b, and two plain clients of c on one WiFi.
+RING = """
+nodes:
+  a: {role: gateway}
+  b: {role: ap}
+  c: {role: ap}
+  p: {role: client}
+  q: {role: client}
+links:
+  - {id: ab-plc, from: a, to: b, technology: plc, capacity_mbps: 10, both: true}
+  - {id: ab-wifi, from: a, to: b, technology: wifi, capacity_mbps: 15, both: true}
+  - {id: bc-wifi, from: b, to: c, technology: wifi, capacity_mbps: 30, both: true}
+  - {id: ca-plc, from: c, to: a, technology: plc, capacity_mbps: 5, both: true}
+  - {id: cp-wifi, from: c, to: p, technology: wifi, capacity_mbps: 40, both: true}
+  - {id: cq-wifi, from: c, to: q, technology: wifi, capacity_mbps: 40, both: true}
+interference:
+  rule: technology
+"""
+
+
+class World:
+    """The ring, installed over our own connections."""
+
+    def __init__(self, rig: ovs_rig.Rig) -> None:
+        self.rig = rig
+        self.network = load_text(RING, "ring")
+        self.addressing = Addressing.of(self.network)
+        self.labels = Labels.of(self.network, self.addressing)
+        self.hosts = rig.build(self.network, self.addressing)
+        self.connections = {node: rig.connect(node) for node in self.addressing.dpid}
+        routes = {node: routes_to(self.network, node) for node in self.addressing.dpid}
+        tree = broadcast_tree(self.network)
+        self.intents = intents_for(self.network, self.addressing, self.labels, routes, tree)
+        self.rules = {}
+        for node, connection in self.connections.items():
+            result = rules_for(self.intents[node], connection.ports())
+            assert not result.missing_ports
+            self.rules[node] = result.rules
+            batch = connection.apply(difference(result.rules, ()))
+            assert batch.ok, batch.refusals
+
+    def ip(self, node: str) -> str:
+        return self.addressing.host_ip[node]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with ovs_rig.Rig() as rig:
+        yield World(rig)
+
+
+def in_namespace(namespace: str) -> socket.socket:
+    """A raw socket on eth0 of a namespace, made by a thread that enters it."""
+    made: list[socket.socket] = []
+
+    def make() -> None:
+        fd = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
+        assert ctypes.CDLL(None, use_errno=True).setns(fd, 0x40000000) == 0
+        os.close(fd)
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        raw.bind(("eth0", 0))
+        made.append(raw)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+def collect(listener: socket.socket, wanted: bytes, seconds: float) -> list[bytes]:
+    """Frames with ``wanted`` in them that the interface hears until it is silent for some time."""
+    found: list[bytes] = []
+    listener.settimeout(seconds)
+    while True:
+        try:
+            frame, address = listener.recvfrom(65536)
+        except TimeoutError:
+            return found
+        if address[2] != socket.PACKET_OUTGOING and wanted in frame:
+            found.append(frame)
+
+
+def mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def test_every_pair_of_hosts_reaches_each_other(world: World) -> None:
+    for source, namespace in world.hosts.items():
+        for target in world.hosts:
+            if source != target:
+                assert world.rig.ping(namespace, world.ip(target), "-c", "3") == 1.0, (source, target)
+
+
+def test_full_size_and_ipv6(world: World) -> None:
+    assert world.rig.ping(world.hosts["p"], world.ip("a"), "-c", "3", "-s", "1472", "-M", "do") == 1.0
+    run = ovs_rig.run
+    run("ip", "-n", world.hosts["p"], "-6", "addr", "add", "fd00::1/64", "dev", "eth0", "nodad")
+    run("ip", "-n", world.hosts["a"], "-6", "addr", "add", "fd00::2/64", "dev", "eth0", "nodad")
+    assert world.rig.ping(world.hosts["p"], "fd00::2", "-6", "-c", "3") == 1.0
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"\x81\x00\x00\x07\x08\x06" + b"vlan one" * 8, id="vlan"),
+        pytest.param(b"\x88\xa8\x00\x07\x81\x00\x00\x09\x99\x99" + b"two vlans" * 8, id="two VLANs"),
+        pytest.param(b"\x88\xb5" + b"shim lookalike" * 8, id="shim type"),
+        pytest.param(b"\x88\xb6" + b"hello lookalike" * 8, id="hello type"),
+        pytest.param(b"\x12\x34" + bytes(range(256)) * 5, id="unknown type"),
+        pytest.param(b"\x00\x2e" + b"\xaa\xaa\x03" + b"llc snap" * 6, id="LLC"),
+        pytest.param(b"\x08\x00\x45\x00" + b"\xff" * 60, id="broken IPv4"),
+    ],
+)
+@pytest.mark.parametrize(("source", "target"), [("a", "c"), ("p", "a"), ("a", "q"), ("p", "q")])
+def test_frames_of_any_type_arrive_once_and_unchanged(world: World, source: str, target: str, payload: bytes) -> None:
+    frame = mac(world.addressing.host_mac[target]) + mac(world.addressing.host_mac[source]) + payload
+    with in_namespace(world.hosts[target]) as listener, in_namespace(world.hosts[source]) as sender:
+        sender.send(frame)
+        heard = collect(listener, payload[-24:], 0.4)
+    assert len(heard) == 1
+    # Linux takes the outermost VLAN tag out of what a raw socket shows.
+    untagged = frame if payload[:2] not in {b"\x81\x00", b"\x88\xa8"} else frame[:12] + frame[16:]
+    assert heard[0] in {frame, untagged}
+
+
+@pytest.mark.parametrize("source", ["a", "b", "p"])
+def test_broadcast_reaches_every_host_once_without_a_storm(world: World, source: str) -> None:
+    listeners = {node: in_namespace(namespace) for node, namespace in world.hosts.items() if node != source}
+    text = b"one broadcast of " + source.encode() * 40
+    with in_namespace(world.hosts[source]) as sender:
+        sender.send(b"\xff" * 6 + mac(world.addressing.host_mac[source]) + b"\x99\x99" + text)
+        heard = {node: len(collect(listener, text, 0.5)) for node, listener in listeners.items()}
+        assert heard == dict.fromkeys(listeners, 1)
+        assert not collect(sender, text, 0.1)
+    for listener in listeners.values():
+        listener.close()
+
+
+def test_multicast_with_ttl_one_is_not_lost(world: World) -> None:
+    ip = bytes.fromhex("450000240000400001110000") + bytes((10, 0, 0, 1, 224, 0, 0, 251)) + bytes(16)
+    frame = mac("01:00:5e:00:00:fb") + mac(world.addressing.host_mac["a"]) + b"\x08\x00" + ip + b"ttl-one-multicast"
+    with in_namespace(world.hosts["p"]) as listener, in_namespace(world.hosts["a"]) as sender:
+        sender.send(frame)
+        assert len(collect(listener, b"ttl-one-multicast", 0.5)) == 1
+
+
+def test_a_restarted_controller_changes_nothing_and_forwarding_goes_on(world: World) -> None:
+    words = ("ip", "netns", "exec", world.hosts["p"], "ping", "-q", "-i", "0.01", "-c", "300", world.ip("a"))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as pinging:
+        for node, connection in world.connections.items():
+            connection.close()
+            fresh = world.rig.connect(node)
+            world.connections[node] = fresh
+            change = difference(rules_for(world.intents[node], fresh.ports()).rules, fresh.installed())
+            assert change == Change()
+        output, _ = pinging.communicate(timeout=30)
+    assert " 0% packet loss" in output
+
+
+def test_repair_touches_only_what_is_wrong(world: World) -> None:
+    connection = world.connections["b"]
+    rules = world.rules["b"]
+    world.rig.ofctl("add-flow", "b", "table=2,priority=3,dl_dst=02:99:00:00:00:01,cookie=0x11,actions=drop")
+    stale = Rule(4, 33, Match(eth_dst="02:99:00:00:00:02"), (act.Output(100),))
+    lost, altered = rules[3], next(rule for rule in rules if rule.actions and rule.table == 3)
+    other = Rule(altered.table, altered.priority, altered.match, (act.Output(100),))
+    assert connection.apply(Change(adds=(stale, other))).ok
+    gone = next(rule for rule in connection.installed() if rule.cookie == lost.cookie)
+    assert connection.apply(Change(deletes=(gone,))).ok
+    change = difference(rules, connection.installed())
+    assert {rule.cookie for rule in change.adds} == {lost.cookie, altered.cookie}
+    assert {rule.cookie for rule in change.deletes} == {stale.cookie}
+    assert connection.apply(change).ok
+    assert not difference(rules, connection.installed())
+    assert "dl_dst=02:99:00:00:00:01" in world.rig.ofctl("dump-flows", "b", "table=2")
+    world.rig.ofctl("del-flows", "b", "cookie=0x11/-1")
+
+
+def test_errors_name_the_refused_rule(world: World) -> None:
+    good = Rule(4, 44, Match(eth_dst="02:99:00:00:00:03"), (act.Output(100),))
+    bad = Rule(4, 45, Match(eth_dst="02:99:00:00:00:04"), (act.Group(4711),))
+    worse = Rule(4, 46, Match(eth_dst="02:99:00:00:00:05"), goto=2)
+    batch = world.connections["a"].apply(Change(adds=(good, bad, worse)))
+    assert batch.done
+    assert not batch.ok
+    assert [refusal.rule for refusal in batch.refusals] == [bad, worse]
+    change = difference(world.rules["a"], world.connections["a"].installed())
+    assert [rule.cookie for rule in change.deletes] == [good.cookie]
+    assert world.connections["a"].apply(change).ok
+
+
+def test_read_back_can_be_narrowed_by_cookie(world: World) -> None:
+    rule = world.rules["a"][0]
+    flows = world.connections["a"].flow_stats(table=rule.table, cookie=rule.cookie, cookie_mask=(1 << 64) - 1)
+    assert [flow.rule.cookie for flow in flows] == [rule.cookie]
+    assert flows[0].rule.key == rule.key
