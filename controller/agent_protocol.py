@@ -1,0 +1,286 @@
+"""The agents' protocol as data (docs/dataplane.md, section 2): lines in, checked messages out; configurations as lines.
+
+Pure. What comes from an agent is hostile until :func:`parse_line` has checked it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hyroads.controller.core.errors import HyroadsError
+
+VERSION = 1
+MAX_LINE = 1 << 20
+MAX_REPORTED = 70_000
+
+
+class ProtocolError(HyroadsError):
+    """A line is not what the protocol allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathConfig:
+    """A path of a flow at its ingress: label stack from the first hop to the agent label."""
+
+    id: int
+    labels: tuple[int, ...]
+    rate_mbps: float | None
+    mtu: int
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        fixed = {"interface": None, "dst_mac": None}
+        return {"id": self.id, "labels": list(self.labels), "rate_mbps": self.rate_mbps, "mtu": self.mtu, **fixed}
+
+
+@dataclass(frozen=True, slots=True)
+class IngressFlow:
+    """What the first edge of a flow does; ``egress`` names the last edge (not sent)."""
+
+    number: int
+    id: str
+    egress: str
+    queue_ms: int
+    paths: tuple[PathConfig, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        paths = [path.document() for path in self.paths]
+        head = {"number": self.number, "id": self.id, "default": False, "queue_ms": self.queue_ms}
+        return {**head, "paths": paths}
+
+
+@dataclass(frozen=True, slots=True)
+class EgressFlow:
+    """What the last edge of a flow does."""
+
+    number: int
+    id: str
+    paths: tuple[int, ...]
+    max_hold_ms: int
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        treatment = {"reorder": True, "equalise": True, "max_hold_ms": self.max_hold_ms}
+        return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment}
+
+
+@dataclass(frozen=True, slots=True)
+class HelloConfig:
+    """Which hello frames an agent sends (technology, label) and expects (link, sender's MAC)."""
+
+    interval_ms: int
+    dead_ms: int
+    send: tuple[tuple[str, int], ...]
+    expect: tuple[tuple[str, str], ...]
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        return {
+            "interval_ms": self.interval_ms,
+            "dead_ms": self.dead_ms,
+            "send": [{"technology": technology, "label": label} for technology, label in self.send],
+            "expect": [{"link": link, "mac": mac} for link, mac in self.expect],
+        }
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The whole wanted state of one agent; flows by id."""
+
+    hello: HelloConfig
+    ingress: Mapping[str, IngressFlow] = field(default_factory=dict)
+    egress: Mapping[str, EgressFlow] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The message ``config`` without ``seq`` and ``revision``."""
+        return {
+            "type": "config",
+            "hello": self.hello.document(),
+            "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
+            "egress": [flow.document() for _, flow in sorted(self.egress.items())],
+        }
+
+    @cached_property
+    def revision(self) -> int:
+        """A hash of everything but the rates, 1 to 2^31 - 1: equal configurations have equal revisions after a restart."""
+        document = self.document()
+        for flow in document["ingress"]:
+            for path in flow["paths"]:
+                path["rate_mbps"] = path["rate_mbps"] is not None
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
+
+    @cached_property
+    def rates(self) -> Mapping[tuple[int, int], float]:
+        """(flow number, path id) -> Mb/s."""
+        return {
+            (flow.number, path.id): path.rate_mbps
+            for flow in self.ingress.values()
+            for path in flow.paths
+            if path.rate_mbps is not None
+        }
+
+
+def rates_document(rates: Mapping[tuple[int, int], float]) -> dict[str, Any]:
+    """The message ``rates`` without ``seq``."""
+    by_flow: dict[str, dict[str, float]] = {}
+    for (number, path), rate_mbps in sorted(rates.items()):
+        by_flow.setdefault(str(number), {})[str(path)] = rate_mbps
+    return {"type": "rates", "rates": by_flow}
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """One line."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First line of an agent."""
+
+    node: str
+    program: str
+    boot: str
+    token: str | None = field(repr=False)
+    revision: int
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """A checked message; unknown types come back with their type only. :class:`ProtocolError` if it is malformed."""
+    if len(line) > MAX_LINE:
+        raise ProtocolError(f"a line has more than {MAX_LINE} bytes")
+    try:
+        message = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a line is not JSON: {type(error).__name__}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ProtocolError("a line is not an object with a type")
+    check = _CHECKS.get(message["type"])
+    if check is None:
+        return {"type": "unknown", "name": message["type"][:40], "seq": _optional_seq(message)}
+    return check(message)
+
+
+def parse_hello(message: Mapping[str, Any]) -> Hello:
+    """The hello in a message that :func:`parse_line` returned."""
+    if message["type"] != "hello":
+        raise ProtocolError("the first line is not hello")
+    if message["version"] != VERSION:
+        raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
+    return Hello(message["node"], message["program"], message["boot"], message["token"], message["revision"])
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(message: Mapping[str, Any], key: str, high: int = 2**63) -> int:
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
+        raise ProtocolError(f"{message.get('type')}.{key} is not a whole number")
+    return value
+
+
+def _text(message: Mapping[str, Any], key: str, longest: int = 64) -> str:
+    value = message.get(key)
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise ProtocolError(f"{message.get('type')}.{key} is not text of at most {longest} characters")
+    return value
+
+
+def _optional_seq(message: Mapping[str, Any]) -> int | None:
+    return None if message.get("seq") is None else _integer(message, "seq")
+
+
+def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
+    token = message.get("token")
+    if token is not None and not isinstance(token, str):
+        raise ProtocolError("hello.token is not text")
+    return {
+        "type": "hello",
+        "version": _integer(message, "version"),
+        "node": _text(message, "node"),
+        "program": _text(message, "program") if "program" in message else "",
+        "boot": _text(message, "boot"),
+        "token": token,
+        "revision": _integer(message, "revision"),
+    }
+
+
+def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": message["type"], "seq": _optional_seq(message)}
+    if message["type"] == "error":
+        text = message.get("message")
+        result["message"] = "".join(c for c in text[:500] if c.isprintable()) if isinstance(text, str) else ""
+    return result
+
+
+def _link(message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message.get("up"), bool):
+        raise ProtocolError("link.up is not true or false")
+    return {"type": "link", "link": _text(message, "link", 80), "up": message["up"]}
+
+
+_COUNTERS = {
+    "ingress": ("number", "queued", "dropped", "too_big", "sent"),
+    "egress": (
+        "number", "delivered_frames", "delivered_bytes", "reordered", "late", "duplicate", "lost", "timed_out",
+        "held", "held_max", "hold_mean_ms",
+    ),
+}  # fmt: skip
+_PATH_COUNTERS = {
+    "ingress": ("id", "rate_mbps", "sent_frames", "sent_bytes"),
+    "egress": ("id", "received_frames", "received_bytes", "delay_ms", "last_heard_ms"),
+}
+_REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "cpu_s")
+
+
+def _report(message: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "report", "seq": _optional_seq(message), **_numbers(message, _REPORT_NUMBERS)}
+    if result["time_s"] is None:
+        raise ProtocolError("report.time_s is missing")
+    for side, keys in _COUNTERS.items():
+        result[side] = [
+            {**_numbers(flow, keys), "paths": [_numbers(path, _PATH_COUNTERS[side]) for path in _objects(flow, "paths")]}
+            for flow in _objects(message, side)
+        ]
+    result["links"] = [
+        {"link": _text(link, "link", 80), "up": link.get("up") is True, **_numbers(link, ("last_heard_ms",))}
+        for link in _objects(message, "links")
+    ]
+    return result
+
+
+def _numbers(source: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, float | int | None]:
+    """The named counters; what is missing or null is None."""
+    result: dict[str, float | int | None] = {}
+    for key in keys:
+        value = source.get(key)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise ProtocolError(f"report: {key} is not a number")
+        result[key] = value
+    return result
+
+
+def _objects(source: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    values = source.get(key, [])
+    if not isinstance(values, list) or len(values) > MAX_REPORTED or not all(isinstance(v, dict) for v in values):
+        raise ProtocolError(f"report: {key} is not a list of objects")
+    return values
+
+
+_CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "hello": _hello,
+    "ok": _answer,
+    "error": _answer,
+    "ping": _answer,
+    "pong": _answer,
+    "link": _link,
+    "report": _report,
+}

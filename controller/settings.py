@@ -1,0 +1,249 @@
+"""The controller's settings (docs/controller.md, section 1): document -> validated :class:`Settings`.
+
+Pure: :func:`parse` takes the document and the environment; :func:`load` reads the file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.checking import Place, Problems, Section
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.netfile_io import read_text
+
+DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
+MIN_TOKEN_LENGTH = 16
+_TOP = (
+    "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
+    "link_mtu", "queue_ms", "max_hold_ms",
+)  # fmt: skip
+_ROLES = ("admin", "viewer")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Periods and bounds; ``_ms`` in milliseconds, ``_s`` in seconds."""
+
+    hello_interval_ms: int = 40
+    hello_dead_ms: int = 140
+    ping_ms: int = 250
+    agent_dead_ms: int = 800
+    report_ms: int = 500
+    grace_s: float = 2.0
+    coalesce_ms: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of the OpenFlow listener's key, certificate and, to check switches, certificate authority."""
+
+    key: str
+    certificate: str
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A bearer token of the REST API; ``role`` is ``admin`` or ``viewer`` (reads only)."""
+
+    name: str
+    token: str = field(repr=False)
+    role: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the controller is told; secrets don't show in its ``repr``."""
+
+    network: str
+    state_file: str | None = None
+    margin: float | None = None
+    agent_token: str | None = field(default=None, repr=False)
+    api_tokens: tuple[ApiToken, ...] = ()
+    openflow: Endpoint = Endpoint("127.0.0.1", 6653)
+    agents: Endpoint = Endpoint("127.0.0.1", 6654)
+    rest: Endpoint = Endpoint("127.0.0.1", 8080)
+    tls: Tls | None = None
+    timings: Timings = Timings()
+    link_mtu: int = 1600
+    queue_ms: int = 60
+    max_hold_ms: int = 100
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """Settings from the file that the environment names, or from a bare ``HYROADS_NETWORK``."""
+    network = environment.get("HYROADS_NETWORK")
+    name = environment.get("HYROADS_CONFIG") or (None if network else DEFAULT_FILE)
+    document: object = {}
+    if name is not None:
+        document = load_document(read_text(name), name)
+    return parse(document, name or "HYROADS_NETWORK", environment)
+
+
+def parse(document: object, name: str, environment: Mapping[str, str]) -> Settings:
+    """Validate; relative paths are taken from the folder of the document ``name``."""
+    problems = Problems(name)
+    top = Place({} if document is None else document, problems).section(_TOP)
+    base = Path(name).parent
+    override = environment.get("HYROADS_NETWORK")
+    network = override or _path(top, "network", base)
+    if not network and top.valid:
+        top.place.key("network", None).fail("is missing")
+    listen = top["listen"].section(("openflow", "agents", "rest")) if "listen" in top else None
+    openflow, plaintext = _endpoint(listen, "openflow", 6653, environment)
+    settings = Settings(
+        network=network or "",
+        state_file=_path(top, "state_file", base),
+        margin=top["margin"].number(0.05, 0.0, 0.9) if "margin" in top else None,
+        agent_token=_agent_token(top, base, problems),
+        api_tokens=_api_tokens(top),
+        openflow=openflow,
+        agents=_endpoint(listen, "agents", 6654, environment)[0],
+        rest=_endpoint(listen, "rest", 8080, environment)[0],
+        tls=_tls(top, base),
+        timings=_timings(top),
+        link_mtu=_integer(top, "link_mtu", 1600, 1280, 65000),
+        queue_ms=_integer(top, "queue_ms", 60, 1, 10_000),
+        max_hold_ms=_integer(top, "max_hold_ms", 100, 1, 10_000),
+    )
+    _check_exposure(settings, plaintext, Place(None, problems, "listen"))
+    problems.raise_if_any()
+    return settings
+
+
+def _path(section: Section, key: str, base: Path) -> str | None:
+    if key not in section or section.values[key] is None:
+        return None
+    place = section[key]
+    if not isinstance(place.value, str) or not place.value or "\0" in place.value:
+        place.expected("a file name")
+        return None
+    return str(base / place.value)
+
+
+def _integer(section: Section, key: str, default: int, low: int, high: int) -> int:
+    return section[key].integer(default, low, high) if key in section else default
+
+
+def _endpoint(
+    listen: Section | None, key: str, port: int, environment: Mapping[str, str]
+) -> tuple[Endpoint, bool]:
+    """The endpoint, and whether plain text is allowed beyond loopback."""
+    host, plaintext = "127.0.0.1", False
+    if listen is not None and key in listen:
+        section = listen[key].section(("host", "port", *(("allow_plaintext",) if key == "openflow" else ())))
+        if "host" in section:
+            host = _host(section["host"], host)
+        if "port" in section:
+            port = section["port"].integer(port, 1, 65535)
+        if "allow_plaintext" in section:
+            plaintext = section["allow_plaintext"].boolean(False)
+    variable = f"HYROADS_{key.upper()}_PORT"
+    if variable in environment:
+        text = environment[variable]
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
+            raise ConfigError("environment", variable, "expected a port number from 1 to 65535")
+        port = int(text)
+    return Endpoint(host, port), plaintext
+
+
+def _host(place: Place, default: str) -> str:
+    if place.value == "localhost":
+        return "localhost"
+    try:
+        return str(ipaddress.ip_address(place.value if isinstance(place.value, str) else ""))
+    except ValueError:
+        place.expected("an IP address to listen on, or localhost")
+        return default
+
+
+def _token(place: Place) -> str | None:
+    value = place.value
+    if isinstance(value, str) and MIN_TOKEN_LENGTH <= len(value) <= 512 and value.isascii() and value.isprintable():
+        return value
+    # The value itself stays out of the message: it may be a real secret with a typing error.
+    place.fail(f"expected a token of {MIN_TOKEN_LENGTH} to 512 printable characters")
+    return None
+
+
+def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
+    if "agent_token" in top and top.values["agent_token"] is not None:
+        return _token(top["agent_token"])
+    name = _path(top, "agent_token_file", base)
+    return None if name is None else _token(Place(read_text(name).strip(), problems, "agent_token_file"))
+
+
+def _api_tokens(top: Section) -> tuple[ApiToken, ...]:
+    tokens: list[ApiToken] = []
+    for name, place in top["api_tokens"].entries() if top.values.get("api_tokens") is not None else ():
+        section = place.section(("token", "role"), ("token",))
+        token = _token(section["token"]) if "token" in section else None
+        role = section["role"].choice(_ROLES, "viewer") if "role" in section else "admin"
+        if token is not None:
+            tokens.append(ApiToken(name, token, role))
+    return tuple(tokens)
+
+
+def _tls(top: Section, base: Path) -> Tls | None:
+    if top.values.get("tls") is None:
+        return None
+    section = top["tls"].section(("key", "certificate", "ca"), ("key", "certificate"))
+    key, certificate = _path(section, "key", base), _path(section, "certificate", base)
+    return Tls(key, certificate, _path(section, "ca", base)) if key and certificate else None
+
+
+_TIMINGS: dict[str, tuple[float, float]] = {
+    "hello_interval_ms": (5, 10_000),
+    "hello_dead_ms": (20, 60_000),
+    "ping_ms": (20, 60_000),
+    "agent_dead_ms": (100, 600_000),
+    "report_ms": (20, 60_000),
+    "grace_s": (0, 600),
+    "coalesce_ms": (0, 1000),
+}
+
+
+def _timings(top: Section) -> Timings:
+    if top.values.get("timings") is None:
+        return Timings()
+    section = top["timings"].section(tuple(_TIMINGS))
+    values: dict[str, Any] = {}
+    for key, (low, high) in _TIMINGS.items():
+        default = getattr(Timings(), key)
+        if key in section:
+            place = section[key]
+            whole = isinstance(default, int)
+            values[key] = place.integer(default, int(low), int(high)) if whole else place.number(default, low, high)
+    timings = Timings(**values)
+    for short, long in (("hello_interval_ms", "hello_dead_ms"), ("ping_ms", "agent_dead_ms")):
+        if getattr(timings, long) < 2 * getattr(timings, short):
+            section.place.key(long, None).fail(f"expected at least twice {short}")
+    return timings
+
+
+def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
+    """What others can reach must ask who they are."""
+    if not settings.openflow.is_loopback and settings.tls is None and not plaintext:
+        listen.key("openflow", None).fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
+    if not settings.agents.is_loopback and settings.agent_token is None:
+        listen.key("agents", None).fail("beyond loopback needs agent_token or agent_token_file")
+    if not settings.rest.is_loopback and not settings.api_tokens:
+        listen.key("rest", None).fail("beyond loopback needs api_tokens")
