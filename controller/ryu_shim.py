@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -155,28 +155,71 @@ class Signal:
     def wait(self, timeout_s: float) -> bool:
         """Wait for the next :meth:`notify`; False after the time is over."""
         event = self._event
-        with self._bounded(timeout_s):
+        with Timer(timeout_s) as timer:
             event.wait()
-            return True
-        return False
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _bounded(timeout_s: float) -> Iterator[None]:
-        timer = eventlet.timeout.Timeout(timeout_s)
-        try:
-            yield
-        except eventlet.timeout.Timeout as fired:
-            if fired is not timer:
-                raise
-        finally:
-            timer.cancel()
+        return not timer.fired
 
 
 def listen(host: str, port: int) -> Any:
     """A listening TCP socket for green threads; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
+
+
+def no_delay(connection: Any) -> None:
+    """Small messages go out at once."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def shut(connection: Any) -> None:
+    """End a connection in both directions, so that whoever reads from it wakes up."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class LineReader:
+    """Lines of bounded length from a socket."""
+
+    def __init__(self, connection: Any, longest: int) -> None:
+        self._socket = connection
+        self._longest = longest
+        self._buffer = bytearray()
+
+    def next(self, timeout_s: float | None) -> bytes | None:
+        """The next line without its end; None at the end of the stream or after the time. OSError as the socket's.
+
+        A line longer than allowed is returned cut just above the bound, for the caller to refuse.
+        """
+        with Timer(timeout_s):
+            start = 0
+            while (end := self._buffer.find(b"\n", start)) < 0 and len(self._buffer) <= self._longest:
+                start = len(self._buffer)
+                data = self._socket.recv(65536)
+                if not data:
+                    return None
+                self._buffer += data
+            end = end if end >= 0 else self._longest + 1
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            return line
+        return None
+
+
+class Timer:
+    """Ends the block after some time without an error; ``fired`` says whether it did. None: no limit."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self.fired = False
+
+    def __enter__(self) -> Timer:
+        self._timer = eventlet.timeout.Timeout(self._timeout_s)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        self._timer.cancel()
+        self.fired = error is self._timer
+        return self.fired
 
 
 def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:

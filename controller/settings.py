@@ -48,6 +48,7 @@ class Timings:
     agent_dead_ms: int = 800
     report_ms: int = 500
     grace_s: float = 2.0
+    switch_grace_s: float = 15.0
     coalesce_ms: float = 3.0
 
 
@@ -217,6 +218,7 @@ _TIMINGS: dict[str, tuple[float, float]] = {
     "agent_dead_ms": (100, 600_000),
     "report_ms": (20, 60_000),
     "grace_s": (0, 600),
+    "switch_grace_s": (0, 600),
     "coalesce_ms": (0, 1000),
 }
 

@@ -2,7 +2,7 @@
 
 Three things may be known of a switch or an agent: it is here, it is gone, or nothing yet (just after a start). "Nothing
 yet" counts as here for planning, because it ran before the controller was restarted; the shell pushes
-nothing until everything is known or the grace time is over (:func:`grace_over`).
+nothing until all agents are known or the grace time is over (:func:`is_settled`).
 """
 
 from __future__ import annotations
@@ -113,14 +113,19 @@ def initial(fabric: Fabric, flows: Iterable[DeclaredFlow] = ()) -> State:
     )
 
 
-def is_known(state: State) -> bool:
-    """Whether every switch and agent has shown up or is known to be gone."""
-    return Presence.UNKNOWN not in (*state.switches.values(), *state.agents.values())
+def is_settled(state: State) -> bool:
+    """Whether every agent has shown up or is known to be gone. Switches take longer to dial again and are not waited for."""
+    return Presence.UNKNOWN not in state.agents.values()
 
 
-def grace_over(state: State) -> State:
-    """What has not shown up by now is gone."""
-    return _changed(state, switches=_settled(state.switches), agents=_settled(state.agents))
+def agents_grace_over(state: State) -> State:
+    """Agents that have not shown up by now are gone."""
+    return _changed(state, agents=_settled(state.agents))
+
+
+def switch_grace_over(state: State) -> State:
+    """Switches that have not shown up by now are gone."""
+    return _changed(state, switches=_settled(state.switches))
 
 
 def switch_up(state: State, node: str, ports: Iterable[str]) -> State:

@@ -1,0 +1,307 @@
+"""The agents' server: sessions over TCP, one per agent, in green threads (docs/dataplane.md, section 2).
+
+It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what it sends it is told.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.agent_protocol import MAX_LINE, VERSION, Hello, ProtocolError, encode, parse_hello, parse_line
+from hyroads.controller.settings import Timings
+
+LOG = logging.getLogger("hyroads.agents")
+HELLO_WITHIN_S = 2.0
+JOIN_WITHIN_S = 0.3
+REQUEST_WITHIN_S = 2.0
+OUTBOX = 256
+SPARE_CONNECTIONS = 32
+
+
+class Listener(Protocol):
+    """Who wants to know."""
+
+    def agent_up(self, session: Session) -> None:
+        """An agent joined; its first report, if it has one, was given before."""
+
+    def agent_down(self, session: Session) -> None:
+        """An agent that had joined is gone."""
+
+    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
+        """What an agent says of its inbound links."""
+
+    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+        """Counters."""
+
+    def agent_misbehaved(self, peer: str, what: str) -> None:
+        """A line that the protocol does not allow, a wrong token, too many connections."""
+
+
+Answer = Callable[[str | None], None]
+"""Called with None when a request was carried out, else with what went wrong."""
+
+
+@dataclass
+class _Request:
+    answer: Answer
+    deadline_s: float
+
+
+@dataclass
+class Session:
+    """One connected agent."""
+
+    hello: Hello
+    peer: str
+    _socket: Any = field(repr=False)
+    clock: Callable[[], float] = field(repr=False)
+    heard_s: float = 0.0
+    rtt_ms: float | None = None
+    joined: bool = False
+    closed: bool = False
+    join_by_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._outbox = shim.new_queue(OUTBOX)
+        self._requests: dict[int, _Request] = {}
+        self._pings: dict[int, float] = {}
+        self._seq = count(1)
+
+    @property
+    def node(self) -> str:
+        """The agent's node."""
+        return self.hello.node
+
+    def request(self, document: Mapping[str, Any], answer: Answer) -> None:
+        """Send a request; ``answer`` is called once, also when the session ends or the agent does not answer."""
+        seq = next(self._seq)
+        self._requests[seq] = _Request(answer, self.clock() + REQUEST_WITHIN_S)
+        self.send({**document, "seq": seq})
+
+    def send(self, document: Mapping[str, Any]) -> None:
+        """Queue a line; an agent that does not read loses its connection."""
+        try:
+            self._outbox.put_nowait(encode(document))
+        except shim.QueueFull:
+            self.close("it does not read")
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        seq = next(self._seq)
+        self._pings = {seq: self.clock(), **dict(list(self._pings.items())[:3])}
+        self.send({"type": "ping", "seq": seq})
+
+    def close(self, why: str) -> None:
+        """End the session (the reader notices and tells the listener)."""
+        if not self.closed:
+            self.closed = True
+            LOG.info("agent %s (%s): closing, %s", self.node, self.peer, why)
+            shim.shut(self._socket)
+
+    def write_loop(self) -> None:
+        """Send what is queued until the session ends."""
+        while not self.closed:
+            line = self._outbox.get()
+            if line is None:
+                return
+            try:
+                self._socket.sendall(line)
+            except OSError as error:
+                self.close(f"sending failed: {error.strerror or error}")
+
+    def answered(self, message: Mapping[str, Any]) -> None:
+        """An answer to a request came in."""
+        request = self._requests.pop(message["seq"] or 0, None)
+        if request is not None:
+            request.answer(message.get("message") if message["type"] == "error" else None)
+
+    def ponged(self, message: Mapping[str, Any]) -> None:
+        """An answer to a ping came in."""
+        sent_s = self._pings.pop(message["seq"] or 0, None)
+        if sent_s is not None:
+            self.rtt_ms = (self.clock() - sent_s) * 1e3
+
+    def expire(self) -> None:
+        """Requests that were not answered in time count as failed."""
+        now_s = self.clock()
+        late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
+        for seq in late:
+            self._requests.pop(seq).answer("no answer in time")
+
+    def finish(self) -> None:
+        """Release everything that waits for this session."""
+        self.closed = True
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.answer("the connection is gone")
+        if self._outbox.full():
+            self._outbox.get()
+        self._outbox.put_nowait(None)
+
+
+class AgentServer:
+    """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds)."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        nodes: frozenset[str],
+        timings: Timings,
+        token: str | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._listener = listener
+        self._nodes = nodes
+        self._timings = timings
+        self._token = token
+        self._clock = clock
+        self._connections = 0
+        self._handlers: dict[str, Callable[[Session, dict[str, Any]], None]] = {
+            "ok": lambda session, message: session.answered(message),
+            "error": lambda session, message: session.answered(message),
+            "pong": lambda session, message: session.ponged(message),
+            "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
+            "link": self._on_link,
+            "report": self._on_report,
+            "unknown": lambda session, message: session.send(
+                {"type": "error", "seq": message["seq"], "message": "unknown type"}
+            ),
+        }
+
+    def serve(self, listener: Any) -> None:
+        """Accept for ever, in the calling green thread."""
+        shim.spawn(self._tick_loop)
+        while True:
+            connection, address = listener.accept()
+            peer = f"{address[0]}:{address[1]}"
+            if self._connections >= len(self._nodes) * 2 + SPARE_CONNECTIONS:
+                self._listener.agent_misbehaved(peer, "too many connections")
+                connection.close()
+                continue
+            self._connections += 1
+            shim.spawn(self._serve_one, connection, peer)
+
+    def _serve_one(self, connection: Any, peer: str) -> None:
+        session: Session | None = None
+        lines = shim.LineReader(connection, MAX_LINE)
+        try:
+            session = self._greet(connection, lines, peer)
+            if session is not None:
+                shim.spawn(session.write_loop)
+                self._read_loop(session, lines)
+        except ProtocolError as error:
+            self._listener.agent_misbehaved(peer, str(error))
+            self._refuse(connection, session, str(error))
+        except OSError as error:
+            LOG.debug("agent connection %s: %s", peer, error)
+        finally:
+            self._connections -= 1
+            shim.shut(connection)
+            connection.close()
+            if session is not None:
+                self._ended(session)
+
+    def _greet(self, connection: Any, lines: shim.LineReader, peer: str) -> Session | None:
+        shim.no_delay(connection)
+        line = lines.next(HELLO_WITHIN_S)
+        if line is None:
+            return None
+        hello = parse_hello(parse_line(line))
+        if self._token is not None:
+            given = (hello.token or "").encode()
+            if not hmac.compare_digest(given, self._token.encode()):
+                # A slow answer makes guessing slow.
+                shim.sleep(0.5)
+                raise ProtocolError("wrong token")
+        if hello.node not in self._nodes:
+            raise ProtocolError("no such node with an agent in the network")
+        session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
+        old = self.sessions.get(hello.node)
+        if old is not None:
+            old.close("replaced by a new connection")
+            self._ended(old)
+        self.sessions[hello.node] = session
+        timings = self._timings
+        session.send(
+            {"type": "welcome", "version": VERSION, "report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
+        )
+        LOG.info("agent %s connected from %s, revision %d, boot %s", hello.node, peer, hello.revision, hello.boot)
+        # One that has run before says what its links are like before anything is planned.
+        session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
+        if hello.revision:
+            session.send({"type": "stats", "seq": 0})
+        else:
+            self._join(session)
+        return session
+
+    def _join(self, session: Session) -> None:
+        if not session.joined and not session.closed:
+            session.joined = True
+            self._listener.agent_up(session)
+
+    def _read_loop(self, session: Session, lines: shim.LineReader) -> None:
+        while not session.closed:
+            line = lines.next(None)
+            if line is None:
+                return
+            session.heard_s = self._clock()
+            message = parse_line(line)
+            handler = self._handlers.get(message["type"])
+            if handler is None:
+                raise ProtocolError(f"{message['type']} out of place")
+            handler(session, message)
+
+    def _on_link(self, session: Session, message: dict[str, Any]) -> None:
+        self._listener.agent_links(session, {message["link"]: message["up"]})
+
+    def _on_report(self, session: Session, report: dict[str, Any]) -> None:
+        links = {link["link"]: link["up"] for link in report["links"]}
+        if links:
+            self._listener.agent_links(session, links)
+        self._listener.agent_report(session, report)
+        self._join(session)
+
+    def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
+        """A last line to say why, if the peer still reads."""
+        if session is None or not session.closed:
+            try:
+                connection.sendall(encode({"type": "error", "seq": None, "message": why}))
+            except OSError as error:
+                LOG.debug("could not tell the peer why: %s", error)
+
+    def _ended(self, session: Session) -> None:
+        session.finish()
+        if self.sessions.get(session.node) is session:
+            del self.sessions[session.node]
+            LOG.info("agent %s (%s) is gone", session.node, session.peer)
+            if session.joined:
+                self._listener.agent_down(session)
+
+    def _tick_loop(self) -> None:
+        """Pings, and an end to sessions that are silent."""
+        period_s, dead_s = self._timings.ping_ms / 1e3, self._timings.agent_dead_ms / 1e3
+        due_s = self._clock() + period_s
+        while True:
+            shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
+            now_s = self._clock()
+            late = now_s - due_s > dead_s / 4
+            for session in list(self.sessions.values()):
+                if now_s >= session.join_by_s:
+                    self._join(session)
+                if now_s < due_s:
+                    continue
+                session.expire()
+                # If it was us who slept, what they sent is still unread: nobody is dead yet.
+                if not late and now_s - session.heard_s > dead_s:
+                    session.close(f"silent for {now_s - session.heard_s:.2f} s")
+                else:
+                    session.ping()
+            if now_s >= due_s:
+                due_s = now_s + period_s

@@ -1,0 +1,437 @@
+"""The loop of the controller: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
+
+All of it runs in green threads of one operating-system thread; nothing here blocks but the loop itself, which waits for
+something to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.agent_protocol import AgentConfig, rates_document
+from hyroads.controller.agents import Session
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import MULTIPATH, Cache, LiveNetwork, Options, Plan, hello_configs, make_plan
+from hyroads.controller.push_gate import AgentView, Orders, Views, gate, pending_of
+from hyroads.controller.reports import ReportBook
+from hyroads.controller.settings import Settings
+from hyroads.controller.state import (
+    DeclaredFlow,
+    Fabric,
+    State,
+    agent_down,
+    agent_up,
+    agents_grace_over,
+    flow_declared,
+    flow_removed,
+    initial,
+    is_settled,
+    links_heard,
+    switch_down,
+    switch_grace_over,
+    switch_up,
+)
+from hyroads.controller.switches import Connection, SwitchSession, Wanted
+
+LOG = logging.getLogger("hyroads.controller")
+RATE_TOLERANCE = 0.005
+TICK_S = 0.2
+RETRY_AGENT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that went wrong, for health."""
+
+    time_s: float
+    where: str
+    what: str
+
+
+@dataclass
+class AgentLink:
+    """A joined agent and what it runs."""
+
+    session: Session
+    acked: AgentConfig | None = None
+    sent: AgentConfig | None = None
+    rates: dict[tuple[int, int], float] = field(default_factory=dict)
+    known: bool = False
+    retry_at_s: float = 0.0
+    errors: int = 0
+
+
+class Coordinator:
+    """Holds state and plan, and brings switches and agents to it."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        settings: Settings,
+        flows: list[DeclaredFlow],
+        numbers: Numbers,
+        clock: Callable[[], float],
+        save: Callable[[State, Numbers], None],
+    ) -> None:
+        self.fabric = fabric
+        self.settings = settings
+        self.clock = clock
+        self.started_s = clock()
+        self.state: State = initial(fabric, flows)
+        self.options = options_of(fabric, settings)
+        self.plan: Plan | None = None
+        self.plan_ms = 0.0
+        self.planned_at_s = 0.0
+        self.switches: dict[str, SwitchSession] = {}
+        self.agents: dict[str, AgentLink] = {}
+        self.reports = ReportBook(clock)
+        self.counters: Counter[str] = Counter()
+        self.faults: deque[Fault] = deque(maxlen=50)
+        self.settled = False
+        self.progress = shim.Signal()
+        self._save = save
+        self._numbers = numbers
+        self._cache = Cache(fabric)
+        self._live: LiveNetwork | None = None
+        self._wake = shim.Signal()
+        self._dirty = True
+        self._lost_switches: dict[str, float] = {}
+        self._hellos = hello_configs(fabric, self.options)
+
+    # -- events: flows
+
+    def declare(self, flow: DeclaredFlow) -> None:
+        """A flow shall be carried."""
+        self._become(flow_declared(self.state, flow))
+        self._plan_if_changed()
+
+    def remove(self, flow: str) -> None:
+        """A flow is no longer wanted."""
+        self._become(flow_removed(self.state, flow))
+        self._plan_if_changed()
+
+    # -- events: switches
+
+    def switch_up(self, connection: Connection) -> None:
+        """A switch is ready for requests."""
+        node = self.fabric.node_of_dpid.get(connection.dpid)
+        if node is None:
+            self.fault(f"switch {connection.dpid:#x}", f"is not in the network ({connection.peer}), left alone")
+            return
+        old = self.switches.get(node)
+        if old is not None and old.connection.key != connection.key:
+            old.connection.close()
+        session = SwitchSession(
+            node, connection, self.clock, lambda what: self._switch_fault(node, what), lambda: self.wake(now=True)
+        )
+        if old is not None:
+            session.counters = old.counters
+        self.switches[node] = session
+        self._lost_switches.pop(node, None)
+        LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
+        session.start()
+        self._become(switch_up(self.state, node, session.ports))
+
+    def switch_ports(self, connection: Connection) -> None:
+        """Ports of a switch came, went or changed."""
+        session = self.session_of(connection)
+        if session is not None:
+            session.on_ports()
+            self._become(switch_up(self.state, session.node, session.ports))
+
+    def switch_gone(self, connection: Connection) -> None:
+        """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
+        session = self.session_of(connection)
+        if session is not None:
+            LOG.warning("switch %s: connection lost", session.node)
+            del self.switches[session.node]
+            self._lost_switches[session.node] = self.clock() + self.settings.timings.switch_grace_s
+            self.wake()
+
+    def session_of(self, connection: Connection) -> SwitchSession | None:
+        """The session of a connection; None if it was replaced or is not of our network."""
+        node = self.fabric.node_of_dpid.get(connection.dpid)
+        session = self.switches.get(node) if node is not None else None
+        return session if session is not None and session.connection.key == connection.key else None
+
+    # -- events: agents (agents.Listener)
+
+    def agent_up(self, session: Session) -> None:
+        """An agent joined."""
+        fresh = session.hello.revision == 0
+        link = AgentLink(session, known=fresh)
+        if fresh:
+            link.acked = AgentConfig(self._hellos[session.node])
+        self.agents[session.node] = link
+        self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
+        self.wake()
+
+    def agent_down(self, session: Session) -> None:
+        """An agent is gone."""
+        link = self.agents.get(session.node)
+        if link is not None and link.session is session:
+            del self.agents[session.node]
+            self.reports.forget(session.node)
+            self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
+
+    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
+        """An agent tells of its inbound links."""
+        before = self.state.silent
+        self._become(links_heard(self.state, self.fabric, session.node, up, self.clock()))
+        for link in sorted(self.state.silent ^ before):
+            LOG.warning("link %s is %s", link, "silent" if link in self.state.silent else "heard again")
+
+    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+        """Counters of an agent."""
+        self.reports.take(session.node, report)
+
+    def agent_misbehaved(self, peer: str, what: str) -> None:
+        """Someone at the agents' port did what the protocol does not allow."""
+        self.counters["malformed_agent"] += 1
+        self.fault(f"agents' port, {peer}", what)
+
+    # -- the loop
+
+    def wake(self, *, now: bool = False) -> None:
+        """There is something to do; ``now`` is for confirmations, which need no waiting for more of their kind."""
+        self._dirty = True
+        self._hurry = now or getattr(self, "_hurry", False)
+        self._wake.notify()
+
+    def run(self) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            if not self._dirty:
+                self._wake.wait(TICK_S)
+            if self._dirty and not self._hurry:
+                shim.sleep(self.settings.timings.coalesce_ms / 1e3)
+            self._dirty, self._hurry = False, False
+            try:
+                self._tick()
+                self._cycle()
+            except Exception as error:  # the loop must outlive a defect in planning; it is counted and shown
+                self.exception("the planning loop", error)
+                shim.sleep(TICK_S)
+
+    _hurry = False
+
+    def _cycle(self) -> None:
+        self._plan_if_changed()
+        if not self.settled or self.plan is None:
+            return
+        # Agents first: rates react to a cut link before the switches' single paths do.
+        for _ in range(2):
+            self._push_agents(gate(self.plan, self._views()))
+        orders = gate(self.plan, self._views())
+        self._push_switches(orders)
+        self.progress.notify()
+
+    def _tick(self) -> None:
+        now_s = self.clock()
+        age_s = now_s - self.started_s
+        timings = self.settings.timings
+        state = self.state
+        if age_s > timings.grace_s:
+            state = agents_grace_over(state)
+        if age_s > timings.switch_grace_s:
+            state = switch_grace_over(state)
+        for node in [node for node, until_s in self._lost_switches.items() if now_s > until_s]:
+            del self._lost_switches[node]
+            LOG.warning("switch %s did not come back", node)
+            state = switch_down(state, node)
+        self._become(state)
+        for session in list(self.switches.values()):
+            session.tick()
+        for link in self.agents.values():
+            if link.retry_at_s and now_s > link.retry_at_s:
+                link.retry_at_s = 0.0
+                self._dirty = True
+        if not self.settled and is_settled(self.state):
+            self.settled = True
+            self._dirty = True
+            LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
+
+    def _become(self, state: State, *, urgent: bool = False) -> None:
+        if state is not self.state:
+            self.state = state
+            self.wake(now=urgent)
+
+    def _plan_if_changed(self) -> None:
+        if self.plan is not None and self.plan.version == self.state.version:
+            return
+        began_s = self.clock()
+        self._live = self._cache.live(self.state)
+        before = self.plan
+        self.plan = make_plan(self.state, self._live, self._numbers, self.options)
+        self._numbers = self.plan.numbers
+        self.planned_at_s = self.clock()
+        self.plan_ms = (self.planned_at_s - began_s) * 1e3
+        self.counters["plans"] += 1
+        self._log_plan(before, self.plan)
+        self._save(self.state, self._numbers)
+
+    def _log_plan(self, before: Plan | None, after: Plan) -> None:
+        for flow, plan in after.flows.items():
+            old = before.flows.get(flow) if before else None
+            if old is None or (old.mode, old.reason, [p.id for p in old.paths]) != (
+                plan.mode,
+                plan.reason,
+                [p.id for p in plan.paths],
+            ):
+                paths = "; ".join(
+                    "+".join(p.links) + (f" {p.rate_mbps:.2f} Mb/s" if p.rate_mbps is not None else "")
+                    for p in plan.paths
+                )
+                LOG.info("flow %s: %s%s: %s", flow, plan.mode, f" ({plan.reason})" if plan.reason else "", paths)
+
+    # -- pushing
+
+    def _views(self) -> Views:
+        assert self.plan is not None
+        agents = {node: AgentView(link.acked, link.sent) for node, link in self.agents.items()}
+        switches = {
+            node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
+        }
+        return Views(agents, switches)
+
+    def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
+        """What a switch shall do; ``only`` some flows if given."""
+        assert self.plan is not None and self._live is not None
+        flows = {
+            flow: classified
+            for flow, classified in self.plan.classified.items()
+            if self.plan.flows[flow].ingress == node and (only is None or flow in only)
+        }
+        return Wanted(self._live.intents[node], flows)
+
+    def _push_agents(self, orders: Orders) -> None:
+        now_s = self.clock()
+        for node, config in orders.agents.items():
+            link = self.agents[node]
+            if link.sent is not None or link.retry_at_s > now_s:
+                continue
+            if not link.known:
+                self._recognise(link, config)
+            if link.acked is None or link.acked.revision != config.revision:
+                self._send_config(link, config)
+            elif _rates_differ(link.rates, config.rates):
+                self._send_rates(link, config)
+
+    def _recognise(self, link: AgentLink, config: AgentConfig) -> None:
+        """An agent that ran before says by its revision whether it has what we want."""
+        assert self.plan is not None
+        link.known = True
+        for candidate in (self.plan.agents[link.session.node], config):
+            if candidate.revision == link.session.hello.revision:
+                # Its rates are not known: they are sent once more, which disturbs nothing.
+                link.acked = candidate
+                LOG.info("agent %s runs the wanted configuration", link.session.node)
+                return
+
+    def _send_config(self, link: AgentLink, config: AgentConfig) -> None:
+        link.sent = config
+        LOG.debug("agent %s: configuration %d", link.session.node, config.revision)
+        document = {**config.document(), "revision": config.revision}
+        link.session.request(document, lambda problem: self._config_answered(link, config, problem))
+        self.counters["agent_configs"] += 1
+
+    def _config_answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
+        link.sent = None
+        if problem is None:
+            link.acked, link.rates = config, dict(config.rates)
+        else:
+            self._agent_failed(link, f"configuration refused: {problem}")
+        self.wake(now=True)
+
+    def _send_rates(self, link: AgentLink, config: AgentConfig) -> None:
+        link.sent = config
+        link.session.request(
+            rates_document(config.rates), lambda problem: self._config_answered(link, config, problem)
+        )
+        self.counters["agent_rates"] += 1
+
+    def _agent_failed(self, link: AgentLink, what: str) -> None:
+        link.errors += 1
+        link.retry_at_s = self.clock() + RETRY_AGENT_S
+        if not link.session.closed:
+            self.fault(f"agent {link.session.node}", what)
+
+    def _push_switches(self, orders: Orders) -> None:
+        for node, session in self.switches.items():
+            if session.is_read:
+                session.want(self._wanted(node, orders.classified.get(node, frozenset())))
+
+    # -- what others ask
+
+    def pending(self, flow: str) -> list[str]:
+        """What has not confirmed its part of a flow."""
+        if self.plan is None or not self.settled:
+            return ["start"]
+        if flow not in self.plan.flows:
+            return []
+        return pending_of(self.plan, self._views(), flow)
+
+    def classifying(self, flow: str) -> bool:
+        """Whether the frames of a flow are surely handed to its agent."""
+        plan = self.plan.flows.get(flow) if self.plan else None
+        session = self.switches.get(plan.ingress) if plan and plan.ingress else None
+        if plan is None or plan.mode != MULTIPATH or session is None or not session.is_read:
+            return False
+        return flow in session.view(self._wanted(session.node, None)).confirmed
+
+    def unsynced(self) -> list[str]:
+        """Switches and agents that are missing or not yet at what is wanted."""
+        missing = [f"switch {node}" for node in self.state.switches if node not in self.switches]
+        missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
+        missing += [f"agent {node}" for node in self.state.agents if node not in self.agents]
+        missing += [f"agent {node}" for node, link in self.agents.items() if not self.agent_synced(node, link)]
+        return missing
+
+    def agent_synced(self, node: str, link: AgentLink) -> bool:
+        """Whether an agent confirmed what is planned for it."""
+        if self.plan is None or link.acked is None or link.sent is not None:
+            return False
+        return link.acked.revision == self.plan.agents[node].revision
+
+    def fault(self, where: str, what: str) -> None:
+        """Note something that went wrong."""
+        self.faults.append(Fault(self.clock(), where, what))
+        LOG.warning("%s: %s", where, what)
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect: never swallowed, never fatal."""
+        self.counters["exceptions"] += 1
+        self.faults.append(Fault(self.clock(), where, f"{type(error).__name__}: {error}"))
+        level = logging.WARNING if isinstance(error, HyroadsError) else logging.ERROR
+        LOG.log(level, "%s: %s", where, error, exc_info=error)
+
+    def _switch_fault(self, node: str, what: str) -> None:
+        self.counters["openflow_errors"] += 1
+        self.fault(f"switch {node}", what)
+
+
+def options_of(fabric: Fabric, settings: Settings) -> Options:
+    """Planning options from the settings; the margin of the network file counts if the settings name none."""
+    declared = fabric.network.margin
+    margin = settings.margin if settings.margin is not None else declared if declared is not None else Options.margin
+    return Options(
+        margin=margin,
+        link_mtu=settings.link_mtu,
+        queue_ms=settings.queue_ms,
+        max_hold_ms=settings.max_hold_ms,
+        hello_interval_ms=settings.timings.hello_interval_ms,
+        hello_dead_ms=settings.timings.hello_dead_ms,
+    )
+
+
+def _rates_differ(have: Mapping[tuple[int, int], float], want: Mapping[tuple[int, int], float]) -> bool:
+    """Whether some rate moved by more than a small share."""
+    if have.keys() != want.keys():
+        return True
+    return any(abs(have[key] - rate) > RATE_TOLERANCE * max(rate, have[key]) for key, rate in want.items())

@@ -1,0 +1,173 @@
+"""Plan and what is in force -> what each agent and switch may be told now. Pure.
+
+A flow is switched on from its end to its beginning (egress agent, ingress agent, then the rule that sends frames into it)
+and off from its beginning to its end. Nothing remembers how far a change has come: whenever something is confirmed the gate is asked again, and the
+answer follows from what is confirmed alone. So a change may be overtaken by the next one at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hyroads.controller.agent_protocol import AgentConfig, EgressFlow, IngressFlow
+from hyroads.controller.plan import MULTIPATH, FlowPlan, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What is known of a connected agent.
+
+    ``acked`` is the configuration it confirmed, None if it runs one that we don't know (from before our start);
+    ``sent`` one that is on its way to it.
+    """
+
+    acked: AgentConfig | None
+    sent: AgentConfig | None = None
+
+    def ingress(self) -> dict[str, IngressFlow]:
+        """Flows that it may be sending, with all paths that it may be using."""
+        flows = dict(self.acked.ingress) if self.acked else {}
+        for flow, entry in (self.sent.ingress if self.sent else {}).items():
+            flows[flow] = _joined(flows[flow], entry) if flow in flows else entry
+        return flows
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchView:
+    """What is known of a connected switch: whether its labels are in force, and its classified flows.
+
+    ``confirmed`` are surely in force, ``possible`` may be (a change of them is on its way).
+    """
+
+    ready: bool
+    confirmed: frozenset[str] = frozenset()
+    possible: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Views:
+    """All that are connected, by node."""
+
+    agents: Mapping[str, AgentView] = field(default_factory=dict)
+    switches: Mapping[str, SwitchView] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What each agent and switch shall be told now; only connected ones appear."""
+
+    agents: Mapping[str, AgentConfig]
+    classified: Mapping[str, frozenset[str]]
+
+
+def gate(plan: Plan, views: Views) -> Orders:
+    """What may be told now."""
+    agents = {
+        node: AgentConfig(config.hello, _ingress(plan, views, node), _egress(plan, views, node))
+        for node, config in plan.agents.items()
+        if node in views.agents
+    }
+    return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
+
+
+def _egress(plan: Plan, views: Views, node: str) -> dict[str, EgressFlow]:
+    """What is planned, and whatever an ingress may still be sending here."""
+    flows = dict(plan.agents[node].egress)
+    view = views.agents[node]
+    known = view.acked.egress if view.acked else {}
+    for ingress in views.agents.values():
+        for flow, sending in ingress.ingress().items():
+            base = flows.get(flow) or known.get(flow)
+            if sending.egress == node and base is not None:
+                ids = {path.id for path in sending.paths}
+                flows[flow] = replace(base, paths=tuple(sorted(ids | set(base.paths))))
+    return flows
+
+
+def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
+    """What is planned on paths that the egress knows; and what the switch may still be handing over."""
+    view, switch = views.agents[node], views.switches.get(node)
+    if view.acked is None:
+        # What it runs is unknown, so nothing can be kept; two such agents must not wait for each other.
+        return dict(plan.agents[node].ingress)
+    known = view.acked.ingress
+    flows: dict[str, IngressFlow] = {}
+    for flow, wanted in plan.agents[node].ingress.items():
+        ids = _egress_ids(views, wanted)
+        usable = tuple(path for path in wanted.paths if path.id in ids)
+        if usable:
+            flows[flow] = replace(wanted, paths=usable)
+        elif flow in known:
+            flows[flow] = known[flow]
+    for flow, entry in known.items():
+        if flow not in flows and switch is not None and flow in switch.possible:
+            flows[flow] = entry
+    return flows
+
+
+def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
+    """Path ids that the egress agent confirmed."""
+    view = views.agents.get(wanted.egress)
+    entry = view.acked.egress.get(wanted.id) if view and view.acked else None
+    return frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset()
+
+
+def _classified(plan: Plan, views: Views, node: str) -> frozenset[str]:
+    """Flows that the switch may hand to its agent."""
+    mine = (flow for flow in plan.flows.values() if flow.mode == MULTIPATH and flow.ingress == node)
+    return frozenset(flow.spec.id for flow in mine if _may_start(flow, views, node))
+
+
+def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:
+    agent, switch = views.agents.get(node), views.switches[node]
+    if agent is None:
+        return False
+    if agent.acked is None:
+        # It runs what an earlier controller told it: what flows goes on, and nothing new starts.
+        return flow.spec.id in switch.possible
+    entry = agent.acked.ingress.get(flow.spec.id)
+    if entry is None or entry.number != flow.number:
+        return False
+    egress = views.agents.get(entry.egress)
+    if egress is None:
+        return False
+    if flow.spec.id in switch.possible:
+        return egress.acked is None or flow.spec.id in egress.acked.egress
+    ready = all(name in views.switches and views.switches[name].ready for name in flow.switches)
+    return ready and bool(_egress_ids(views, entry))
+
+
+def pending_of(plan: Plan, views: Views, flow: str) -> list[str]:
+    """What has not yet confirmed its part of a flow; empty once everything planned is in force."""
+    found = plan.flows[flow]
+    waiting = [
+        f"switch {node}"
+        for node, view in views.switches.items()
+        if not view.ready or (flow in view.possible) != (flow in view.confirmed)
+    ]
+    if found.mode != MULTIPATH or found.ingress is None or found.egress is None:
+        lingering = [node for node, view in views.switches.items() if flow in view.possible]
+        return sorted({*waiting, *(f"switch {node}" for node in lingering)})
+    for node, side in ((found.egress, "egress"), (found.ingress, "ingress")):
+        view = views.agents.get(node)
+        have = getattr(view.acked, side).get(flow) if view and view.acked else None
+        if have is None or not _same(have, getattr(plan.agents[node], side)[flow]):
+            waiting.append(f"agent {node}")
+    switch = views.switches.get(found.ingress)
+    if switch is None or flow not in switch.confirmed:
+        waiting.append(f"switch {found.ingress}")
+    return sorted(set(waiting))
+
+
+def _same(have: IngressFlow | EgressFlow, wanted: IngressFlow | EgressFlow) -> bool:
+    """Equal but for rates, which follow on their own and are compared with a tolerance."""
+    if isinstance(have, IngressFlow) and isinstance(wanted, IngressFlow):
+        return [(p.id, p.labels) for p in have.paths] == [(p.id, p.labels) for p in wanted.paths]
+    return have == wanted
+
+
+def _joined(first: IngressFlow, second: IngressFlow) -> IngressFlow:
+    """The second, with the paths that only the first has added."""
+    ids = {path.id for path in second.paths}
+    return replace(second, paths=second.paths + tuple(path for path in first.paths if path.id not in ids))

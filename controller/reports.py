@@ -1,0 +1,147 @@
+"""The latest reports of the agents, joined by flow and path, with rates over the time between two reports. Pure but for
+the clock that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hyroads.controller.plan import MULTIPATH, FlowPlan, Plan
+
+Entry = Mapping[str, Any]
+_INGRESS = ("queued", "dropped", "too_big", "sent")
+_EGRESS = (
+    "delivered_frames", "delivered_bytes", "reordered", "late", "duplicate", "lost", "timed_out", "held", "held_max",
+    "hold_mean_ms",
+)  # fmt: skip
+MIN_INTERVAL_S = 1e-3
+
+
+@dataclass(frozen=True)
+class _Reports:
+    taken_s: float
+    last: Entry
+    before: Entry | None
+
+
+class ReportBook:
+    """Two reports per agent: the last, and the one before it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._by_node: dict[str, _Reports] = {}
+
+    def take(self, node: str, report: Entry) -> None:
+        """A report came in. One that follows too closely replaces the last without becoming its successor."""
+        old = self._by_node.get(node)
+        before = None
+        if old is not None:
+            elapsed_s = report["time_s"] - old.last["time_s"]
+            before = old.last if elapsed_s > MIN_INTERVAL_S else old.before
+        self._by_node[node] = _Reports(self._clock(), report, before)
+
+    def forget(self, node: str) -> None:
+        """An agent is gone; its counters start again when it is back."""
+        self._by_node.pop(node, None)
+
+    def document(self, plan: Plan | None) -> dict[str, Any]:
+        """The answer to ``GET /measurements``."""
+        now_s = self._clock()
+        flows = (self._flow(flow) for flow in (plan.flows.values() if plan else ()))
+        return {
+            "time_s": now_s,
+            "flows": [flow for flow in flows if flow is not None],
+            "links": [
+                {"id": link["link"], "node": node, "up": link["up"], "last_heard_ms": link["last_heard_ms"]}
+                for node, reports in self._by_node.items()
+                for link in reports.last["links"]
+            ],
+            "agents": [
+                {
+                    "node": node,
+                    "age_s": now_s - reports.taken_s,
+                    **{key: reports.last[key] for key in ("revision", "unclassified", "malformed", "cpu_s")},
+                }
+                for node, reports in self._by_node.items()
+            ],
+        }
+
+    def _flow(self, plan: FlowPlan) -> dict[str, Any] | None:
+        if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
+            return None
+        sending = _Side.of(self._by_node.get(plan.ingress), "ingress", plan.number)
+        receiving = _Side.of(self._by_node.get(plan.egress), "egress", plan.number)
+        if sending.entry is None and receiving.entry is None:
+            return None
+        return {
+            "id": plan.spec.id,
+            "number": plan.number,
+            "ingress": plan.ingress,
+            "egress": plan.egress,
+            "rate_mbps": plan.rate_mbps,
+            "sent_mbps": sending.total_mbps("sent_bytes"),
+            "delivered_mbps": receiving.mbps("delivered_bytes"),
+            **sending.counters(_INGRESS),
+            **receiving.counters(_EGRESS),
+            "paths": [
+                {
+                    "id": path.id,
+                    "links": list(path.links),
+                    "rate_mbps": path.rate_mbps,
+                    **sending.path(path.id).counters(("sent_frames", "sent_bytes")),
+                    "sent_mbps": sending.path(path.id).mbps("sent_bytes"),
+                    **receiving.path(path.id).counters(("received_frames", "received_bytes")),
+                    "received_mbps": receiving.path(path.id).mbps("received_bytes"),
+                    **receiving.path(path.id).counters(("delay_ms", "last_heard_ms")),
+                }
+                for path in plan.paths
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A flow's (or path's) counters at one agent, and the same ones of the report before."""
+
+    entry: Entry | None
+    before: Entry | None
+    elapsed_s: float
+
+    @classmethod
+    def of(cls, reports: _Reports | None, side: str, number: int) -> _Side:
+        if reports is None:
+            return cls(None, None, 0.0)
+        elapsed_s = reports.last["time_s"] - reports.before["time_s"] if reports.before else 0.0
+        before = _find(reports.before[side], "number", number) if reports.before else None
+        return cls(_find(reports.last[side], "number", number), before, elapsed_s)
+
+    def path(self, path_id: int) -> _Side:
+        """The same of one path."""
+        entry = _find(self.entry["paths"], "id", path_id) if self.entry else None
+        before = _find(self.before["paths"], "id", path_id) if self.before else None
+        return _Side(entry, before, self.elapsed_s)
+
+    def counters(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Counters by name; None where nothing was reported."""
+        return {name: self.entry.get(name) if self.entry else None for name in names}
+
+    def mbps(self, counter: str) -> float | None:
+        """Growth of a byte counter between the two reports."""
+        if not self.entry or not self.before or self.elapsed_s <= 0:
+            return None
+        now, then = self.entry.get(counter), self.before.get(counter)
+        if now is None or then is None or now < then:
+            return None
+        return float(now - then) * 8e-6 / self.elapsed_s
+
+    def total_mbps(self, counter: str) -> float | None:
+        """The sum of :meth:`mbps` over the paths that have one."""
+        rates = [self.path(path["id"]).mbps(counter) for path in (self.entry["paths"] if self.entry else ())]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
+
+def _find(entries: list[Entry], key: str, value: int) -> Entry | None:
+    return next((entry for entry in entries if entry[key] == value), None)

@@ -1,0 +1,269 @@
+"""The only place that sends OpenFlow: one :class:`SwitchSession` per connection keeps a switch at what is wanted.
+
+On connection the rules in the switch are read back; from then on wanted rules are compared with what is known to be in it, the
+difference is sent as one batch, and the barrier's answer makes it known. Nothing is ever flushed. A batch that is
+not answered ends the connection: the switch dials again and is read back again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.batch import Batch, Refusal, batch_of, error_of, next_xid
+from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
+from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.ofp.pipeline import Priority, Table
+from hyroads.controller.ofp.readback import parse_flow_stats
+from hyroads.controller.ofp.rule import Rule, RuleKey
+from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.push_gate import SwitchView
+
+LOG = logging.getLogger("hyroads.switches")
+ANSWER_WITHIN_S = 5.0
+MAX_READBACK_RULES = 1_000_000
+RETRY_REFUSED_S = 5.0
+
+
+class Connection(Protocol):
+    """What a session needs of a connection (``ryu_shim.Connection``)."""
+
+    @property
+    def key(self) -> int:
+        """Identity of the connection."""
+
+    @property
+    def dpid(self) -> int:
+        """Datapath id."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+
+    def ports(self) -> dict[str, int]:
+        """Names of ports that are up -> number."""
+
+    def send(self, data: bytes) -> bool:
+        """Queue whole messages."""
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a switch shall do: its intent without flows, and the flows that it may classify."""
+
+    intent: SwitchIntent
+    flows: Mapping[str, ClassifiedFlow]
+
+
+@dataclass
+class Counters:
+    """Since the controller started."""
+
+    flow_mods: int = 0
+    errors: int = 0
+
+
+@dataclass
+class SwitchSession:
+    """One connection to a known switch. ``report(what)`` is told of what went wrong, ``changed()`` of progress."""
+
+    node: str
+    connection: Connection
+    clock: Callable[[], float]
+    report: Callable[[str], None]
+    changed: Callable[[], None]
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.ports = self.connection.ports()
+        self._installed: dict[RuleKey, Installed] | None = None
+        self._reading: list[Installed] = []
+        self._readback_xid = 0
+        self._batch: Batch | None = None
+        self._change = Change()
+        self._deadline_s = 0.0
+        self._last_xid = 0
+        self._goal: _Goal | None = None
+        self._confirmed_goal: _Goal | None = None
+        self._refused: tuple[RuleKey, ...] = ()
+        self._refused_until_s = 0.0
+        self._recent: deque[Refusal] = deque(maxlen=8)
+
+    # -- what the controller asks
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the switch's rules are known."""
+        return self._installed is not None
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything last wanted is in force."""
+        return self._goal is not None and self._goal is self._confirmed_goal and not self._refused
+
+    @property
+    def rule_count(self) -> int:
+        """Our rules in the switch, as far as is known."""
+        return len(self._installed or ())
+
+    def view(self, wanted: Wanted) -> SwitchView:
+        """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those last sent."""
+        flows = {**(self._goal.wanted.flows if self._goal else {}), **wanted.flows}
+        rules = _flow_rules(wanted.intent, flows, self.ports)
+        installed = self._installed or {}
+        sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
+        if self._batch is None:
+            unsure, coming = set(), set()
+        else:
+            touched = {rule.key for rule in (*self._change.adds, *self._change.deletes)}
+            unsure = {flow for flow in sure if rules[flow].key in touched}
+            coming = {flow for flow, rule in rules.items() if rule in self._change.adds}
+        ready = self._confirmed_goal is not None and not self._refused
+        return SwitchView(ready, frozenset(sure - unsure), frozenset(sure | coming))
+
+    def start(self) -> None:
+        """Ask for the rules in the switch."""
+        self._readback_xid = self._xid()
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        self.connection.send(wire.flow_stats_request(self._readback_xid))
+
+    def want(self, wanted: Wanted) -> None:
+        """Set the goal; sends the difference unless a batch is under way (then after it)."""
+        goal = self._goal
+        ports = tuple(sorted(self.ports.items()))
+        if goal is None or goal.wanted != wanted or goal.ports != ports:
+            self._goal = _Goal(wanted, ports)
+            self._refused = ()
+        self._advance()
+
+    def tick(self) -> None:
+        """Ends a connection that does not answer; tries again what was refused."""
+        now_s = self.clock()
+        waiting = self._batch is not None or self._installed is None
+        if waiting and now_s > self._deadline_s:
+            self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
+            self._deadline_s = now_s + ANSWER_WITHIN_S
+            self.connection.close()
+        elif self._refused and now_s > self._refused_until_s:
+            self._refused = ()
+            self._confirmed_goal = None
+            self._advance()
+
+    # -- what the switch says
+
+    def on_flow_stats(self, message: bytes) -> None:
+        """A part of the answer to the readback request."""
+        if wire.HEADER.unpack_from(message)[3] != self._readback_xid or self._installed is not None:
+            return
+        part = parse_flow_stats(message)
+        self._reading.extend(stat.rule for stat in part.flows)
+        if len(self._reading) > MAX_READBACK_RULES:
+            raise OpenFlowError(f"more than {MAX_READBACK_RULES} rules")
+        if not part.more:
+            self._installed = {rule.key: rule for rule in self._reading}
+            self._reading = []
+            LOG.debug("switch %s: %d rules read back", self.node, len(self._installed))
+            self.changed()
+
+    def on_barrier(self, xid: int) -> None:
+        """A barrier reply."""
+        batch = self._batch
+        if batch is None or not batch.on_barrier(xid) or not batch.done:
+            return
+        self._batch, change, self._change = None, self._change, Change()
+        self._apply(change, batch.refusals)
+        self._advance()
+        self.changed()
+
+    def on_error(self, message: bytes) -> None:
+        """An error message."""
+        xid, kind, code = error_of(message)
+        self.counters.errors += 1
+        if self._batch is None or not self._batch.on_error(xid, kind, code):
+            self.report(f"OpenFlow error type {kind} code {code} for request {xid}")
+
+    def on_ports(self) -> None:
+        """The ports changed."""
+        self.ports = self.connection.ports()
+
+    # -- inside
+
+    def _advance(self) -> None:
+        """Send the difference between goal and switch, if nothing is under way."""
+        goal = self._goal
+        if goal is None or self._installed is None or self._batch is not None or goal is self._confirmed_goal:
+            return
+        change = difference(goal.rules, self._installed.values())
+        if self._refused:
+            adds = tuple(rule for rule in change.adds if rule.key not in self._refused)
+            change = replace(change, adds=adds)
+        if not change:
+            for rule in change.conflicts:
+                self.report(f"a foreign rule has the place of table {rule.table} priority {rule.priority}")
+            self._confirmed_goal = goal
+            return
+        batch = batch_of(change, self._xid())
+        self._last_xid = batch.last_xid
+        self._batch, self._change = batch, change
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        self.counters.flow_mods += len(change.adds) + len(change.deletes)
+        LOG.info("switch %s: %d rules to add, %d to delete", self.node, len(change.adds), len(change.deletes))
+        if not self.connection.send(batch.data):
+            self.report("the connection is closing")
+
+    def _apply(self, change: Change, refusals: list[Refusal]) -> None:
+        """A batch is through: know what is in the switch now."""
+        installed = self._installed if self._installed is not None else {}
+        refused = {refusal.rule.key for refusal in refusals}
+        for added in as_installed(change.adds):
+            if added.key not in refused:
+                installed[added.key] = added
+        for deleted in change.deletes:
+            if deleted.key not in refused:
+                installed.pop(deleted.key, None)
+        for refusal in refusals:
+            self.report(f"refused: {refusal}")
+        if refused:
+            self._refused = tuple(refused)
+            self._refused_until_s = self.clock() + RETRY_REFUSED_S
+
+    def _xid(self) -> int:
+        self._last_xid = next_xid(self._last_xid)
+        return self._last_xid
+
+
+class _Goal:
+    """Wanted rules for certain ports, compiled once."""
+
+    def __init__(self, wanted: Wanted, ports: tuple[tuple[str, int], ...]) -> None:
+        self.wanted = wanted
+        self.ports = ports
+        intent = replace(wanted.intent, flows=tuple(wanted.flows.values()))
+        self.rules: tuple[Rule, ...] = rules_for(intent, dict(ports)).rules
+
+
+def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int]) -> dict[str, Rule]:
+    """Flow -> the rule that classifies it in a switch with these ports; empty if its agent's port is missing."""
+    bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
+    rules = rules_for(replace(bare, flows=tuple(flows.values())), ports).rules
+    by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
+    found = {flow: by_key.get(_flow_key(classified)) for flow, classified in flows.items()}
+    return {flow: rule for flow, rule in found.items() if rule is not None}
+
+
+def _flow_key(flow: ClassifiedFlow) -> RuleKey:
+    """Where the rule of a flow is in a switch."""
+    return Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key
+
+
+def _has(installed: Mapping[RuleKey, Installed], rule: Rule) -> bool:
+    found = installed.get(rule.key)
+    return found is not None and found.cookie == rule.cookie
