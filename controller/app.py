@@ -1,0 +1,189 @@
+"""The Ryu application: ``ryu-manager hyroads.controller.app``. Events of the framework in, the coordinator runs the rest."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.agents import AgentServer
+from hyroads.controller.cli.main import version
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.ofp import guard
+from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_REPLY
+from hyroads.controller.service import ControllerService
+from hyroads.controller.settings import Endpoint, Settings, load
+from hyroads.controller.state import Fabric, State
+from hyroads.controller.state_store import Store, declared, to_save
+from hyroads.rest.api import create_app
+from hyroads.rest.contract import Token
+
+LOG = logging.getLogger("hyroads.controller")
+MAX_BAD_MESSAGES = 20
+_KIND = struct.Struct("!xBxxxxxxH")
+
+
+def _guarded(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """The framework swallows what its handlers raise; here it is logged with its context and counted first."""
+
+    @wraps(handler)
+    def guarded(self: Any, event: Any) -> None:
+        try:
+            handler(self, event)
+        except Exception as error:  # counted, logged and shown in health; the next event must still be handled
+            self.coordinator.exception(handler.__name__, error)
+
+    return guarded
+
+
+class HyRoads(shim.AppBase):  # type: ignore[misc]
+    """One per process. Everything that can be wrong with files is found here, before anything listens."""
+
+    OFP_VERSIONS = shim.OPENFLOW_VERSIONS
+    LOGGER_NAME = "hyroads.controller"
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        LOG.parent.setLevel(logging.INFO) if LOG.parent and LOG.parent.name == "hyroads" else None
+        self.settings = load(os.environ)
+        network = read_file(self.settings.network)
+        self.fabric = Fabric.of(network, self.settings.network)
+        self.store = Store(self.settings.state_file)
+        saved, problems = self.store.load(network)
+        for problem in problems:
+            LOG.warning("a saved flow is left out: %s", problem)
+        flows = declared(network, saved)
+        self.coordinator = Coordinator(self.fabric, self.settings, flows, saved.numbers, time.monotonic, self._save)
+        self.agents = AgentServer(
+            self.coordinator,
+            self.fabric.addressing.agents,
+            self.settings.timings,
+            self.settings.agent_token,
+            time.monotonic,
+        )
+        self._connections: dict[int, shim.Connection] = {}
+        self._bad: dict[int, int] = {}
+        self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("agents", "rest")}
+        _tell_framework(self.settings)
+        shim.guard_parser(self._may_parse)
+
+    def start(self) -> None:
+        """Called by the framework once all applications are there."""
+        super().start()
+        settings = self.settings
+        tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
+        service = ControllerService(self.coordinator, os.path.basename(settings.network))
+        web = create_app(service, tokens, version=version(), on_defect=self.coordinator.exception)
+        shim.spawn(self.coordinator.run)
+        shim.spawn(self.agents.serve, self._listeners["agents"])
+        shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
+        LOG.info(
+            "HyRoads %s: %s, %d nodes, %d links, %d flows; OpenFlow %s, agents %s, REST %s",
+            version(),
+            settings.network,
+            len(self.fabric.network.nodes),
+            len(self.fabric.network.links),
+            len(self.coordinator.state.flows),
+            *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
+        )
+
+    # -- OpenFlow
+
+    @shim.on(shim.ofp_event.EventOFPStateChange, [shim.MAIN, shim.DEAD])
+    @_guarded
+    def connection_changed(self, event: Any) -> None:
+        """A switch finished its handshake, or its connection ended."""
+        if event.state == shim.MAIN:
+            connection = shim.Connection(event.datapath)
+            self._connections[connection.key] = connection
+            self.coordinator.switch_up(connection)
+        else:
+            key = id(event.datapath)
+            self._bad.pop(key, None)
+            gone = self._connections.pop(key, None)
+            if gone is not None:
+                self.coordinator.switch_gone(gone)
+
+    @shim.on(shim.ofp_event.EventOFPPortStateChange, [shim.MAIN])
+    @_guarded
+    def ports_changed(self, event: Any) -> None:
+        """A port came, went or changed."""
+        self.coordinator.switch_ports(shim.Connection(event.datapath))
+
+    @shim.on(shim.ofp_event.EventOFPBarrierReply, [shim.MAIN])
+    @_guarded
+    def barrier_answered(self, event: Any) -> None:
+        """Everything before a barrier is in force."""
+        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        if session is not None:
+            session.on_barrier(event.msg.xid)
+
+    @shim.on(shim.ofp_event.EventOFPErrorMsg, [shim.MAIN])
+    @_guarded
+    def refused(self, event: Any) -> None:
+        """A switch refused a message."""
+        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        if session is not None:
+            session.on_error(bytes(event.msg.buf))
+
+    def _may_parse(self, datapath: Any, message: bytes) -> bool:
+        """In front of the framework's parser: keeps malformed messages from it, and flow statistics, which are ours."""
+        try:
+            guard.check(message)
+            if len(message) >= 10 and _KIND.unpack_from(message) == (MULTIPART_REPLY, MULTIPART_FLOW):
+                session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+                if session is not None:
+                    session.on_flow_stats(message)
+                return False
+        except OpenFlowError as error:
+            self._malformed(datapath, error)
+            return False
+        return True
+
+    def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
+        """A bad message is skipped; a peer that sends many is cut off."""
+        self.coordinator.counters["malformed_openflow"] += 1
+        peer = shim.Connection(datapath)
+        count = self._bad[peer.key] = self._bad.get(peer.key, 0) + 1
+        self.coordinator.fault(f"OpenFlow peer {peer.peer}", f"malformed message skipped: {error}")
+        if count >= MAX_BAD_MESSAGES:
+            self._bad.pop(peer.key)
+            peer.close()
+
+    def _save(self, state: State, numbers: Numbers) -> None:
+        try:
+            self.store.save(to_save(self.fabric.network, state.flows.values(), numbers))
+        except OSError as error:
+            self.coordinator.fault("state file", f"can't be written: {error.strerror}")
+
+
+def _listen(name: str, endpoint: Endpoint) -> Any:
+    try:
+        return shim.listen(endpoint.host, endpoint.port)
+    except OSError as error:
+        where = f"{endpoint.host}:{endpoint.port}"
+        raise ConfigError("settings", f"listen.{name}", f"can't listen on {where}: {error.strerror}") from error
+
+
+def _tell_framework(settings: Settings) -> None:
+    """Our settings as defaults of the framework's options; a dead switch is noticed by unanswered echoes."""
+    tls = settings.tls
+    port = {"ofp_ssl_listen_port" if tls else "ofp_tcp_listen_port": settings.openflow.port}
+    shim.set_defaults(
+        ofp_listen_host=settings.openflow.host,
+        ctl_privkey=tls.key if tls else None,
+        ctl_cert=tls.certificate if tls else None,
+        ca_certs=tls.ca if tls else None,
+        echo_request_interval=2.0,
+        maximum_unreplied_echo_requests=2,
+        **port,
+    )

@@ -1,0 +1,213 @@
+"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/controller.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hyroads.controller.cli.main import version
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.netfile_flows import flow_document
+from hyroads.controller.core.netjson import network_graph
+from hyroads.controller.core.network import Link, Node
+from hyroads.controller.plan import MULTIPATH, FlowPlan
+from hyroads.controller.state import DeclaredFlow, Origin, Presence
+from hyroads.controller.state_store import parse_flow
+from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
+
+CONFIRM_WITHIN_S = 5.0
+MAX_FLOWS = 40_000
+
+
+class ControllerService:
+    """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
+
+    def __init__(self, coordinator: Coordinator, network_name: str) -> None:
+        self._coordinator = coordinator
+        self._network_name = network_name
+
+    # -- flows
+
+    def flows(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return [self.flow(flow) for flow in self._coordinator.state.flows]
+
+    def flow(self, flow: str) -> Document:
+        """See ``rest.contract.Service``."""
+        declared = self._coordinator.state.flows.get(flow)
+        if declared is None:
+            raise NotFoundError(f"no flow {flow[:64]!r}")
+        plan = self._coordinator.plan
+        planned = plan.flows.get(flow) if plan else None
+        head = {"paths": [], "match": {}, **flow_document(declared.spec), "origin": declared.origin.value}
+        if planned is None:
+            return {**head, "state": "activating", "reason": None, "pending": ["plan"], "multipath": []}
+        return {**head, **self._planned(planned)}
+
+    def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        spec = parse_flow(document, coordinator.fabric.network, "request")
+        known = coordinator.state.flows.get(spec.id)
+        if known is not None and known.spec != spec:
+            raise ConflictError(f"flow {spec.id!r} exists with other content")
+        if known is None:
+            if len(coordinator.state.flows) >= MAX_FLOWS:
+                raise ConflictError(f"there are {MAX_FLOWS} flows already")
+            in_file = next((flow for flow in coordinator.fabric.network.flows if flow.id == spec.id), None)
+            coordinator.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
+        if wait:
+            self._confirmed(spec.id)
+        return self.flow(spec.id), known is None
+
+    def remove_flow(self, flow: str, *, wait: bool) -> None:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        if flow not in coordinator.state.flows:
+            raise NotFoundError(f"no flow {flow[:64]!r}")
+        coordinator.remove(flow)
+        if wait:
+            self._confirmed(flow)
+
+    def _confirmed(self, flow: str) -> None:
+        coordinator = self._coordinator
+        until_s = coordinator.clock() + CONFIRM_WITHIN_S
+        while pending := coordinator.pending(flow):
+            left_s = until_s - coordinator.clock()
+            if left_s <= 0:
+                raise NotConfirmedError(f"flow {flow}", pending)
+            coordinator.progress.wait(min(left_s, 0.1))
+
+    def _planned(self, plan: FlowPlan) -> Document:
+        coordinator = self._coordinator
+        state = plan.mode
+        if plan.mode == MULTIPATH and not coordinator.classifying(plan.spec.id):
+            state = "activating"
+        return {
+            "number": plan.number,
+            "state": state,
+            "reason": plan.reason,
+            "pending": coordinator.pending(plan.spec.id),
+            "ingress": plan.ingress,
+            "egress": plan.egress,
+            "rate_mbps": plan.rate_mbps,
+            "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
+        }
+
+    # -- network
+
+    def topology(self) -> Document:
+        """See ``rest.contract.Service``."""
+        network, state = self._coordinator.fabric.network, self._coordinator.state
+        return {
+            "name": network.name or self._network_name,
+            "version": state.version,
+            "nodes": [self._node(node) for node in network.nodes.values()],
+            "links": [self._link(link) for link in network.links],
+            "technologies": list(network.technologies),
+        }
+
+    def _node(self, node: Node) -> Document:
+        coordinator, addressing = self._coordinator, self._coordinator.fabric.addressing
+        switch: Document | None = None
+        if addressing.has_switch(node.id):
+            names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
+            connected = node.id in coordinator.switches
+            switch = {"dpid": addressing.dpid[node.id], "connected": connected, "ports": names}
+        agent: Document | None = None
+        if addressing.has_agent(node.id):
+            link = coordinator.agents.get(node.id)
+            agent = {"up": link is not None, "revision": link.acked.revision if link and link.acked else None}
+        return {
+            "id": node.id,
+            "role": node.role.value,
+            "position_m": None if node.position_m is None else list(node.position_m),
+            "switch": switch,
+            "agent": agent,
+            "host": {"mac": addressing.host_mac[node.id], "ip": addressing.host_ip[node.id]},
+        }
+
+    def _link(self, link: Link) -> Document:
+        coordinator = self._coordinator
+        fault = coordinator.state.link_fault(coordinator.fabric, link)
+        plan = coordinator.plan
+        return {
+            "id": link.id,
+            "from": link.source,
+            "to": link.target,
+            "technology": link.technology,
+            "capacity_mbps": link.capacity_mbps,
+            "delay_ms": link.delay_ms,
+            "loss": link.loss,
+            "up": fault is None,
+            "reason": fault,
+            "planned_mbps": plan.planned_mbps.get(link.id, 0.0) if plan else 0.0,
+            "airtime": plan.airtime.get(link.id, 0.0) if plan else 0.0,
+        }
+
+    def netjson(self) -> Document:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        network = coordinator.fabric.network
+        dead = {link.id: 0.0 for link in network.links if coordinator.state.link_fault(coordinator.fabric, link)}
+        return network_graph(network.with_capacities(dead))
+
+    def measurements(self) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._coordinator.reports.document(self._coordinator.plan)
+
+    # -- health
+
+    def health(self) -> Document:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        unsynced = coordinator.unsynced()
+        counters = coordinator.counters
+        flow_mods = sum(session.counters.flow_mods for session in coordinator.switches.values())
+        names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
+        began_s = coordinator.started_s
+        return {
+            "ok": coordinator.settled and not unsynced and not counters["exceptions"],
+            "version": version(),
+            "uptime_s": coordinator.clock() - began_s,
+            "settling": not coordinator.settled,
+            "network": self._network_name,
+            "switches": [self._switch_health(node) for node in coordinator.state.switches],
+            "agents": [self._agent_health(node) for node in coordinator.state.agents],
+            "pending": unsynced,
+            "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
+            "plan": None
+            if coordinator.plan is None
+            else {"duration_ms": coordinator.plan_ms, "at_s": coordinator.planned_at_s - began_s},
+            "last_errors": [
+                {"time_s": fault.time_s - began_s, "where": fault.where, "what": fault.what}
+                for fault in coordinator.faults
+            ],
+        }
+
+    def _switch_health(self, node: str) -> Document:
+        session = self._coordinator.switches.get(node)
+        return {
+            "node": node,
+            "dpid": self._coordinator.fabric.addressing.dpid[node],
+            "connected": session is not None,
+            "synced": session is not None and session.synced,
+            "rules": session.rule_count if session else 0,
+            "flow_mods": session.counters.flow_mods if session else 0,
+            "errors": session.counters.errors if session else 0,
+        }
+
+    def _agent_health(self, node: str) -> Document:
+        coordinator = self._coordinator
+        link = coordinator.agents.get(node)
+        up = coordinator.state.agents[node] is Presence.UP and link is not None
+        return {
+            "node": node,
+            "up": up,
+            "synced": link is not None and coordinator.agent_synced(node, link),
+            "revision": link.acked.revision if link and link.acked else None,
+            "rtt_ms": link.session.rtt_ms if link else None,
+            "errors": link.errors if link else 0,
+        }
+
+
