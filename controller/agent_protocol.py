@@ -247,7 +247,10 @@ def _report(message: Mapping[str, Any]) -> dict[str, Any]:
         raise ProtocolError("report.time_s is missing")
     for side, keys in _COUNTERS.items():
         result[side] = [
-            {**_numbers(flow, keys), "paths": [_numbers(path, _PATH_COUNTERS[side]) for path in _objects(flow, "paths")]}
+            {
+                **_numbers(flow, keys),
+                "paths": [_numbers(path, _PATH_COUNTERS[side]) for path in _objects(flow, "paths")],
+            }
             for flow in _objects(message, side)
         ]
     result["links"] = [

@@ -53,7 +53,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        LOG.parent.setLevel(logging.INFO) if LOG.parent and LOG.parent.name == "hyroads" else None
+        _set_up_log()
         self.settings = load(os.environ)
         network = read_file(self.settings.network)
         self.fabric = Fabric.of(network, self.settings.network)
@@ -164,6 +164,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.store.save(to_save(self.fabric.network, state.flows.values(), numbers))
         except OSError as error:
             self.coordinator.fault("state file", f"can't be written: {error.strerror}")
+
+
+def _set_up_log() -> None:
+    """One line per event; ours from INFO on, whatever the framework's level is."""
+    logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
+    # Every request of a poller is no event.
+    logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        if handler.formatter is None:
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 
 def _listen(name: str, endpoint: Endpoint) -> Any:

@@ -17,7 +17,16 @@ from hyroads.controller.agent_protocol import AgentConfig, rates_document
 from hyroads.controller.agents import Session
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import MULTIPATH, Cache, LiveNetwork, Options, Plan, hello_configs, make_plan
+from hyroads.controller.plan import (
+    DEFAULT_MARGIN,
+    MULTIPATH,
+    Cache,
+    LiveNetwork,
+    Options,
+    Plan,
+    hello_configs,
+    make_plan,
+)
 from hyroads.controller.push_gate import AgentView, Orders, Views, gate, pending_of
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.settings import Settings
@@ -101,6 +110,8 @@ class Coordinator:
         self._live: LiveNetwork | None = None
         self._wake = shim.Signal()
         self._dirty = True
+        self._hurry = False
+        self._tried_version = -1
         self._lost_switches: dict[str, float] = {}
         self._hellos = hello_configs(fabric, self.options)
 
@@ -201,7 +212,7 @@ class Coordinator:
     def wake(self, *, now: bool = False) -> None:
         """There is something to do; ``now`` is for confirmations, which need no waiting for more of their kind."""
         self._dirty = True
-        self._hurry = now or getattr(self, "_hurry", False)
+        self._hurry = now or self._hurry
         self._wake.notify()
 
     def run(self) -> None:
@@ -218,8 +229,6 @@ class Coordinator:
             except Exception as error:  # the loop must outlive a defect in planning; it is counted and shown
                 self.exception("the planning loop", error)
                 shim.sleep(TICK_S)
-
-    _hurry = False
 
     def _cycle(self) -> None:
         self._plan_if_changed()
@@ -263,12 +272,15 @@ class Coordinator:
             self.wake(now=urgent)
 
     def _plan_if_changed(self) -> None:
-        if self.plan is not None and self.plan.version == self.state.version:
+        if self._tried_version == self.state.version:
             return
+        # A state that can't be planned is not tried again: the last plan stays in force until something changes.
+        self._tried_version = self.state.version
         began_s = self.clock()
-        self._live = self._cache.live(self.state)
+        live = self._cache.live(self.state)
         before = self.plan
-        self.plan = make_plan(self.state, self._live, self._numbers, self.options)
+        self.plan = make_plan(self.state, live, self._numbers, self.options)
+        self._live = live
         self._numbers = self.plan.numbers
         self.planned_at_s = self.clock()
         self.plan_ms = (self.planned_at_s - began_s) * 1e3
@@ -351,9 +363,7 @@ class Coordinator:
 
     def _send_rates(self, link: AgentLink, config: AgentConfig) -> None:
         link.sent = config
-        link.session.request(
-            rates_document(config.rates), lambda problem: self._config_answered(link, config, problem)
-        )
+        link.session.request(rates_document(config.rates), lambda problem: self._config_answered(link, config, problem))
         self.counters["agent_rates"] += 1
 
     def _agent_failed(self, link: AgentLink, what: str) -> None:
@@ -419,7 +429,7 @@ class Coordinator:
 def options_of(fabric: Fabric, settings: Settings) -> Options:
     """Planning options from the settings; the margin of the network file counts if the settings name none."""
     declared = fabric.network.margin
-    margin = settings.margin if settings.margin is not None else declared if declared is not None else Options.margin
+    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
     return Options(
         margin=margin,
         link_mtu=settings.link_mtu,

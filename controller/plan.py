@@ -31,6 +31,7 @@ from hyroads.controller.state import Fabric, State
 
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 
+DEFAULT_MARGIN = 0.05
 # A path that would get less than this is left out: the agents' pacing could not hold it, and an idle path only delays the
 # detection of losses.
 MIN_PATH_MBPS = 0.01
@@ -45,7 +46,7 @@ PRECEDENCE_STEP = 1000
 class Options:
     """What the settings say of planning."""
 
-    margin: float = 0.05
+    margin: float = DEFAULT_MARGIN
     link_mtu: int = 1600
     queue_ms: int = 60
     max_hold_ms: int = 100
@@ -262,7 +263,9 @@ def _rates(
     solution = solve(problem)
     rates = np.floor(solution.path_rates_mbps / RATE_STEP_MBPS) * RATE_STEP_MBPS
     slices = problem.layout.path_slices()
-    by_flow = {flow: [round(r, 6) for r in rates[part].tolist()] for flow, part in zip(active, slices, strict=True)}
+    by_flow: dict[str, Sequence[float]] = {
+        flow: [round(r, 6) for r in rates[part].tolist()] for flow, part in zip(active, slices, strict=True)
+    }
     airtime = problem.airtime(solution.path_rates_mbps).tolist()
     return by_flow, {link.id: busy for link, busy in zip(network.links, airtime, strict=True)}
 

@@ -209,5 +209,3 @@ class ControllerService:
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,
         }
-
-

@@ -144,9 +144,7 @@ def _integer(section: Section, key: str, default: int, low: int, high: int) -> i
     return section[key].integer(default, low, high) if key in section else default
 
 
-def _endpoint(
-    listen: Section | None, key: str, port: int, environment: Mapping[str, str]
-) -> tuple[Endpoint, bool]:
+def _endpoint(listen: Section | None, key: str, port: int, environment: Mapping[str, str]) -> tuple[Endpoint, bool]:
     """The endpoint, and whether plain text is allowed beyond loopback."""
     host, plaintext = "127.0.0.1", False
     if listen is not None and key in listen:

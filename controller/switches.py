@@ -123,7 +123,7 @@ class SwitchSession:
         if self._batch is None:
             unsure, coming = set(), set()
         else:
-            touched = {rule.key for rule in (*self._change.adds, *self._change.deletes)}
+            touched = {rule.key for rule in self._change.adds} | {rule.key for rule in self._change.deletes}
             unsure = {flow for flow in sure if rules[flow].key in touched}
             coming = {flow for flow, rule in rules.items() if rule in self._change.adds}
         ready = self._confirmed_goal is not None and not self._refused

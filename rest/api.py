@@ -29,7 +29,7 @@ def create_app(
     on_defect: Callable[[str, BaseException], None] = lambda where, error: None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host."""
-    app = Flask("hyroads", instance_path=instance_path, static_folder=None)
+    app = Flask("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
         API_TITLE="HyRoads",
         API_VERSION=version,
