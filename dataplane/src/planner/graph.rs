@@ -214,10 +214,13 @@ pub struct Distances {
 impl Distances {
     fn reach(&mut self, graph: &Graph, vertex: &Vertex, link: u32, start: u32, rest: u64) {
         let first = start as usize * graph.technologies;
-        for came_in_on in 0..graph.technologies {
-            let cost = rest.saturating_add(vertex.step(graph, link, came_in_on as u32));
-            if cost < self.cost[first + came_in_on] {
-                self.cost[first + came_in_on] = cost;
+        let on = graph.technology[link as usize];
+        let (switching, staying) = (vertex.step(graph, link, NO_TECHNOLOGY), vertex.step(graph, link, on));
+        let known = &mut self.cost[first..first + graph.technologies];
+        for (came_in_on, least) in known.iter_mut().enumerate() {
+            let cost = rest.saturating_add(if came_in_on == on as usize { staying } else { switching });
+            if cost < *least {
+                *least = cost;
                 self.queue.push(Reverse((cost, (first + came_in_on) as u32)));
             }
         }

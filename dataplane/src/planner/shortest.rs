@@ -14,12 +14,26 @@ struct Subspace {
     best: Option<Vec<u32>>,
 }
 
-impl Subspace {
-    /// Cheaper first; of equal cost the unsearched first, then the order of the paths.
-    fn order(&self, other: &Subspace) -> Ordering {
+/// Cheaper first; of equal cost the unsearched first, then the order of the paths.
+impl Ord for Subspace {
+    fn cmp(&self, other: &Subspace) -> Ordering {
         self.cost.cmp(&other.cost).then_with(|| self.best.cmp(&other.best))
     }
 }
+
+impl PartialOrd for Subspace {
+    fn partial_cmp(&self, other: &Subspace) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Subspace {
+    fn eq(&self, other: &Subspace) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Subspace {}
 
 #[derive(Clone, Copy)]
 struct Label {
@@ -66,18 +80,17 @@ impl Searcher {
     pub fn n_shortest(&mut self, flow: &Flow, n: usize) -> Vec<Vec<u32>> {
         distances_to(flow.graph, flow.vertex, flow.source, flow.target, &mut self.distances);
         let mut found = Vec::with_capacity(n);
-        let mut open: Vec<Subspace> = Vec::new();
-        open.extend(self.subspace(flow, &[], Vec::new()));
+        let mut open: BinaryHeap<Reverse<Subspace>> = BinaryHeap::new();
+        open.extend(self.subspace(flow, &[], Vec::new()).map(Reverse));
         while found.len() < n {
-            let next = (0..open.len()).min_by(|&a, &b| open[a].order(&open[b]));
-            let mut least = match next {
-                Some(index) => open.swap_remove(index),
+            let mut least = match open.pop() {
+                Some(Reverse(least)) => least,
                 None => break,
             };
             match least.best.take() {
                 None => {
                     if let Some((cost, best)) = self.search(flow, &least) {
-                        open.push(Subspace { cost, best: Some(best), ..least });
+                        open.push(Reverse(Subspace { cost, best: Some(best), ..least }));
                     }
                 }
                 Some(path) => {
@@ -92,11 +105,11 @@ impl Searcher {
     }
 
     /// Replaces a subspace by the ones that are left of it without its best path.
-    fn split(&mut self, flow: &Flow, path: &[u32], whole: Subspace, open: &mut Vec<Subspace>) {
+    fn split(&mut self, flow: &Flow, path: &[u32], whole: Subspace, open: &mut BinaryHeap<Reverse<Subspace>>) {
         let mut banned = whole.banned;
         for length in whole.prefix.len()..path.len() {
             banned.push(path[length]);
-            open.extend(self.subspace(flow, &path[..length], std::mem::take(&mut banned)));
+            open.extend(self.subspace(flow, &path[..length], std::mem::take(&mut banned)).map(Reverse));
         }
     }
 
