@@ -22,7 +22,7 @@ from hyroads.controller.core.paths import Path
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates.problem import rate_problem
 from hyroads.controller.core.rates.solver import solve
-from hyroads.controller.core.routes import broadcast_tree, routes_to
+from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.numbering import Numbers, PathName
 from hyroads.controller.ofp.compile import intents_for
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
@@ -144,7 +144,7 @@ class LiveNetwork:
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows."""
         addressing, network = self.fabric.addressing, self.network
-        routes = {node: routes_to(network, node) for node in addressing.dpid}
+        routes = all_routes(network, addressing.dpid)
         tree = sorted(broadcast_tree(network))
         return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree)
 
