@@ -383,8 +383,6 @@ class Coordinator:
         """What has not confirmed its part of a flow."""
         if self.plan is None or not self.settled:
             return ["start"]
-        if flow not in self.plan.flows:
-            return []
         return pending_of(self.plan, self._views(), flow)
 
     def classifying(self, flow: str) -> bool:

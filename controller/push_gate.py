@@ -139,25 +139,43 @@ def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:
 
 
 def pending_of(plan: Plan, views: Views, flow: str) -> list[str]:
-    """What has not yet confirmed its part of a flow; empty once everything planned is in force."""
-    found = plan.flows[flow]
-    waiting = [
-        f"switch {node}"
-        for node, view in views.switches.items()
-        if not view.ready or (flow in view.possible) != (flow in view.confirmed)
-    ]
-    if found.mode != MULTIPATH or found.ingress is None or found.egress is None:
-        lingering = [node for node, view in views.switches.items() if flow in view.possible]
-        return sorted({*waiting, *(f"switch {node}" for node in lingering)})
-    for node, side in ((found.egress, "egress"), (found.ingress, "ingress")):
+    """What has not yet confirmed its part of a flow, or of its end; empty once everything planned is in force."""
+    found = plan.flows.get(flow)
+    if found is None or found.mode != MULTIPATH or found.ingress is None or found.egress is None:
+        waiting = _lingering(views, flow)
+    else:
+        waiting = _missing(plan, found, views)
+    unready = {f"switch {node}" for node, view in views.switches.items() if not view.ready}
+    return sorted(waiting | unready)
+
+
+def _lingering(views: Views, flow: str) -> set[str]:
+    """Where something of a flow that is no multipath (any more) is left."""
+    switches = {f"switch {node}" for node, view in views.switches.items() if flow in view.possible}
+    agents = {
+        f"agent {node}"
+        for node, view in views.agents.items()
+        for config in (view.acked, view.sent)
+        if config is not None and (flow in config.ingress or flow in config.egress)
+    }
+    return switches | agents
+
+
+def _missing(plan: Plan, flow: FlowPlan, views: Views) -> set[str]:
+    """What has not confirmed its part of a multipath."""
+    name, waiting = flow.spec.id, set()
+    for node, side in ((flow.egress, "egress"), (flow.ingress, "ingress")):
+        if node is None:
+            continue
         view = views.agents.get(node)
-        have = getattr(view.acked, side).get(flow) if view and view.acked else None
-        if have is None or not _same(have, getattr(plan.agents[node], side)[flow]):
-            waiting.append(f"agent {node}")
-    switch = views.switches.get(found.ingress)
-    if switch is None or flow not in switch.confirmed:
-        waiting.append(f"switch {found.ingress}")
-    return sorted(set(waiting))
+        have = getattr(view.acked, side).get(name) if view and view.acked else None
+        if have is None or not _same(have, getattr(plan.agents[node], side)[name]):
+            waiting.add(f"agent {node}")
+    for node in flow.switches:
+        switch = views.switches.get(node)
+        if switch is None or (node == flow.ingress and name not in switch.confirmed):
+            waiting.add(f"switch {node}")
+    return waiting
 
 
 def _same(have: IngressFlow | EgressFlow, wanted: IngressFlow | EgressFlow) -> bool:

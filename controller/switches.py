@@ -8,7 +8,6 @@ not answered ends the connection: the switch dials again and is read back again.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -92,10 +91,10 @@ class SwitchSession:
         self._deadline_s = 0.0
         self._last_xid = 0
         self._goal: _Goal | None = None
+        self._told: dict[str, ClassifiedFlow] = {}
         self._confirmed_goal: _Goal | None = None
         self._refused: tuple[RuleKey, ...] = ()
         self._refused_until_s = 0.0
-        self._recent: deque[Refusal] = deque(maxlen=8)
 
     # -- what the controller asks
 
@@ -115,8 +114,8 @@ class SwitchSession:
         return len(self._installed or ())
 
     def view(self, wanted: Wanted) -> SwitchView:
-        """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those last sent."""
-        flows = {**(self._goal.wanted.flows if self._goal else {}), **wanted.flows}
+        """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
+        flows = {**self._told, **wanted.flows}
         rules = _flow_rules(wanted.intent, flows, self.ports)
         installed = self._installed or {}
         sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
@@ -141,6 +140,7 @@ class SwitchSession:
         ports = tuple(sorted(self.ports.items()))
         if goal is None or goal.wanted != wanted or goal.ports != ports:
             self._goal = _Goal(wanted, ports)
+            self._told.update(wanted.flows)
             self._refused = ()
         self._advance()
 
@@ -209,6 +209,7 @@ class SwitchSession:
             for rule in change.conflicts:
                 self.report(f"a foreign rule has the place of table {rule.table} priority {rule.priority}")
             self._confirmed_goal = goal
+            self._told = dict(goal.wanted.flows)
             return
         batch = batch_of(change, self._xid())
         self._last_xid = batch.last_xid

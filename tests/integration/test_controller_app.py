@@ -332,7 +332,7 @@ def test_agent_that_hangs_is_noticed_by_its_silence(lab: Lab, agents: dict[str, 
 
 
 def test_killed_controller_takes_over_without_a_single_change(lab: Lab, agents: dict[str, Agent]) -> None:
-    body = {"id": "up", "from": "c", "to": "a", "match": {"udp_dst": 5001}}
+    body = {"id": "up", "from": "c", "to": "a", "match": {"eth_type": 0x0800, "udp_dst": 5001}}
     assert lab.rest("POST", "/flows", body)[0] == 201
     before = {node: sorted(lab.flows(node)) for node in PORTS}
     numbers = {flow["id"]: flow["number"] for flow in lab.rest("GET", "/flows")[1]["flows"]}
@@ -365,7 +365,7 @@ def test_controller_that_starts_before_its_agents_leaves_flows_alone_for_the_gra
 
 
 def test_flow_over_rest_lives_and_dies(lab: Lab, agents: dict[str, Agent]) -> None:
-    body = {"id": "voice", "from": "c", "to": "a", "weight": 2.0, "match": {"udp_dst": 7000}}
+    body = {"id": "voice", "from": "c", "to": "a", "weight": 2.0, "match": {"eth_type": 0x0800, "udp_dst": 7000}}
     status, flow = lab.rest("POST", "/flows", body)
     assert status == 201 and flow["state"] == "multipath" and flow["pending"] == []
     assert (flow["ingress"], flow["egress"], flow["origin"]) == ("b", "a", "api")
