@@ -97,17 +97,17 @@ def _rated(network: Network, path: RatedPath) -> dict[str, Any]:
 
 def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) -> None:
     console = Console(highlight=False)
-    best = Table("path", "links", "Mb/s", title=f"{flow}: single path and best multipath", title_justify="left")
-    best.columns[2].justify = "right"
-    best.add_row("single", _described(network, plan.single_path.links), f"{plan.single_path.rate_mbps:.3f}")
-    for number, path in enumerate(plan.multipath.paths, start=1):
-        best.add_row(str(number), _described(network, path.links), f"{path.rate_mbps:.3f}")
-    best.add_row(
-        "1" if len(plan.multipath.paths) == 1 else f"1..{len(plan.multipath.paths)}",
-        "together (estimate)",
-        f"{plan.multipath.total_mbps:.3f}",
+    best = Table(
+        "path", "route", "links", "Mb/s", title=f"{flow}: single path and best multipath", title_justify="left"
     )
-    best.add_row("", "together (optimum under the airtime of every link)", f"{optimum_mbps:.3f}")
+    best.columns[3].justify = "right"
+    named = [("single", plan.single_path), *((str(i), path) for i, path in enumerate(plan.multipath.paths, start=1))]
+    for name, path in named:
+        route, ids = _described(network, path.links), " ".join(link_ids(network, path.links))
+        best.add_row(name, route, ids, f"{path.rate_mbps:.3f}")
+    best.add_section()
+    best.add_row("total", "estimate", "airtime of the paths' own links", f"{plan.multipath.total_mbps:.3f}")
+    best.add_row("total", "optimum", "airtime of every link", f"{optimum_mbps:.3f}")
     console.print(best)
     console.print(_arms_table(network, plan))
     share = f", {plan.margin:.0%} of airtime kept free" if plan.margin else ""
