@@ -1,0 +1,141 @@
+"""Client of the control socket of `hyroads-edge`, the edge agent (docs/dataplane.md, section 2).
+
+Synchronous: one request, its answer. What the agent says by itself (links, pings, regular reports) is kept in `events`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hyroads.controller.core.errors import HyroadsError
+
+MAX_LINE_BYTES = 2 << 20
+
+
+class EdgeError(HyroadsError):
+    """The agent refused a request, or could not be reached."""
+
+
+class EdgeClient:
+    """A connection to a running agent; usable as a context manager. `hello` is the agent's greeting."""
+
+    def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
+        self.path = str(path)
+        self.events: list[dict[str, Any]] = []
+        self._received = b""
+        self._sequence = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(self.path)
+            self.hello = self._read()
+        except OSError as error:
+            self._socket.close()
+            raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
+
+    @classmethod
+    def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> EdgeClient:
+        """Connect to an agent that is just starting; raises EdgeError if it does not answer within `wait_s`."""
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            try:
+                return cls(path, timeout_s)
+            except EdgeError:
+                if time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(0.02)
+
+    def __enter__(self) -> EdgeClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; the agent goes on."""
+        self._socket.close()
+
+    def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends a message with the next number and gives its answer; raises EdgeError if the agent refuses it."""
+        self._sequence += 1
+        self._write({**message, "seq": self._sequence})
+        answer = self._answer()
+        if answer["type"] == "error":
+            raise EdgeError(f"agent at {self.path}: {answer['message']}")
+        return answer
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Makes this the agent's whole configuration (without `type` and `seq`)."""
+        self.request({"type": "config", **config})
+
+    def set_rates(self, rates: Mapping[int, Mapping[int, float | None]]) -> None:
+        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped."""
+        texts = {str(flow): {str(path): rate for path, rate in paths.items()} for flow, paths in rates.items()}
+        self.request({"type": "rates", "rates": texts})
+
+    def reset_counters(self) -> None:
+        """Sets all counters to zero."""
+        self.request({"type": "reset-counters"})
+
+    def stats(self) -> dict[str, Any]:
+        """A report of all flows; the parts of a long one are put together."""
+        report = self.request({"type": "stats"})
+        part = report
+        while part["more"]:
+            part = self._answer()
+            for key in ("ingress", "egress", "links"):
+                report[key] += part[key]
+        return report
+
+    def subscribe(self, report_ms: int = 0, ping_ms: int = 0) -> None:
+        """Asks for events (links going down or up), and for regular reports and pings if not 0."""
+        self._write({"type": "welcome", "version": 1, "report_ms": report_ms, "ping_ms": ping_ms})
+
+    def wait_event(self, kind: str, wait_s: float = 5.0) -> dict[str, Any]:
+        """The next event of a type; raises EdgeError if there is none within `wait_s`."""
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            for at, event in enumerate(self.events):
+                if event["type"] == kind:
+                    return self.events.pop(at)
+            if time.monotonic() >= deadline_s:
+                raise EdgeError(f"agent at {self.path}: no {kind} within {wait_s:g} s")
+            self.events.append(self._read())
+
+    def _answer(self) -> dict[str, Any]:
+        while True:
+            message = self._read()
+            if message.get("seq") == self._sequence and message["type"] in {"ok", "error", "report", "pong"}:
+                return message
+            self.events.append(message)
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
+
+    def _read(self) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except OSError as error:
+                raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
+            if not chunk:
+                raise EdgeError(f"agent at {self.path}: connection closed")
+            self._received += chunk
+            if len(self._received) > MAX_LINE_BYTES:
+                raise EdgeError(f"agent at {self.path}: line longer than {MAX_LINE_BYTES} bytes")
+        line, _, self._received = self._received.partition(b"\n")
+        message = json.loads(line)
+        if not isinstance(message, dict) or "type" not in message:
+            raise EdgeError(f"agent at {self.path}: expected an object with a type")
+        return message

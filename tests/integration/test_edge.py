@@ -1,0 +1,461 @@
+"""Two real agents over real interfaces: what goes in on one side comes out on the other, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyroads.mininet.edge_client import EdgeClient, EdgeError
+from hyroads.mininet.edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath
+from hyroads.mininet.isolation import enter_network_namespace
+from hyroads.mininet.programs import find_program
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
+]
+
+ETH_P_ALL = 3
+SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 8, 23
+STATUS_VLAN_VALID, STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
+SO_RCVBUFFORCE = 33
+_numbers = itertools.count()
+
+
+def new_pair(folder: Path, **options: Any) -> EdgePair:
+    return EdgePair(f"hr-edge-{os.getpid()}-{next(_numbers)}", folder, **options)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[EdgePair]:
+    with new_pair(tmp_path) as pair:
+        yield pair
+
+
+def socket_in(pair: EdgePair, side: str, make: Callable[[], socket.socket]) -> socket.socket:
+    """A socket of another namespace: made by a thread that ends there."""
+    made: list[socket.socket] = []
+
+    def work() -> None:
+        enter_network_namespace(Path("/run/netns") / pair.namespace(side))
+        made.append(make())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+def raw_socket() -> socket.socket:
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    raw.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    raw.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    raw.bind(("acc", ETH_P_ALL))
+    raw.settimeout(2)
+    return raw
+
+
+def receive_frame(raw: socket.socket) -> bytes:
+    """One frame with the VLAN tag that the kernel took out put back."""
+    frame, control, _, _ = raw.recvmsg(20000, 256)
+    for level, kind, data in control:
+        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+            status, _, _, _, _, tci, tpid = struct.unpack("=IIIHHHH", data[:20])
+            if status & STATUS_VLAN_VALID:
+                tag = struct.pack("!HH", tpid if status & STATUS_VLAN_TPID_VALID else 0x8100, tci)
+                frame = frame[:12] + tag + frame[12:]
+    return frame
+
+
+def ping(pair: EdgePair, target: str, count: int, *options: str) -> str:
+    return pair.run("a", "ping", "-n", "-c", str(count), "-i", "0.005", "-W", "1", *options, target)
+
+
+def received(text: str) -> int:
+    match = re.search(r"(\d+) received", text)
+    assert match, text
+    return int(match[1])
+
+
+def wait_for(condition: Callable[[], bool], wait_s: float = 5.0) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "not within time"
+        time.sleep(0.02)
+
+
+def test_ipv4_ipv6_tcp_and_udp_pass_over_both_paths(pair: EdgePair) -> None:
+    for target in ("10.8.0.2", "fd08::2"):
+        text = ping(pair, target, 100)
+        assert received(text) == 100
+        assert "DUP" not in text
+    pair.iperf_server()
+    assert pair.tcp_mbps("10.8.0.2", 1) > 0
+    with pair.client("a") as client:
+        (flow,) = client.stats()["ingress"]
+        sent = [path["sent_bytes"] for path in flow["paths"]]
+        # Equal weights: one frame apart, and what keep-alives there were.
+        assert abs(sent[0] - sent[1]) < PATH_MTU + 16 * 100
+        assert flow["dropped"] == flow["too_big"] == 0
+    with pair.client("b") as client:
+        (flow,) = client.stats()["egress"]
+        assert flow["number"] == FORWARD
+        assert flow["delivered_frames"] > 1000
+        assert flow["late"] == flow["duplicate"] == 0
+
+
+def test_every_kind_of_frame_arrives_bit_by_bit(pair: EdgePair) -> None:
+    generator = random.Random(1)
+    to, source = bytes.fromhex("02000000aa02"), bytes.fromhex("02000000aa01")
+    heads = {
+        "minimum": to + source + b"\x08\x00",
+        "ARP": b"\xff" * 6 + source + b"\x08\x06",
+        "VLAN": to + source + b"\x81\x00\x20\x07\x08\x00",
+        "QinQ": to + source + b"\x88\xa8\x00\x05\x81\x00\x00\x07\x86\xdd",
+        "LLDP": bytes.fromhex("0180c200000e") + source + b"\x88\xcc",
+        "MPLS": to + source + b"\x88\x47\x00\x01\x01\x40",
+        "agent": to + source + b"\x88\xb5\x01\x01\x00\x10",
+        "unknown": to + source + b"\x12\x34",
+    }
+    lengths = {"minimum": [14, 42, 60], "ARP": [42, 60], "QinQ": [64, 1518]}
+    frames = []
+    for kind, head in heads.items():
+        for length in lengths.get(kind, [60, 333, 1514]):
+            frames.append(head + generator.randbytes(length - len(head)))
+    pair.ip("a", "link", "set", "acc", "mtu", "1600")
+    pair.ip("b", "link", "set", "acc", "mtu", "1600")
+    frames.append(heads["unknown"] + generator.randbytes(1600))
+    with socket_in(pair, "a", raw_socket) as out, socket_in(pair, "b", raw_socket) as back:
+        for frame in frames:
+            out.send(frame)
+        wanted = list(frames)
+        while wanted:
+            got = receive_frame(back)
+            # The hosts' own neighbour discovery may be in between.
+            if got[6:12] == source:
+                assert got == wanted.pop(0)
+
+
+def test_udp_arrives_in_order_and_at_equal_delay_over_unequal_paths(tmp_path: Path) -> None:
+    with new_pair(tmp_path, paths=[EmulatedPath(20, 5), EmulatedPath(30, 25)]) as pair:
+        for side in ("a", "b"):
+            pair.configure(side, (18, 27))
+        count = 600
+        with (
+            socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
+            socket_in(pair, "b", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as back,
+        ):
+            back.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+            back.bind(("10.8.0.2", 7000))
+            back.settimeout(2)
+            got = []
+            for number in range(count):
+                out.sendto(struct.pack("!I", number) + bytes(996), ("10.8.0.2", 7000))
+                time.sleep(0.0005)
+            with contextlib.suppress(TimeoutError):
+                while len(got) < count:
+                    got.append(struct.unpack("!I", back.recv(2000)[:4])[0])
+        assert got == list(range(count))
+        with pair.client("b") as client:
+            (flow,) = client.stats()["egress"]
+            fast, slow = (path["delay_ms"] for path in flow["paths"])
+            assert 10 < slow - fast < 30
+            assert flow["hold_mean_ms"] > 2
+            assert flow["reordered"] > 0
+        # Both ways at the delay of the slow path.
+        times_ms = pair.ping_ms("10.8.0.2", 40, 0.02)
+        assert sorted(times_ms)[len(times_ms) // 2] > 45
+
+
+def test_rates_hold_and_change_while_running(pair: EdgePair) -> None:
+    pair.configure("a", (10.0, 5.0))
+    with (
+        socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
+        pair.client("a") as client,
+    ):
+
+        def flood(seconds: float) -> list[float]:
+            """Offers far too much and gives the rates of the paths in Mb/s."""
+            client.reset_counters()
+            before = client.stats()
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                for _ in range(8):
+                    out.sendto(bytes(1200), ("10.8.0.2", 9))
+                time.sleep(0.001)
+            after = client.stats()
+            elapsed_s = after["time_s"] - before["time_s"]
+            return [path["sent_bytes"] * 8e-6 / elapsed_s for path in after["ingress"][0]["paths"]]
+
+        fast, slow = flood(1.5)
+        # An upper bound always holds; how close it comes depends on how busy the machine is.
+        assert 7 < fast < 10.2
+        assert fast / slow == pytest.approx(2, rel=0.02)
+        client.set_rates({FORWARD: {1: 2.0, 2: 8.0}})
+        fast, slow = flood(1.5)
+        assert 5.5 < slow < 8.3
+        assert slow / fast == pytest.approx(4, rel=0.04)
+        client.set_rates({FORWARD: {1: 0.0}})
+        unused, slow = flood(0.5)
+        assert unused < 0.05 < slow
+        with pytest.raises(EdgeError, match="unknown path 9"):
+            client.set_rates({FORWARD: {2: 1.0, 9: 1.0}})
+        with pytest.raises(EdgeError, match="unknown flow 99"):
+            client.set_rates({99: {1: 1.0}})
+
+
+def test_a_path_that_dies_and_comes_back(pair: EdgePair) -> None:
+    assert received(ping(pair, "10.8.0.2", 50)) == 50
+    # Nobody has noticed yet: half is lost in each direction, but nothing stalls.
+    pair.ip("b", "link", "set", "p2", "down")
+    text = ping(pair, "10.8.0.2", 200)
+    assert 20 <= received(text) <= 100
+    for side, flow in (("a", FORWARD), ("b", BACK)):
+        with pair.client(side) as client:
+            client.set_rates({flow: {2: 0.0}})
+    assert received(ping(pair, "10.8.0.2", 200)) == 200
+    pair.ip("b", "link", "set", "p2", "up")
+    for side, flow in (("a", FORWARD), ("b", BACK)):
+        with pair.client(side) as client:
+            client.reset_counters()
+            client.set_rates({flow: {2: None}})
+    text = ping(pair, "10.8.0.2", 200)
+    assert received(text) == 200
+    assert "DUP" not in text
+    with pair.client("b") as client:
+        (flow,) = client.stats()["egress"]
+        assert flow["late"] == flow["stale"] == flow["timed_out"] == 0
+        assert all(path["received_frames"] > 90 for path in flow["paths"])
+
+
+def test_too_big_is_told_to_the_sender_which_learns_it(pair: EdgePair) -> None:
+    for side in ("a", "b"):
+        config = pair.config(side)
+        config["ingress"][0]["paths"][1]["mtu"] = 1400
+        with pair.client(side) as client:
+            client.configure(config)
+    # 1400 less the shim and the inner Ethernet header.
+    for target, size in (("10.8.0.2", 1450), ("fd08::2", 1430)):
+        command = ["ip", "netns", "exec", pair.namespace("a"), "ping", "-n", "-c", "2", "-W", "1", "-M", "do"]
+        done = subprocess.run([*command, "-s", str(size), target], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert re.search(r"mtu\W+1374", done.stdout + done.stderr)
+        assert "mtu 1374" in pair.ip("a", *(["-6"] if ":" in target else []), "route", "get", target)
+        assert received(ping(pair, target, 1, "-s", "1200")) == 1
+    pair.iperf_server()
+    assert pair.tcp_mbps("10.8.0.2", 1) > 1
+    with pair.client("a") as client:
+        assert client.stats()["ingress"][0]["too_big"] >= 2
+
+
+def test_an_agent_that_is_killed_and_started_again(pair: EdgePair) -> None:
+    assert received(ping(pair, "10.8.0.2", 50)) == 50
+    with pair.client("a") as client:
+        first = client.hello["boot"]
+    assert "-9" in pair.stop_agent("a", signal.SIGKILL)
+    pair.start_agent("a")
+    pair.configure("a")
+    pair.ip("a", "addr", "add", "10.8.0.1/24", "dev", "acc")
+    # b sees new sequence numbers at once, and loses nothing over it.
+    assert received(ping(pair, "10.8.0.2", 100)) == 100
+    with pair.client("a") as client:
+        assert client.hello["boot"] != first
+    with pair.client("b") as client:
+        assert client.stats()["egress"][0]["restarts"] == 1
+    assert "status 0" in pair.stop_agent("a")
+    assert not pair.control("a").exists()
+
+
+def test_hellos_tell_of_dead_links(pair: EdgePair) -> None:
+    hello = {"interval_ms": 20, "dead_ms": 100, "send": [{"interface": "p1"}, {"interface": "p2"}]}
+    for side, other in (("a", "b"), ("b", "a")):
+        expect = [
+            {"link": f"{other}{side}-{n}", "mac": pair.ip(other, "-br", "link", "show", f"p{n}").split()[2]}
+            for n in (1, 2)
+        ]
+        with pair.client(side) as client:
+            client.configure({**pair.config(side), "hello": {**hello, "expect": expect}})
+    with pair.client("a") as client:
+        client.subscribe()
+        time.sleep(0.5)
+        assert [link["up"] for link in client.stats()["links"]] == [True, True]
+        pair.ip("b", "link", "set", "p2", "down")
+        event = client.wait_event("link")
+        assert (event["link"], event["up"]) == ("ba-2", False)
+        pair.ip("b", "link", "set", "p2", "up")
+        event = client.wait_event("link")
+        assert (event["link"], event["up"]) == ("ba-2", True)
+        assert client.events == []
+
+
+class Controller:
+    """A small controller in asyncio: what the agent says, and what to tell it."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.heard: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def serve(self) -> None:
+        self.server = await asyncio.start_server(self._connected, sock=self.listener, limit=1 << 21)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        while line := await reader.readline():
+            message = json.loads(line)
+            if message["type"] == "ping":
+                self.say({"type": "pong", "seq": message["seq"]})
+            else:
+                self.heard.put_nowait(message)
+        self.heard.put_nowait(None)
+        writer.close()
+
+    def say(self, message: dict[str, Any]) -> None:
+        self.raw(json.dumps(message).encode() + b"\n")
+
+    def raw(self, text: bytes) -> None:
+        assert self.writer
+        self.writer.write(text)
+
+    async def wait(self, kind: str | None) -> dict[str, Any]:
+        """The next message of a type (None: the connection ended); others are passed over."""
+        async with asyncio.timeout(8):
+            while True:
+                message = await self.heard.get()
+                if (message or {}).get("type") == kind:
+                    return message or {}
+
+    async def close(self) -> None:
+        self.server.close()
+        if self.writer:
+            self.writer.transport.abort()
+
+
+def listening(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    listener.setblocking(False)
+    return listener
+
+
+def test_the_controller_comes_goes_and_talks_nonsense(pair: EdgePair, tmp_path: Path) -> None:
+    pair.stop_agent("a")
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    listener = socket_in(pair, "a", lambda: listening(6654))
+    pair.start_agent("a", "--controller", "127.0.0.1:6654", "--token-file", str(token))
+    pair.ip("a", "addr", "add", "10.8.0.1/24", "dev", "acc")
+
+    async def first_life() -> None:
+        controller = Controller(listener)
+        await controller.serve()
+        hello = await controller.wait("hello")
+        assert (hello["node"], hello["version"], hello["revision"], hello["token"]) == ("a", 1, 0, "secret")
+        controller.say({"type": "welcome", "version": 1, "report_ms": 50, "ping_ms": 50, "later": 1})
+        controller.say({"type": "config", "seq": 1, **pair.config("a"), "revision": 12})
+        assert (await controller.wait("ok"))["seq"] == 1
+        report = await controller.wait("report")
+        assert report["seq"] is None
+        controller.say({"type": "dance", "seq": 2})
+        assert "dance" in (await controller.wait("error"))["message"]
+        controller.say({"type": "config", "seq": 3, "revision": 13, "ingress": [{"number": 3, "paths": []}]})
+        assert "flow number 3" in (await controller.wait("error"))["message"]
+        controller.say({"type": "rates", "seq": 4, "rates": {str(FORWARD): {"1": 50.0}}})
+        assert (await controller.wait("ok"))["seq"] == 4
+        controller.say({"type": "stats", "seq": 5})
+        while (report := await controller.wait("report"))["seq"] != 5:
+            pass
+        # Nothing of the refused configuration was taken over.
+        assert report["revision"] == 12
+        assert report["ingress"][0]["paths"][0]["rate_mbps"] == 50.0
+        controller.say({"type": "ping", "seq": 77})
+        assert (await controller.wait("pong"))["seq"] == 77
+        controller.raw(b"this is not JSON\n")
+        await controller.wait(None)
+        # It dials again at once and tells what it has.
+        assert (await controller.wait("hello"))["revision"] == 12
+        controller.raw(b"x" * (3 << 19))
+        await controller.wait(None)
+        await controller.wait("hello")
+        controller.say({"type": "welcome", "version": 1, "report_ms": 0, "ping_ms": 50})
+        await controller.close()
+
+    async def second_life() -> None:
+        controller = Controller(socket_in(pair, "a", lambda: listening(6654)))
+        await controller.serve()
+        assert (await controller.wait("hello"))["revision"] == 12
+        controller.say({"type": "welcome", "version": 1, "report_ms": 0, "ping_ms": 50})
+        controller.say({"type": "reset-counters", "seq": 1})
+        await controller.wait("ok")
+        # A controller that hangs is noticed by its silence.
+        controller.raw = lambda text: None  # type: ignore[method-assign]
+        await controller.wait(None)
+        await controller.close()
+
+    asyncio.run(first_life())
+    assert received(ping(pair, "10.8.0.2", 100)) == 100
+    asyncio.run(second_life())
+    assert received(ping(pair, "10.8.0.2", 100)) == 100
+    with pair.client("a") as client:
+        assert client.stats()["revision"] == 12
+
+
+def test_unix_clients_see_errors_and_long_reports(pair: EdgePair) -> None:
+    flows = [{"number": number, "paths": [{"id": 1, "rate_mbps": 1}]} for number in range(100, 1300)]
+    egress = [{"number": number, "paths": [1, 2]} for number in range(100, 1300)]
+    with pair.client("a") as client:
+        client.configure({"revision": 5, "ingress": flows, "egress": egress})
+        report = client.stats()
+        assert [flow["number"] for flow in report["ingress"]] == list(range(100, 1300))
+        assert len(report["egress"]) == 1200
+        with pytest.raises(EdgeError, match="no-such"):
+            client.configure({"revision": 6, "ingress": [{"number": 16, "paths": [{"id": 1, "interface": "no-such"}]}]})
+        assert client.stats()["revision"] == 5
+        client._socket.sendall(b"{\n")
+        assert "malformed" in client.wait_event("error")["message"]
+        assert len(client.stats()["ingress"]) == 1200
+
+
+def test_bad_input_is_status_2_and_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"type":"config","revision":1,"egress":[{"number":1,"paths":[]}]}')
+    ports = ["--node", "a", "--access", "tap:hr-edge-none", "--network", "tap:hr-edge-none2"]
+    for arguments, word in [
+        (["--node", "a"], "--access"),
+        ([*ports, "--config", str(config)], "flow number 1"),
+        ([*ports, "--controller", "nowhere"], "--controller"),
+    ]:
+        done = subprocess.run([find_program("hyroads-edge"), *arguments], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert word in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_config_file_is_enough(pair: EdgePair, tmp_path: Path) -> None:
+    pair.stop_agent("b")
+    config = tmp_path / "b.json"
+    config.write_text(json.dumps({"type": "config", **pair.config("b")}))
+    pair.start_agent("b", "--config", str(config), "--realtime")
+    pair.ip("b", "addr", "add", "10.8.0.2/24", "dev", "acc")
+    assert received(ping(pair, "10.8.0.2", 50)) == 50
+    with EdgeClient(pair.control("b")) as client:
+        assert client.hello["revision"] == 1
