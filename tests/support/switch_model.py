@@ -1,0 +1,349 @@
+"""Model switches that carry out rules, and media that deliver by MAC address: an oracle for what rules mean.
+
+A frame is data, not bytes: Ethernet header, labels, and the user's frame inside. The semantics follow Open vSwitch:
+the rule of highest priority that matches wins; an output to the ingress port is dropped; what a resubmitted table
+rewrites stays rewritten; a clone works on a copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.network import Network
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.rule import Rule
+
+MPLS = 0x8847
+
+
+class ModelError(AssertionError):
+    """The rules do something no switch or network should do."""
+
+
+@dataclass(frozen=True)
+class Label:
+    value: int
+    ttl: int = 64
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An Ethernet frame. With ``labels`` its type is MPLS and ``payload`` follows the bottom of the stack."""
+
+    src: str
+    dst: str
+    eth_type: int
+    labels: tuple[Label, ...] = ()
+    payload: object = None
+    upper: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Fields of upper layers by their name in ``Match``."""
+
+
+@dataclass(frozen=True)
+class MplsPacket:
+    """A packet without Ethernet header: its packet type is (1, 0x8847)."""
+
+    labels: tuple[Label, ...]
+    payload: object
+
+
+def is_group(mac: str) -> bool:
+    return bool(int(mac[:2], 16) & 1)
+
+
+def _mac_matches(pattern: str, mac: str) -> bool:
+    address, _, mask = pattern.partition("/")
+    as_int: Callable[[str], int] = lambda text: int(text.replace(":", ""), 16)  # noqa: E731
+    bits = as_int(mask) if mask else (1 << 48) - 1
+    return as_int(address) & bits == as_int(mac) & bits
+
+
+def _ip_matches(pattern: str, address: str) -> bool:
+    return ip_address(address) in ip_network(pattern, strict=False)
+
+
+_SPECIAL = {"ipv4_src": _ip_matches, "ipv4_dst": _ip_matches, "ipv6_src": _ip_matches, "ipv6_dst": _ip_matches}
+_UPPER = (
+    "vlan",
+    "ip_proto",
+    "ipv4_src",
+    "ipv4_dst",
+    "tcp_src",
+    "tcp_dst",
+    "udp_src",
+    "udp_dst",
+    "ipv6_src",
+    "ipv6_dst",
+)
+
+
+def matches(match: Match, frame: Frame, in_port: int) -> bool:
+    """Whether an Ethernet packet matches."""
+    if match.in_port not in {None, in_port}:
+        return False
+    if match.eth_type not in {None, frame.eth_type}:
+        return False
+    if match.eth_src is not None and not _mac_matches(match.eth_src, frame.src):
+        return False
+    if match.eth_dst is not None and not _mac_matches(match.eth_dst, frame.dst):
+        return False
+    if match.mpls_label is not None and (not frame.labels or frame.labels[0].value != match.mpls_label):
+        return False
+    if match.mpls_bos is not None and (not frame.labels or (len(frame.labels) == 1) != bool(match.mpls_bos)):
+        return False
+    for name in _UPPER:
+        wanted = getattr(match, name)
+        if wanted is not None:
+            value = frame.upper.get(name)
+            if value is None or not _SPECIAL.get(name, lambda a, b: a == b)(wanted, value):
+                return False
+    return True
+
+
+class _Context:
+    """One packet on its way through one switch."""
+
+    def __init__(self, switch: ModelSwitch, packet: Frame | MplsPacket, in_port: int) -> None:
+        self.switch = switch
+        self.packet = packet
+        self.in_port = in_port
+        self.outputs: list[tuple[int, Frame]] = []
+        self.depth = 0
+
+    def lookup(self, table: int) -> None:
+        self.depth += 1
+        if self.depth > 64:
+            raise ModelError("resubmit without end")
+        if not isinstance(self.packet, Frame):
+            raise ModelError(f"table {table} sees a packet without Ethernet header")
+        for rule in self.switch.tables.get(table, ()):
+            if matches(rule.match, self.packet, self.in_port):
+                self.switch.used.add(rule)
+                self.apply(rule.actions)
+                if rule.goto is not None:
+                    if rule.goto <= table:
+                        raise ModelError("goto must go forward")
+                    self.lookup(rule.goto)
+                return
+
+    def apply(self, actions: Iterable[act.Action]) -> None:
+        for action in actions:
+            _APPLY[type(action)](self, action)
+
+    def frame(self) -> Frame:
+        if not isinstance(self.packet, Frame):
+            raise ModelError("expected an Ethernet packet")
+        return self.packet
+
+    def top(self, label: Label) -> None:
+        if not self.packet.labels:
+            raise ModelError("expected a label")
+        self.packet = replace(self.packet, labels=(label, *self.packet.labels[1:]))
+
+
+class _Expired(Exception):
+    """The TTL is used up."""
+
+
+def _output(context: _Context, action: act.Output) -> None:
+    if action.port == act.IN_PORT:
+        context.outputs.append((context.in_port, context.frame()))
+    elif action.port != context.in_port:
+        context.outputs.append((action.port, context.frame()))
+
+
+def _clone(context: _Context, action: act.Clone) -> None:
+    saved = context.packet
+    context.apply(action.actions)
+    context.packet = saved
+
+
+def _encap(context: _Context, action: act.Encap) -> None:
+    packet = context.packet
+    if action.packet_type == act.PACKET_TYPE_MPLS:
+        if not isinstance(packet, Frame) or packet.eth_type == MPLS:
+            raise ModelError("encap(mpls) needs an Ethernet packet that is not MPLS")
+        context.packet = MplsPacket((Label(0, 1),), packet)
+    else:
+        if not isinstance(packet, MplsPacket):
+            raise ModelError("encap(ethernet) needs a packet without Ethernet header")
+        zero = "00:00:00:00:00:00"
+        context.packet = Frame(zero, zero, MPLS, packet.labels, packet.payload)
+
+
+def _decap(context: _Context, action: act.Decap) -> None:
+    packet = context.packet
+    if isinstance(packet, Frame):
+        if not packet.labels or action.packet_type != act.PACKET_TYPE_NEXT:
+            raise ModelError("decap() of an Ethernet header needs MPLS after it")
+        context.packet = MplsPacket(packet.labels, packet.payload)
+    elif len(packet.labels) == 1 and action.packet_type == act.PACKET_TYPE_ETHERNET:
+        if not isinstance(packet.payload, Frame):
+            raise ModelError("no Ethernet frame behind the label")
+        context.packet = packet.payload
+    else:
+        raise ModelError("decap to Ethernet needs exactly one label")
+
+
+def _pop_mpls(context: _Context, action: act.PopMpls) -> None:
+    frame = context.frame()
+    if not frame.labels or (len(frame.labels) > 1) != (action.eth_type == MPLS):
+        raise ModelError(f"pop to {action.eth_type:#x} with {len(frame.labels)} labels")
+    context.packet = replace(frame, labels=frame.labels[1:], eth_type=action.eth_type)
+
+
+def _dec_ttl(context: _Context, _: act.DecMplsTtl) -> None:
+    label = context.packet.labels[0]
+    if label.ttl <= 1:
+        raise _Expired
+    context.top(replace(label, ttl=label.ttl - 1))
+
+
+def _set(name: str) -> Callable[[_Context, act.SetEthSrc | act.SetEthDst], None]:
+    def apply(context: _Context, action: act.SetEthSrc | act.SetEthDst) -> None:
+        context.packet = replace(context.frame(), **{name: action.mac})
+
+    return apply
+
+
+_APPLY: dict[type, Callable[..., None]] = {
+    act.Output: _output,
+    act.Clone: _clone,
+    act.Encap: _encap,
+    act.Decap: _decap,
+    act.PopMpls: _pop_mpls,
+    act.DecMplsTtl: _dec_ttl,
+    act.SetEthSrc: _set("src"),
+    act.SetEthDst: _set("dst"),
+    act.SetMplsLabel: lambda c, a: c.top(replace(c.packet.labels[0], value=a.label)),
+    act.SetMplsTtl: lambda c, a: c.top(replace(c.packet.labels[0], ttl=a.ttl)),
+    act.Resubmit: lambda c, a: c.lookup(a.table),
+}
+
+
+class ModelSwitch:
+    """A switch with rules; ``used`` collects the ones that packets hit."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.tables: dict[int, list[Rule]] = {}
+        self.used: set[Rule] = set()
+        keys = set()
+        for rule in rules:
+            if rule.key in keys:
+                raise ModelError(f"two rules with one key: {rule}")
+            keys.add(rule.key)
+            self.tables.setdefault(rule.table, []).append(rule)
+        for table in self.tables.values():
+            table.sort(key=lambda rule: -rule.priority)
+
+    def receive(self, frame: Frame, in_port: int) -> list[tuple[int, Frame]]:
+        context = _Context(self, frame, in_port)
+        with suppress(_Expired):
+            context.lookup(0)
+        return context.outputs
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A frame that left the switches: at a host (node id), or at an agent (``acc`` or ``net`` side of a node)."""
+
+    node: str
+    side: str
+    frame: Frame
+
+
+def port_numbers(network: Network, addressing: Addressing, node: str) -> dict[str, int]:
+    """Numbers for all ports a node should have."""
+    names = [addressing.interface_name[node, k] for k in addressing.technologies(node)]
+    names.append(addressing.access_port[node])
+    if addressing.has_agent(node):
+        names += [addressing.agent_access_port[node], addressing.agent_network_port[node]]
+    return {name: number for number, name in enumerate(names, start=1)}
+
+
+class ModelNetwork:
+    """Switches with rules, wired as the network says."""
+
+    def __init__(
+        self,
+        network: Network,
+        addressing: Addressing,
+        rules: Mapping[str, Iterable[Rule]],
+        homes: Mapping[str, tuple[str, str]],
+    ) -> None:
+        """``homes`` maps plain clients to (node, technology) of their attachment."""
+        self.network = network
+        self.addressing = addressing
+        self.homes = homes
+        self.switches = {node: ModelSwitch(mine) for node, mine in rules.items()}
+        self.numbers = {node: port_numbers(network, addressing, node) for node in addressing.dpid}
+        self.names = {node: {n: name for name, n in numbers.items()} for node, numbers in self.numbers.items()}
+        self.technology = {name: (node, k) for (node, k), name in addressing.interface_name.items()}
+        self.steps = 0
+        self.visited: list[tuple[str, str]] = []
+
+    def from_host(self, node: str, frame: Frame) -> list[Delivery]:
+        """What becomes of a frame that a host (of a switch, or a plain client) sends."""
+        if self.addressing.is_plain_client(node):
+            if node not in self.homes:
+                return []
+            at, technology = self.homes[node]
+            # A station sends everything to its access point.
+            port = self.addressing.interface_name[at, technology]
+            return self.run([(at, self.numbers[at][port], frame)])
+        return self.run([(node, self.numbers[node][self.addressing.access_port[node]], frame)])
+
+    def from_agent(self, node: str, side: str, frame: Frame) -> list[Delivery]:
+        """What becomes of a frame that an agent sends on its ``acc`` or ``net`` side."""
+        ports = {"acc": self.addressing.agent_access_port, "net": self.addressing.agent_network_port}
+        return self.run([(node, self.numbers[node][ports[side][node]], frame)])
+
+    def run(self, start: list[tuple[str, int, Frame]], limit: int = 20000) -> list[Delivery]:
+        waiting = deque(start)
+        deliveries: list[Delivery] = []
+        steps = 0
+        self.visited = []
+        while waiting:
+            steps += 1
+            if steps > limit:
+                raise ModelError("a loop or a storm")
+            node, in_port, frame = waiting.popleft()
+            self.visited.append((node, self.names[node][in_port]))
+            for out, copy in self.switches[node].receive(frame, in_port):
+                name = self.names[node][out]
+                if name in self.technology:
+                    waiting.extend(self._medium(node, name, copy, deliveries))
+                else:
+                    deliveries.append(Delivery(node, self._side(node, name), copy))
+        self.steps = steps
+        return deliveries
+
+    def _side(self, node: str, name: str) -> str:
+        sides = {
+            self.addressing.access_port[node]: "host",
+            self.addressing.agent_access_port.get(node): "acc",
+            self.addressing.agent_network_port.get(node): "net",
+        }
+        return sides[name]
+
+    def _medium(
+        self, node: str, name: str, frame: Frame, deliveries: list[Delivery]
+    ) -> Iterable[tuple[str, int, Frame]]:
+        _, technology = self.technology[name]
+        for link in self.network.links:
+            if link.source != node or link.technology != technology:
+                continue
+            mac = self.addressing.interface_mac[link.target, technology]
+            if frame.dst != mac and not is_group(frame.dst):
+                continue
+            if self.addressing.is_plain_client(link.target):
+                deliveries.append(Delivery(link.target, "host", frame))
+            else:
+                port = self.addressing.interface_name[link.target, technology]
+                yield link.target, self.numbers[link.target][port], frame

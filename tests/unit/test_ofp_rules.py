@@ -1,0 +1,350 @@
+"""What the rules of whole networks mean: packets traced through model switches."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.routes import broadcast_tree, routes_to
+from hyroads.controller.ofp.compile import Place, default_places, intents_for
+from hyroads.controller.ofp.intents import ClassifiedFlow
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.pipeline import PIPELINE, Table
+from hyroads.controller.ofp.rules import rules_for
+from switch_model import Delivery, Frame, Label, ModelNetwork, port_numbers
+
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+MULTICAST = "33:33:00:00:00:01"
+UNKNOWN = "02:77:00:00:00:01"
+
+
+class Built:
+    """A network with its rules in model switches."""
+
+    def __init__(self, network: Network, flows=None, places=None) -> None:
+        self.network = network
+        self.addressing = Addressing.of(network)
+        self.labels = Labels.of(network, self.addressing)
+        routes = {node: routes_to(network, node) for node in self.addressing.dpid}
+        self.routes = routes
+        self.tree = broadcast_tree(network)
+        self.places = default_places(self.addressing) if places is None else places
+        self.intents = intents_for(
+            network, self.addressing, self.labels, routes, self.tree, flows=flows, places=self.places
+        )
+        self.rules = {}
+        for node, intent in self.intents.items():
+            result = rules_for(intent, port_numbers(network, self.addressing, node))
+            assert result.missing_ports == ()
+            self.rules[node] = result.rules
+        homes = {client: (place.node, place.technology) for client, place in self.places.items()}
+        self.model = ModelNetwork(network, self.addressing, self.rules, homes)
+
+    def user_frame(self, source: str, dst: str, eth_type: int = 0x0800, **upper: object) -> Frame:
+        return Frame(self.addressing.host_mac[source], dst, eth_type, payload=f"from {source}", upper=upper)
+
+    def reachable(self) -> dict[str, set[str]]:
+        """Hosts by component of the broadcast tree, for what the rules should connect."""
+        group = {node: {node} for node in self.addressing.dpid}
+        for edge in self.tree:
+            merged = group[edge.first] | group[edge.second]
+            for node in merged:
+                group[node] = merged
+        for client, place in self.places.items():
+            group[place.node].add(client)
+            group[client] = group[place.node]
+        return group
+
+
+def ring(seed: int = 0, size: int = 6, technologies: int = 3, clients: int = 3) -> Network:
+    """A redundant random network: a ring on random technologies, chords, plain clients on the WiFi."""
+    rng = random.Random(seed)
+    names = [f"t{k}" for k in range(technologies)]
+    nodes = {f"n{i}": {"role": rng.choice(["gateway", "ap", "switch"])} for i in range(size)}
+    links, seen = [], set()
+
+    def link(a: str, b: str, technology: str) -> None:
+        if a != b and (a, b, technology) not in seen:
+            seen.update({(a, b, technology), (b, a, technology)})
+            capacity = rng.choice([5, 10, 20, 40, 80])
+            links.append(
+                {
+                    "id": f"l{len(links)}",
+                    "from": a,
+                    "to": b,
+                    "technology": technology,
+                    "capacity_mbps": capacity,
+                    "both": True,
+                }
+            )
+
+    for i in range(size):
+        link(f"n{i}", f"n{(i + 1) % size}", rng.choice(names))
+    for _ in range(size):
+        link(f"n{rng.randrange(size)}", f"n{rng.randrange(size)}", rng.choice(names))
+    for c in range(clients):
+        nodes[f"c{c}"] = {"role": "client", "agent": False}
+        # Heard by two access points, attached to the better one.
+        for at in rng.sample(range(size), 2):
+            link(f"n{at}", f"c{c}", "t0")
+    return parse({"nodes": nodes, "links": links, "interference": {"rule": "technology"}}, "ring")
+
+
+networks = st.builds(
+    ring,
+    seed=st.integers(0, 10**6),
+    size=st.integers(3, 8),
+    technologies=st.integers(1, 3),
+    clients=st.integers(0, 4),
+)
+few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@few
+@given(network=networks)
+def test_every_host_reaches_every_other_once_and_unchanged(network: Network) -> None:
+    built = Built(network)
+    groups = built.reachable()
+    for source, group in groups.items():
+        for target in group - {source}:
+            frame = built.user_frame(source, built.addressing.host_mac[target], 0x1234)
+            assert built.model.from_host(source, frame) == [Delivery(target, "host", frame)]
+            # As many switches as the single path has nodes: nothing is sent twice or astray.
+            assert built.model.steps <= len(network.nodes)
+
+
+@few
+@given(network=networks)
+def test_the_single_path_is_the_cores_hop_by_hop(network: Network) -> None:
+    """With the technology a frame came in on: the next hop may depend on it."""
+    built = Built(network)
+    ports = built.addressing.interface_name
+    for source, group in built.reachable().items():
+        for target in group - {source}:
+            if built.addressing.is_plain_client(target):
+                continue
+            home = built.places.get(source)
+            node, technology = (home.node, home.technology) if home else (source, None)
+            first = ports[node, technology] if technology else built.addressing.access_port[node]
+            expected = [(node, first)]
+            while node != target:
+                link = network.links[built.routes[target][node, technology]]
+                node, technology = link.target, link.technology
+                expected.append((node, ports[node, technology]))
+            built.model.from_host(source, built.user_frame(source, built.addressing.host_mac[target]))
+            assert built.model.visited == expected
+
+
+@few
+@given(network=networks, dst=st.sampled_from([BROADCAST, MULTICAST]))
+def test_group_frames_reach_each_other_host_exactly_once(network: Network, dst: str) -> None:
+    built = Built(network)
+    for source, group in built.reachable().items():
+        frame = built.user_frame(source, dst, 0x0806)
+        heard = built.model.from_host(source, frame)
+        assert sorted(delivery.node for delivery in heard) == sorted(group - {source})
+        for delivery in heard:
+            client = built.addressing.is_plain_client(delivery.node)
+            expected = built.addressing.host_mac[delivery.node] if client else dst
+            assert delivery.frame == Frame(frame.src, expected, 0x0806, payload=frame.payload)
+
+
+@few
+@given(network=networks)
+def test_unknown_unicast_reaches_access_ports_once_and_never_a_medium_raw(network: Network) -> None:
+    built = Built(network)
+    for source, group in built.reachable().items():
+        frame = built.user_frame(source, UNKNOWN)
+        heard = built.model.from_host(source, frame)
+        assert sorted(d.node for d in heard) == sorted(n for n in group - {source} if built.addressing.has_switch(n))
+        assert all(delivery.frame == frame for delivery in heard)
+
+
+@few
+@given(network=networks, seed=st.integers(0, 1000))
+def test_label_stacks_follow_any_walk_and_end_at_the_agent(network: Network, seed: int) -> None:
+    built = Built(network)
+    rng = random.Random(seed)
+    agents = sorted(built.addressing.agents)
+    for start in agents:
+        node, stack = start, []
+        for _ in range(rng.randrange(1, 7)):
+            ways = [one for one in network.links if one.source == node and built.addressing.has_switch(one.target)]
+            link = rng.choice(ways)
+            stack.append(Label(built.labels.link[link.id]))
+            node = link.target
+        if node not in built.addressing.agents:
+            continue
+        frame = Frame(
+            "00:00:00:00:00:01", "00:00:00:00:00:02", 0x8847, (*stack, Label(built.labels.agent[node])), "shim"
+        )
+        (delivery,) = built.model.from_agent(start, "net", frame)
+        assert (delivery.node, delivery.side) == (node, "net")
+        assert delivery.frame.eth_type == 0x88B5
+        assert delivery.frame.labels == ()
+        assert delivery.frame.payload == "shim"
+        assert built.model.steps == len(stack) + 1
+
+
+def triangle(**changes: object) -> Network:
+    """The three-node example with an access point and two plain clients in place of the laptop."""
+    both = {"both": True}
+    document = {
+        "nodes": {"a": {"role": "gateway"}, "b": {"role": "ap"}, "p": {"role": "client"}, "q": {"role": "client"}},
+        "links": [
+            {"id": "ab-plc", "from": "a", "to": "b", "technology": "plc", "capacity_mbps": 10, **both},
+            {"id": "ab-wifi", "from": "a", "to": "b", "technology": "wifi", "capacity_mbps": 15, **both},
+            {"id": "bp", "from": "b", "to": "p", "technology": "wifi", "capacity_mbps": 30, **both},
+            {"id": "bq", "from": "b", "to": "q", "technology": "wifi", "capacity_mbps": 30, **both},
+            {"id": "ap", "from": "a", "to": "p", "technology": "wifi", "capacity_mbps": 3, **both},
+        ],
+        "interference": {"rule": "technology"},
+    }
+    document.update(changes)
+    return parse(document, "triangle")
+
+
+def test_classified_flow_goes_to_the_agent_and_comes_back_to_the_client() -> None:
+    network = triangle()
+    addressing = Addressing.of(network)
+    match = Match(eth_src=addressing.host_mac["p"], eth_dst=addressing.host_mac["a"])
+    tcp = Match(eth_src=match.eth_src, eth_dst=match.eth_dst, eth_type=0x0800, ip_proto=6, ipv4_dst="10.0.0.0/8")
+    flows = {"b": (ClassifiedFlow("f1", 16, match), ClassifiedFlow("f2", 17, tcp, precedence=5))}
+    built = Built(network, flows=flows)
+    frame = built.user_frame("p", addressing.host_mac["a"], 0x86DD)
+    (delivery,) = built.model.from_host("p", frame)
+    assert (delivery.node, delivery.side, delivery.frame.payload) == ("b", "acc", frame)
+    assert [label.value for label in delivery.frame.labels] == [16]
+    specific = built.user_frame("p", addressing.host_mac["a"], 0x0800, ip_proto=6, ipv4_dst="10.1.2.3")
+    (delivery,) = built.model.from_host("p", specific)
+    assert [label.value for label in delivery.frame.labels] == [17]
+    back = built.user_frame("a", addressing.host_mac["p"])
+    assert built.model.from_agent("b", "acc", back) == [Delivery("p", "host", back)]
+
+
+def test_a_frame_from_the_agent_is_only_delivered_here() -> None:
+    built = Built(triangle())
+    away = built.user_frame("p", built.addressing.host_mac["a"])
+    heard = built.model.from_agent("b", "acc", away)
+    assert {delivery.node for delivery in heard} == {"b"}
+    group = built.model.from_agent("b", "acc", built.user_frame("a", BROADCAST))
+    assert sorted(delivery.node for delivery in group) == ["b", "p", "q"]
+
+
+def test_labels_and_hellos_are_not_accepted_from_users() -> None:
+    built = Built(triangle())
+    own = built.addressing.interface_mac["b", "wifi"]
+    for label in (built.labels.agent["b"], built.labels.node["b"], built.labels.hello["b", "plc"]):
+        # It is a user's frame: it neither crosses (docs/openflow.md) nor reaches an agent.
+        spoofed = Frame(built.addressing.host_mac["p"], own, 0x8847, (Label(label),), "spoofed")
+        access = built.model.numbers["b"][built.addressing.access_port["b"]]
+        wifi = built.model.numbers["b"][built.addressing.interface_name["b", "wifi"]]
+        for port in (access, wifi):
+            rule = next(
+                rule
+                for rule in sorted(built.rules["b"], key=lambda rule: -rule.priority)
+                if rule.table == Table.PORT and rule.match.in_port == port and rule.match.eth_src in {None, spoofed.src}
+            )
+            assert rule.goto == Table.CLASSIFY
+    hello = Frame(built.addressing.host_mac["p"], BROADCAST, 0x88B6, payload="hello")
+    assert all(delivery.side == "host" for delivery in built.model.from_host("p", hello))
+
+
+def test_hello_frames_go_out_on_one_interface_and_reach_the_neighbours_agents() -> None:
+    built = Built(triangle())
+    frame = Frame("00:00:00:00:00:01", "00:00:00:00:00:02", 0x8847, (Label(built.labels.hello["a", "plc"]),), "hello")
+    (delivery,) = built.model.from_agent("a", "net", frame)
+    assert (delivery.node, delivery.side) == ("b", "net")
+    mac = built.addressing.interface_mac["a", "plc"]
+    assert delivery.frame == Frame(mac, BROADCAST, 0x88B6, payload="hello")
+
+
+def test_clients_of_one_access_point_talk_through_it() -> None:
+    built = Built(triangle())
+    frame = built.user_frame("p", built.addressing.host_mac["q"])
+    assert built.model.from_host("p", frame) == [Delivery("q", "host", frame)]
+    assert built.model.steps == 1
+
+
+def test_a_client_is_reached_where_it_is_attached() -> None:
+    network = triangle()
+    for at in ("a", "b"):
+        built = Built(network, places={"p": Place(at, "wifi"), "q": Place("b", "wifi")})
+        frame = built.user_frame("q", built.addressing.host_mac["p"])
+        assert built.model.from_host("q", frame) == [Delivery("p", "host", frame)]
+        back = built.user_frame("p", built.addressing.host_mac["q"])
+        assert built.model.from_host("p", back) == [Delivery("q", "host", back)]
+    nowhere = Built(network, places={"q": Place("b", "wifi")})
+    assert nowhere.model.from_host("p", nowhere.user_frame("p", nowhere.addressing.host_mac["q"])) == []
+
+
+def test_a_stale_tree_ends_by_itself() -> None:
+    """Two switches that still flood along different trees make a loop; the TTL ends it."""
+    network = ring(seed=3, size=4, technologies=1, clients=0)
+    built = Built(network)
+    edges = network.links
+    cycle = {}
+    for i in range(4):
+        hops = []
+        for link in edges:
+            if link.source == f"n{i}" and link.target in {f"n{(i + 1) % 4}", f"n{(i + 3) % 4}"}:
+                port = built.addressing.interface_name[link.source, link.technology]
+                neighbour = next(n for n in built.intents[f"n{i}"].neighbours if n.node == link.target)
+                hops.append((port, neighbour.mac))
+        cycle[f"n{i}"] = hops
+    from dataclasses import replace
+
+    from hyroads.controller.ofp.intents import Hop
+
+    for node, hops in cycle.items():
+        intent = replace(built.intents[node], tree=tuple(Hop(*hop) for hop in dict.fromkeys(hops)))
+        built.rules[node] = rules_for(intent, port_numbers(network, built.addressing, node)).rules
+    model = ModelNetwork(network, built.addressing, built.rules, {})
+    heard = model.from_host("n0", built.user_frame("n0", BROADCAST))
+    assert 3 < len(heard) <= 2 * 64 + 1
+
+
+def test_missing_ports_leave_out_only_what_needs_them() -> None:
+    built = Built(triangle())
+    numbers = port_numbers(built.network, built.addressing, "b")
+    gone = built.addressing.interface_name["b", "plc"]
+    partial = rules_for(built.intents["b"], {name: n for name, n in numbers.items() if name != gone})
+    assert partial.missing_ports == (gone,)
+    full = {rule.key: rule for rule in built.rules["b"]}
+    assert all(rule.key in full for rule in partial.rules)
+    wifi = numbers[built.addressing.interface_name["b", "wifi"]]
+    kept = {rule.key for rule in partial.rules}
+    assert all(key in kept for key, rule in full.items() if rule.match.in_port == wifi and rule.table == Table.PORT)
+
+
+def test_goto_and_resubmit_follow_the_pipeline() -> None:
+    allowed = {stage.table: set(stage.next_tables) for stage in PIPELINE}
+    for rules in Built(ring(seed=1)).rules.values():
+        for rule in rules:
+            if rule.goto is not None:
+                assert rule.goto in allowed[Table(rule.table)]
+
+
+def test_rules_grow_with_links_not_with_paths() -> None:
+    """A label costs one rule and one variant per outgoing link, however many paths use it."""
+    built = Built(ring(seed=5, size=8))
+    for node, rules in built.rules.items():
+        links = len(built.intents[node].neighbours)
+        by_link = [rule for rule in rules if rule.table == Table.LABEL and rule.match.mpls_bos == 0]
+        assert len(by_link) == 2 * links
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_building_twice_gives_the_same_rules(seed: int) -> None:
+    network = ring(seed=seed)
+    assert Built(network).rules == Built(network).rules
