@@ -108,7 +108,7 @@ class AgentConfig:
 
     @cached_property
     def revision(self) -> int:
-        """A hash of everything but the rates, 1 to 2^31 - 1: equal configurations have equal revisions after a restart."""
+        """A hash of all but the rates, 1 to 2^31 - 1: after a restart an equal configuration has an equal revision."""
         document = self.document()
         for flow in document["ingress"]:
             for path in flow["paths"]:

@@ -1,4 +1,4 @@
-"""The Ryu application: ``ryu-manager hyroads.controller.app``. Events of the framework in, the coordinator runs the rest."""
+"""The Ryu application (``ryu-manager hyroads.controller.app``): hands the framework's events to the coordinator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import struct
 import time
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
-from hyroads.controller.cli.main import version
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.netfile_io import read_file
@@ -24,6 +24,7 @@ from hyroads.controller.service import ControllerService
 from hyroads.controller.settings import Endpoint, Settings, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
+from hyroads.controller.version import version
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
@@ -39,7 +40,7 @@ def _guarded(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def guarded(self: Any, event: Any) -> None:
         try:
             handler(self, event)
-        except Exception as error:  # counted, logged and shown in health; the next event must still be handled
+        except Exception as error:  # noqa: BLE001 - logged, counted, shown in health; the next event must be handled
             self.coordinator.exception(handler.__name__, error)
 
     return guarded
@@ -62,7 +63,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         for problem in problems:
             LOG.warning("a saved flow is left out: %s", problem)
         flows = declared(network, saved)
-        self.coordinator = Coordinator(self.fabric, self.settings, flows, saved.numbers, time.monotonic, self._save)
+        self.coordinator = Coordinator(
+            self.fabric, self.settings, flows, saved.numbers, clock=time.monotonic, save=self._save
+        )
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
@@ -81,7 +84,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().start()
         settings = self.settings
         tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
-        service = ControllerService(self.coordinator, os.path.basename(settings.network))
+        service = ControllerService(self.coordinator, Path(settings.network).name)
         web = create_app(service, tokens, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
         shim.spawn(self.agents.serve, self._listeners["agents"])

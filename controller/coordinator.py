@@ -1,4 +1,4 @@
-"""The loop of the controller: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
+"""The controller's loop: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
 
 All of it runs in green threads of one operating-system thread; nothing here blocks but the loop itself, which waits for
 something to do.
@@ -15,7 +15,7 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agent_protocol import AgentConfig, rates_document
 from hyroads.controller.agents import Session
-from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.errors import HyroadsError, PlanningError
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import (
     DEFAULT_MARGIN,
@@ -85,6 +85,7 @@ class Coordinator:
         settings: Settings,
         flows: list[DeclaredFlow],
         numbers: Numbers,
+        *,
         clock: Callable[[], float],
         save: Callable[[State, Numbers], None],
     ) -> None:
@@ -226,7 +227,7 @@ class Coordinator:
             try:
                 self._tick()
                 self._cycle()
-            except Exception as error:  # the loop must outlive a defect in planning; it is counted and shown
+            except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
                 self.exception("the planning loop", error)
                 shim.sleep(TICK_S)
 
@@ -305,7 +306,6 @@ class Coordinator:
     # -- pushing
 
     def _views(self) -> Views:
-        assert self.plan is not None
         agents = {node: AgentView(link.acked, link.sent) for node, link in self.agents.items()}
         switches = {
             node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
@@ -314,13 +314,18 @@ class Coordinator:
 
     def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
         """What a switch shall do; ``only`` some flows if given."""
-        assert self.plan is not None and self._live is not None
+        plan, live = self._in_force()
         flows = {
             flow: classified
-            for flow, classified in self.plan.classified.items()
-            if self.plan.flows[flow].ingress == node and (only is None or flow in only)
+            for flow, classified in plan.classified.items()
+            if plan.flows[flow].ingress == node and (only is None or flow in only)
         }
-        return Wanted(self._live.intents[node], flows)
+        return Wanted(live.intents[node], flows)
+
+    def _in_force(self) -> tuple[Plan, LiveNetwork]:
+        if self.plan is None or self._live is None:
+            raise PlanningError("nothing is planned yet")
+        return self.plan, self._live
 
     def _push_agents(self, orders: Orders) -> None:
         now_s = self.clock()
@@ -337,9 +342,9 @@ class Coordinator:
 
     def _recognise(self, link: AgentLink, config: AgentConfig) -> None:
         """An agent that ran before says by its revision whether it has what we want."""
-        assert self.plan is not None
+        plan, _ = self._in_force()
         link.known = True
-        for candidate in (self.plan.agents[link.session.node], config):
+        for candidate in (plan.agents[link.session.node], config):
             if candidate.revision == link.session.hello.revision:
                 # Its rates are not known: they are sent once more, which disturbs nothing.
                 link.acked = candidate

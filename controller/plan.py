@@ -1,9 +1,9 @@
-"""State -> plan: what every flow, agent and switch shall do now. Pure; the same state gives the same plan.
+"""State -> plan: what every flow, agent and switch shall do now. Pure.
 
 A flow is a *multipath* while the agents at both its edges can be used and a path is live; otherwise its frames follow
 the single path of plain rules, which needs no agent. Paths are the declared ones that live, or the best branch of the
-exploration tree (spec 01, section 1.4) on the live network; rates are the optimum of the airtime-constrained problem over all
-multipath flows (spec 02).
+exploration tree (spec 01, section 1.4) on the live network; rates are the optimum of the airtime-constrained problem
+over all multipath flows (spec 02). The same state gives the same plan.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-
 from hyroads.controller.agent_protocol import AgentConfig, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Policy
@@ -32,8 +31,8 @@ from hyroads.controller.state import Fabric, State
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 
 DEFAULT_MARGIN = 0.05
-# A path that would get less than this is left out: the agents' pacing could not hold it, and an idle path only delays the
-# detection of losses.
+# A path that would get less than this is left out: the agents' pacing could not hold it, and an idle path only
+# delays the detection of losses.
 MIN_PATH_MBPS = 0.01
 MIN_PATH_SHARE = 1e-3
 RATE_STEP_MBPS = 1e-4

@@ -1,8 +1,9 @@
 """Plan and what is in force -> what each agent and switch may be told now. Pure.
 
-A flow is switched on from its end to its beginning (egress agent, ingress agent, then the rule that sends frames into it)
-and off from its beginning to its end. Nothing remembers how far a change has come: whenever something is confirmed the gate is asked again, and the
-answer follows from what is confirmed alone. So a change may be overtaken by the next one at any moment.
+A flow is switched on from its end to its beginning (egress agent, ingress agent, then the rule that sends frames into
+it) and off from its beginning to its end. Nothing remembers how far a change has come: whenever something is confirmed
+the gate is asked again, and the answer follows from what is confirmed alone. So a change may be overtaken by the next
+one at any moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The only module that imports Ryu; os-ken has the same shape and takes its place when Ryu is not installed.
 
-Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads, sockets and a
-WSGI server, the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in front of
-Ryu's message parser.
+Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads, sockets
+and a WSGI server, the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in
+front of the framework's message parser.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
     """
     parse = _ofproto_parser.msg
 
-    def guarded(datapath: Any, version: int, kind: int, length: int, xid: int, data: Any) -> Any:
+    def guarded(  # noqa: PLR0917 - the framework's signature
+        datapath: Any, version: int, kind: int, length: int, xid: int, data: Any
+    ) -> Any:
         return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
 
     guarded.unguarded = getattr(parse, "unguarded", parse)  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hyroads.controller.cli.main import version
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.netfile_flows import flow_document
 from hyroads.controller.core.netjson import network_graph
@@ -13,6 +12,7 @@ from hyroads.controller.core.network import Link, Node
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.state_store import parse_flow
+from hyroads.controller.version import version
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
 
 CONFIRM_WITHIN_S = 5.0

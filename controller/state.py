@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, StrEnum
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
@@ -28,7 +28,7 @@ class Presence(Enum):
     DOWN = "down"
 
 
-class Origin(str, Enum):
+class Origin(StrEnum):
     """Who declared a flow."""
 
     FILE = "file"
@@ -114,7 +114,7 @@ def initial(fabric: Fabric, flows: Iterable[DeclaredFlow] = ()) -> State:
 
 
 def is_settled(state: State) -> bool:
-    """Whether every agent has shown up or is known to be gone. Switches take longer to dial again and are not waited for."""
+    """Whether every agent has shown up or is known to be gone. Switches dial again later and are not waited for."""
     return Presence.UNKNOWN not in state.agents.values()
 
 

@@ -1,4 +1,4 @@
-"""What survives a restart, in one JSON file: flows declared over REST, removed flows of the network file, numbers given.
+"""What survives a restart, in one JSON file: flows declared over REST, file flows removed, numbers given.
 
 Written whole to a temporary file beside it and moved over it, so that a crash leaves the old or the new one.
 """

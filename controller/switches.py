@@ -1,8 +1,8 @@
 """The only place that sends OpenFlow: one :class:`SwitchSession` per connection keeps a switch at what is wanted.
 
-On connection the rules in the switch are read back; from then on wanted rules are compared with what is known to be in it, the
-difference is sent as one batch, and the barrier's answer makes it known. Nothing is ever flushed. A batch that is
-not answered ends the connection: the switch dials again and is read back again.
+On connection the rules in the switch are read back; from then on wanted rules are compared with what is known to be in
+it, the difference is sent as one batch, and the barrier's answer makes it known. Nothing is ever flushed. A batch that
+is not answered ends the connection: the switch dials again and is read back again.
 """
 
 from __future__ import annotations

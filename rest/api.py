@@ -9,7 +9,6 @@ from typing import Any
 from flask import Flask, Response, jsonify, request
 from flask.typing import ResponseReturnValue
 from flask_smorest import Api, Blueprint
-
 from hyroads.rest import schemas
 from hyroads.rest.contract import Service, Token
 from hyroads.rest.problems import problem, register

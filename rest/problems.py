@@ -9,10 +9,9 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response
-from werkzeug.exceptions import HTTPException
-
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError
+from werkzeug.exceptions import HTTPException
 
 LOG = logging.getLogger("hyroads.rest")
 MEDIA_TYPE = "application/problem+json"

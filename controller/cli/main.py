@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import importlib.metadata
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.version import version
 
 COMMANDS: dict[str, str] = {
     "plan": "hyroads.controller.cli.plan",
@@ -76,14 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-
-
-def version() -> str:
-    """The installed version; from a source tree that isn't installed, ``0+unknown``."""
-    try:
-        return importlib.metadata.version("hyroads")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -198,8 +198,9 @@ class Agent:
 
     def report(self, seq: int | None = None) -> None:
         links = [{"link": x, "up": x not in self.silent, "last_heard_ms": 1.0} for x in LINKS[self.node]]
-        self._write({"type": "report", "seq": seq, "time_s": time.monotonic(), "revision": self.revision,
-                     "ingress": [], "egress": [], "links": links, "unclassified": 0, "malformed": 0, "cpu_s": 0.0})  # fmt: skip
+        counters = {"unclassified": 0, "malformed": 0, "cpu_s": 0.0}
+        head = {"type": "report", "seq": seq, "time_s": time.monotonic(), "revision": self.revision}
+        self._write({**head, "ingress": [], "egress": [], "links": links, **counters})
 
     def link(self, name: str, *, up: bool) -> float:
         self.silent = self.silent - {name} if up else self.silent | {name}
