@@ -73,7 +73,7 @@ def test_the_command_works_from_any_directory(installed: Path, tmp_path: Path, w
 
 
 def test_the_kernel_is_found_in_an_installed_wheel(installed: Path, tmp_path: Path) -> None:
-    code = "from hyroads.controller.core import planner; print(planner.__file__, planner.implementation())"
+    code = "from hyroads.controller.core import planner; print(planner.__file__, planner.engine())"
     result = run(sys.executable, "-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
     assert result.returncode == 0, result.stderr
     path, implementation = result.stdout.split()
