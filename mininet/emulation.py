@@ -64,7 +64,8 @@ class Emulation:
         self._died_s: dict[str, float] = {}
 
     def _make_controller(self) -> Program:
-        settings = {"network": str(self.directory / "network.json"), **self.options.settings}
+        files = {"network": "network.json", "state_file": "controller-state.json"}
+        settings = {**{key: str(self.directory / name) for key, name in files.items()}, **self.options.settings}
         (self.directory / "network.json").write_text(json.dumps(to_document(self.network), indent=1), encoding="utf-8")
         path = self.directory / "controller.json"
         path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
@@ -123,7 +124,20 @@ class Emulation:
                 raise EmulationError(self.controller.failure())
             return self.rest.healthy()
 
-        wait_until("controller", ready, timeout_s, interval_s=0.1)
+        try:
+            wait_until("controller", ready, timeout_s, interval_s=0.1)
+        except EmulationError as error:
+            raise EmulationError(f"{error}{self._missing()}") from error
+
+    def _missing(self) -> str:
+        """What the controller says it waits for, and the last thing that went wrong."""
+        try:
+            health = self.rest.request("GET", "/health")
+        except EmulationError:
+            return ""
+        errors = [f"{error['where']}: {error['what']}" for error in health["last_errors"][-1:]]
+        waiting = ", ".join(health["pending"])
+        return "; ".join(["", *([f"waiting for {waiting}"] if waiting else []), *errors])
 
     # Parts
 

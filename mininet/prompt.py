@@ -46,6 +46,7 @@ class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
                 f"{link.id:<16}{state:<5}{link.capacity_mbps:>8g}{link.frames:>10}{link.dropped:>9}"
                 f"{link.airtime:>9.1%}{link.busy:>7.1%}\n"
             )
+        output(f"worst lateness of the medium: {statistics.lateness_max_ms:.2f} ms\n")
 
     def do_flows(self, _line: str) -> None:
         """Show the controller's flows and their multipaths."""

@@ -52,7 +52,7 @@ def run_demo(demo: Demo, how: DemoOptions, options: RunOptions, name: str, say: 
         with stage.view:
             demo.run(stage)
         if how.json:
-            print(json.dumps(stage.document(name)))
+            print(json.dumps(stage.document(demo.NETWORK)))
         else:
             stage.print_verdict()
         return 0 if stage.ok else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from hyroads.mininet.programs import wait_until
 INTERVAL_S = 0.005
 PACKET_BYTES = 1200
 CONTROLLER_DOWN_S = 10.0
-AGENT_DOWN_S = 4.0
+AGENT_DOWN_S = 2.0
 CUT_S = 3.0
 BACK_TIMEOUT_S = 15.0
 # What the project promises.
 AGENT_FALLBACK_S = 1.0
+AGENT_BACK_S = 5.0
 LINK_MOVE_S = 0.2
 POLL_S = 0.01
 
@@ -35,8 +37,10 @@ class Moments:
 def run_faults(stage: Stage, source: str, target: str, flow: str) -> None:
     """All faults, each on a stream of packets of which every one is accounted for."""
     controller_killed(stage, source, target)
-    ingress = stage.emulation.rest.flow(flow)["ingress"]
-    agent_killed(stage, source, target, flow, ingress)
+    edges = stage.emulation.rest.flow(flow)
+    agent_lost(stage, source, target, flow, edges["ingress"], how=signal.SIGKILL)
+    agent_lost(stage, source, target, flow, edges["egress"], how=signal.SIGKILL)
+    agent_lost(stage, source, target, flow, edges["ingress"], how=signal.SIGSTOP)
     link_cut(stage, source, target, flow)
 
 
@@ -68,27 +72,38 @@ def controller_killed(stage: Stage, source: str, target: str) -> None:
     stage.add(Check("packets lost while the controller was killed", 0, len(report.lost), "packets", at_most=1.0))
 
 
-def agent_killed(stage: Stage, source: str, target: str, flow: str, node: str) -> None:
-    """Traffic falls back to the single path, and to the multipath when the agent returns."""
-    stage.view.phase(f"agent of {node} killed (kill -9) under a paced UDP stream")
+def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, how: signal.Signals) -> None:
+    """Traffic falls back to the single path, and to the multipath when the agent returns.
+
+    A killed agent's connections break; a frozen one (SIGSTOP) just falls silent.
+    """
+    word = {signal.SIGKILL: "killed", signal.SIGSTOP: "frozen"}[how]
+    stage.view.phase(f"agent of {node} {word} ({how.name}) under a paced UDP stream")
     agent = stage.emulation.agent(node)
+    second = _link_of_one_path(stage, flow)[0]
     moments = Moments()
 
     def during() -> None:
         moments.broken_s = time.monotonic()
-        agent.kill()
+        agent.kill(how)
+        _await_state(stage, flow, "single")
         _pause(stage, AGENT_DOWN_S)
+        carried = _carried_bytes(stage, second)
         moments.mended_s = time.monotonic()
-        agent.start()
-        _await_state(stage, flow, "multipath")
+        if how == signal.SIGSTOP:
+            agent.kill(signal.SIGCONT)
+        else:
+            agent.start()
+        _await_use(stage, second, carried)
         moments.back_s = time.monotonic()
+        _await_state(stage, flow, "multipath")
 
-    report = _stream(stage, source, target, AGENT_DOWN_S + 8.0, during)
+    report = _stream(stage, source, target, AGENT_DOWN_S + 6.0, during)
     outage_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
-    stage.add(Check(f"agent of {node} killed: outage", AGENT_FALLBACK_S, outage_s, "s", at_most=1.0))
-    back = Check(f"agent of {node} started: multipath again", BACK_TIMEOUT_S, moments.back_s - moments.mended_s, "s",
-                 at_most=1.0)  # fmt: skip
-    stage.add(back)
+    what = f"agent of {node} {word}"
+    stage.add(Check(f"{what}: time until the single path carries all", AGENT_FALLBACK_S, outage_s, "s", at_most=1.0))
+    back_s = moments.back_s - moments.mended_s
+    stage.add(Check(f"{what}, then back: time until the multipath is used", AGENT_BACK_S, back_s, "s", at_most=1.0))
 
 
 def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
@@ -101,7 +116,7 @@ def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
         _set_links(stage, (link, backward), up=False)
         moments.broken_s = time.monotonic()
         _pause(stage, CUT_S)
-        carried = _data_frames(stage, link)
+        carried = _carried_bytes(stage, link)
         _set_links(stage, (link, backward), up=True)
         moments.mended_s = time.monotonic()
         _await_use(stage, link, carried)
@@ -139,7 +154,7 @@ def _set_links(stage: Stage, links: tuple[str, ...], *, up: bool) -> None:
         stage.emulation.shared.set_link(link, up=up)
 
 
-def _data_frames(stage: Stage, link: str) -> int:
+def _carried_bytes(stage: Stage, link: str) -> int:
     """Bytes that the link has carried."""
     with stage.emulation.shared.client() as client:
         return int(client.stats().links[link].bytes)
@@ -149,7 +164,7 @@ def _await_use(stage: Stage, link: str, carried: int) -> None:
     """Waits until the link has carried packets of the stream, not just hello frames of 46 bytes every few dozen ms."""
     wait_until(
         f"use of {link}",
-        lambda: _data_frames(stage, link) - carried > 10 * PACKET_BYTES,
+        lambda: _carried_bytes(stage, link) - carried > 10 * PACKET_BYTES,
         BACK_TIMEOUT_S,
         interval_s=POLL_S,
     )

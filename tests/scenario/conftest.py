@@ -182,3 +182,9 @@ def lab() -> Iterator[Lab]:
 def hyroads() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command to its end."""
     return run_hyroads
+
+
+@pytest.fixture(scope="session")
+def document_of() -> Callable[[str], dict[str, object]]:
+    """Reads the JSON document that is last on stdout."""
+    return last_json
