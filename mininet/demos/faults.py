@@ -75,7 +75,8 @@ def controller_killed(stage: Stage, source: str, target: str) -> None:
 def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, how: signal.Signals) -> None:
     """Traffic falls back to the single path, and to the multipath when the agent returns.
 
-    A killed agent's connections break; a frozen one (SIGSTOP) just falls silent.
+    A killed agent's connections break; a frozen one (SIGSTOP) just falls silent, which takes up to the promised second
+    to notice before anything can move.
     """
     word = {signal.SIGKILL: "killed", signal.SIGSTOP: "frozen"}[how]
     stage.view.phase(f"agent of {node} {word} ({how.name}) under a paced UDP stream")
@@ -101,7 +102,8 @@ def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, 
     report = _stream(stage, source, target, AGENT_DOWN_S + 6.0, during)
     outage_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
     what = f"agent of {node} {word}"
-    stage.add(Check(f"{what}: time until the single path carries all", AGENT_FALLBACK_S, outage_s, "s", at_most=1.0))
+    limit_s = AGENT_FALLBACK_S + (LINK_MOVE_S if how == signal.SIGSTOP else 0.0)
+    stage.add(Check(f"{what}: time until the single path carries all", limit_s, outage_s, "s", at_most=1.0))
     back_s = moments.back_s - moments.mended_s
     stage.add(Check(f"{what}, then back: time until the multipath is used", AGENT_BACK_S, back_s, "s", at_most=1.0))
 

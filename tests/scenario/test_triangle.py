@@ -54,7 +54,8 @@ def test_nothing_is_lost_without_the_controller(verdict):
 
 @pytest.mark.parametrize("event", ["agent of a killed", "agent of b killed", "agent of a frozen"])
 def test_loss_of_an_agent_is_survived_and_mended(verdict, event):
-    assert verdict[f"{event}: time until the single path carries all"]["measured"] <= 1.0
+    limit_s = 1.2 if "frozen" in event else 1.0
+    assert verdict[f"{event}: time until the single path carries all"]["measured"] <= limit_s
     assert verdict[f"{event}, then back: time until the multipath is used"]["ok"]
 
 
