@@ -1,0 +1,339 @@
+"""Bytes of rules and messages, against Ryu's serialiser and Open vSwitch's formats."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.batch import batch_of, error_of, next_xid
+from hyroads.controller.ofp.cookie import FULL_MASK, MARK_MASK, MARK_VALUE, is_ours
+from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
+from hyroads.controller.ofp.errors import OpenFlowError, ReadbackError
+from hyroads.controller.ofp.guard import check
+from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
+from hyroads.controller.ofp.pipeline import ADD_ORDER
+from hyroads.controller.ofp.readback import parse_flow_stats, parse_ports
+from hyroads.controller.ofp.rule import Rule
+from ryu.ofproto import ofproto_protocol, ofproto_v1_3
+from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
+
+DATAPATH = ofproto_protocol.ProtocolDesc(version=4)
+macs = st.integers(0, 2**48 - 1).map(lambda n: n.to_bytes(6, "big").hex(":"))
+u16 = st.integers(0, 0xFFFF)
+ipv4 = st.ip_addresses(v=4).map(str)
+ipv6 = st.ip_addresses(v=6).map(str)
+labels = st.integers(0, 0xFFFFF)
+
+
+def optional(**fields: st.SearchStrategy) -> st.SearchStrategy:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+# (fields for our Match, the same for Ryu's)
+frames = optional(in_port=st.integers(1, 0xFFFF), eth_src=macs, eth_dst=macs)
+mpls = st.builds(
+    lambda a, b: {**a, "eth_type": 0x8847, **b}, frames, optional(mpls_label=labels, mpls_bos=st.integers(0, 1))
+)
+tcp4 = st.builds(
+    lambda a, b: {**a, "eth_type": 0x0800, "ip_proto": 6, **b},
+    frames,
+    optional(ipv4_src=ipv4, ipv4_dst=ipv4, tcp_src=u16, tcp_dst=u16),
+)
+udp6 = st.builds(
+    lambda a, b: {**a, "eth_type": 0x86DD, "ip_proto": 17, **b},
+    frames,
+    optional(ipv6_src=ipv6, ipv6_dst=ipv6, udp_src=u16, udp_dst=u16),
+)
+simple = st.one_of(
+    macs.map(lambda m: (act.SetEthSrc(m), ryu_parser.OFPActionSetField(eth_src=m))),
+    macs.map(lambda m: (act.SetEthDst(m), ryu_parser.OFPActionSetField(eth_dst=m))),
+    labels.map(lambda n: (act.SetMplsLabel(n), ryu_parser.OFPActionSetField(mpls_label=n))),
+    st.integers(0, 255).map(lambda n: (act.SetMplsTtl(n), ryu_parser.OFPActionSetMplsTtl(n))),
+    st.just((act.DecMplsTtl(), ryu_parser.OFPActionDecMplsTtl())),
+    st.just((act.PushMpls(), ryu_parser.OFPActionPushMpls(0x8847))),
+    u16.map(lambda n: (act.PopMpls(n), ryu_parser.OFPActionPopMpls(n))),
+    st.integers(0, 1000).map(lambda n: (act.Group(n), ryu_parser.OFPActionGroup(n))),
+    st.sampled_from([1, 77, act.IN_PORT]).map(lambda n: (act.Output(n), ryu_parser.OFPActionOutput(n, 0))),
+    st.integers(0, 254).map(lambda n: (act.Resubmit(n), ryu_parser.NXActionResubmitTable(table_id=n))),
+)
+
+
+def ryus(rule: Rule, match: dict, actions: list, xid: int) -> bytes:
+    instructions = [ryu_parser.OFPInstructionActions(ofproto_v1_3.OFPIT_APPLY_ACTIONS, actions)] if actions else []
+    if rule.goto is not None:
+        instructions.append(ryu_parser.OFPInstructionGotoTable(rule.goto))
+    flow_mod = ryu_parser.OFPFlowMod(
+        DATAPATH,
+        cookie=rule.cookie,
+        table_id=rule.table,
+        priority=rule.priority,
+        match=ryu_parser.OFPMatch(**match),
+        out_port=ofproto_v1_3.OFPP_ANY,
+        out_group=ofproto_v1_3.OFPG_ANY,
+        instructions=instructions,
+    )
+    flow_mod.set_xid(xid)
+    flow_mod.serialize()
+    return bytes(flow_mod.buf)
+
+
+@given(
+    fields=st.one_of(frames, mpls, tcp4, udp6),
+    actions=st.lists(simple, max_size=6),
+    table=st.integers(0, 4),
+    priority=u16,
+    goto=st.none() | st.integers(1, 5),
+)
+def test_flow_mods_equal_ryus(fields: dict, actions: list, table: int, priority: int, goto: int | None) -> None:
+    rule = Rule(table, priority, Match(**fields), tuple(ours for ours, _ in actions), goto)
+    assert wire.message(rule.add_body, 9) == ryus(rule, fields, [theirs for _, theirs in actions], 9)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"eth_dst": GROUP_ADDRESS}, {"eth_dst": ("01:00:00:00:00:00", "01:00:00:00:00:00")}),
+        (
+            {"eth_type": 0x0800, "ipv4_dst": "10.1.2.3/16"},
+            {"eth_type": 0x0800, "ipv4_dst": ("10.1.0.0", "255.255.0.0")},
+        ),
+        ({"eth_type": 0x0800, "ipv4_src": "10.1.2.3/32"}, {"eth_type": 0x0800, "ipv4_src": "10.1.2.3"}),
+        ({"eth_type": 0x86DD, "ipv6_dst": "fd00::/8"}, {"eth_type": 0x86DD, "ipv6_dst": ("fd00::", "ff00::")}),
+        ({"vlan": 7}, {"vlan_vid": 0x1007}),
+        ({"vlan": 0}, {"vlan_vid": 0}),
+    ],
+)
+def test_masks_and_vlans_equal_ryus(ours: dict, theirs: dict) -> None:
+    rule = Rule(1, 2, Match(**ours))
+    assert wire.message(rule.add_body, 1) == ryus(rule, theirs, [], 1)
+
+
+def test_open_vswitch_extensions_have_its_layout() -> None:
+    """Structures nx_action_encap, nx_action_decap and ext_action_header in Open vSwitch's ofp-actions.c."""
+    assert wire.actions((act.Encap(act.PACKET_TYPE_MPLS),)).hex() == "ffff001000002320002e000000018847"
+    assert wire.actions((act.Decap(),)).hex() == "ffff001000002320002f00000000fffe"
+    assert wire.actions((act.Decap(act.PACKET_TYPE_ETHERNET),)).hex() == "ffff001000002320002f000000000000"
+    clone = wire.actions((act.Clone((act.PopMpls(0x8847),)),))
+    assert clone.hex() == "ffff001800002320002a000000000000" + "0014000888470000"
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        Match(ipv4_src="10.0.0.1"),
+        Match(eth_type=0x0800, tcp_dst=80),
+        Match(eth_type=0x0800, ip_proto=17, tcp_dst=80),
+        Match(mpls_label=16),
+        Match(eth_src="02:00"),
+        Match(eth_type=0x0800, ipv4_src="10.0.0.300"),
+        Match(eth_type=0x0800, ipv4_src="10.0.0.0/33"),
+        Match(eth_type=0x8847, mpls_label=1 << 20),
+        Match(vlan=4095),
+        Match(in_port=-1),
+    ],
+)
+def test_a_match_no_switch_would_take_is_refused_at_once(match: Match) -> None:
+    with pytest.raises(OpenFlowError, match="expected"):
+        Rule(0, 1, match)
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    for actions in [(act.SetMplsLabel(1 << 20),), (act.PopMpls(1 << 16),), (act.Output(1 << 32),)]:
+        with pytest.raises(OpenFlowError):
+            Rule(0, 1, Match(), actions)
+    with pytest.raises(OpenFlowError, match="do not fit one"):
+        Rule(0, 1, Match(), (act.Output(1),) * 5000)
+
+
+def test_requests_equal_ryus() -> None:
+    request = ryu_parser.OFPFlowStatsRequest(
+        DATAPATH, 0, 3, ofproto_v1_3.OFPP_ANY, ofproto_v1_3.OFPG_ANY, 5, FULL_MASK, ryu_parser.OFPMatch()
+    )
+    ports = ryu_parser.OFPPortDescStatsRequest(DATAPATH, 0)
+    barrier = ryu_parser.OFPBarrierRequest(DATAPATH)
+    for message in (request, ports, barrier):
+        message.set_xid(3)
+        message.serialize()
+    assert wire.flow_stats_request(3, table=3, cookie=5, cookie_mask=FULL_MASK) == bytes(request.buf)
+    assert wire.port_desc_request(3) == bytes(ports.buf)
+    assert wire.barrier_request(3) == bytes(barrier.buf)
+
+
+def test_cookies_tell_rules_apart_and_carry_the_mark() -> None:
+    rules = [
+        Rule(1, 2, Match()),
+        Rule(2, 2, Match()),
+        Rule(1, 3, Match()),
+        Rule(1, 2, Match(in_port=1)),
+        Rule(1, 2, Match(), (act.Output(1),)),
+        Rule(1, 2, Match(), goto=3),
+    ]
+    assert len({rule.cookie for rule in rules}) == len(rules)
+    assert all(is_ours(rule.cookie) and rule.cookie & MARK_MASK == MARK_VALUE for rule in rules)
+    assert not is_ours(0)
+
+
+# -- difference and batch ---------------------------------------------------------------------------------------------
+
+
+class Switch:
+    """What OpenFlow 1.3 says a switch does with flow-mods, for the oracle of the difference."""
+
+    def __init__(self, rules: tuple[Installed, ...]) -> None:
+        self.rules = {rule.key: rule for rule in rules}
+
+    def take(self, change: Change) -> list[set]:
+        """Applies the change one message at a time; returns the keys present after each."""
+        history = []
+        for rule in as_installed(change.adds):
+            self.rules[rule.key] = rule
+            history.append(set(self.rules))
+        for rule in change.deletes:
+            if self.rules.get(rule.key) == rule:
+                del self.rules[rule.key]
+            history.append(set(self.rules))
+        return history
+
+
+some_rules = st.lists(
+    st.builds(
+        lambda table, priority, port, out: Rule(table, priority, Match(in_port=port), (act.Output(out),)),
+        st.integers(0, 4),
+        st.integers(1, 2),
+        st.integers(1, 3),
+        st.integers(1, 3),
+    ),
+    max_size=12,
+    unique_by=lambda rule: rule.key,
+)
+
+
+@given(wanted=some_rules, before=some_rules, strangers=some_rules)
+def test_difference_leads_there_minimally_without_a_gap(wanted: list, before: list, strangers: list) -> None:
+    foreign = tuple(Installed(r.table, r.priority, r.match_fields, 0x11) for r in strangers)
+    taken = {rule.key for rule in foreign}
+    ours = tuple(rule for rule in as_installed(before) if rule.key not in taken)
+    switch = Switch(ours + foreign)
+    change = difference(wanted, ours + foreign)
+    history = switch.take(change)
+    possible = [rule for rule in wanted if rule.key not in taken]
+    assert set(switch.rules.values()) == set(as_installed(possible)) | set(foreign)
+    assert {rule.key for rule in change.conflicts} == {rule.key for rule in wanted} & taken
+    # Nothing that is right before and after is touched, nothing is sent twice.
+    old = {rule.key: rule.cookie for rule in ours}
+    needed = sum(old.get(rule.key) != rule.cookie for rule in possible) + len(set(old) - {r.key for r in wanted})
+    assert len(change.adds) + len(change.deletes) == needed
+    # A key that is there before and after is there all the time.
+    stays = set(old) & {rule.key for rule in possible} | taken
+    assert all(stays <= keys for keys in history)
+    positions = [ADD_ORDER.index(rule.table) for rule in change.adds]
+    assert positions == sorted(positions)
+    assert not difference(wanted, tuple(switch.rules.values()))
+
+
+def test_two_different_rules_with_one_key_are_an_error() -> None:
+    with pytest.raises(OpenFlowError, match="two rules with priority 5"):
+        difference([Rule(0, 5, Match(), (act.Output(1),)), Rule(0, 5, Match(), (act.Output(2),))], ())
+
+
+def test_batch_ends_with_a_barrier_and_correlates_errors() -> None:
+    adds = (Rule(4, 1, Match(in_port=1)), Rule(3, 1, Match(in_port=1)))
+    deletes = as_installed([Rule(0, 9, Match())])
+    batch = batch_of(Change(adds, deletes), 100)
+    kinds, xids, offset = [], [], 0
+    while offset < len(batch.data):
+        _, kind, length, xid = wire.HEADER.unpack_from(batch.data, offset)
+        kinds.append(kind)
+        xids.append(xid)
+        offset += length
+    assert kinds == [wire.FLOW_MOD, wire.FLOW_MOD, wire.BARRIER_REQUEST, wire.FLOW_MOD, wire.BARRIER_REQUEST]
+    assert xids == list(range(100, 105))
+    assert (batch.first_xid, batch.last_xid, batch.messages) == (100, 104, 5)
+    error = wire.message(b"\0\5\0\2" + bytes(64), 101, wire.ERROR)
+    check(error)
+    assert batch.on_error(*error_of(error))
+    assert not batch.on_error(99, 5, 2)
+    assert batch.on_barrier(102)
+    assert not batch.done
+    assert not batch.on_barrier(105)
+    assert batch.on_barrier(104)
+    assert batch.done
+    assert not batch.ok
+    assert [refusal.rule for refusal in batch.refusals] == [adds[1]]
+    assert str(batch.refusals[0]) == "table 3 priority 1: flow-mod failed, code 2"
+
+
+def test_an_empty_change_is_confirmed_too() -> None:
+    batch = batch_of(Change(), 7)
+    assert batch.data == wire.barrier_request(7)
+    assert batch.on_barrier(7)
+    assert batch.ok
+
+
+def test_transaction_ids_start_again_before_they_run_out() -> None:
+    assert next_xid(5) == 6
+    assert next_xid(0xFFFF_0000) == 1
+
+
+# -- read-back --------------------------------------------------------------------------------------------------------
+
+
+def flow_stats_reply(rules: list[Rule], more: bool = False) -> bytes:
+    body = b""
+    for rule in rules:
+        match = wire.match_struct(rule.match_fields)
+        length = 48 + len(match) + len(rule.instructions)
+        head = length.to_bytes(2, "big") + bytes([rule.table, 0]) + bytes(8) + rule.priority.to_bytes(2, "big")
+        body += head + bytes(10) + rule.cookie.to_bytes(8, "big") + bytes(16) + match + rule.instructions
+    return wire.message(b"\0\1" + bytes([0, more]) + bytes(4) + body, 1, wire.MULTIPART_REPLY)
+
+
+@given(rules=some_rules, more=st.booleans())
+def test_read_back_gives_what_was_installed(rules: list, more: bool) -> None:
+    reply = flow_stats_reply(rules, more)
+    check(reply)
+    parsed = parse_flow_stats(reply)
+    assert tuple(flow.rule for flow in parsed.flows) == as_installed(rules)
+    assert parsed.more is more
+    assert not difference(rules, [flow.rule for flow in parsed.flows])
+
+
+def test_a_switch_may_report_fields_in_another_order() -> None:
+    rule = Rule(3, 5, Match(in_port=1, eth_type=0x8847, mpls_label=99))
+    fields = [rule.match_fields[0:8], rule.match_fields[8:14], rule.match_fields[14:]]
+    shuffled = Installed(3, 5, b"".join(reversed(fields)), rule.cookie ^ 1)
+    assert shuffled.key == rule.key
+    change = difference([rule], [shuffled])
+    assert (change.adds, change.deletes) == ((rule,), ())
+
+
+@given(rules=some_rules.filter(bool), data=st.data())
+def test_read_back_of_hostile_bytes_ends_in_its_own_error(rules: list, data: st.DataObject) -> None:
+    reply = bytearray(flow_stats_reply(rules))
+    for _ in range(data.draw(st.integers(1, 4))):
+        reply[data.draw(st.integers(0, len(reply) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        parse_flow_stats(bytes(reply))
+    except ReadbackError as error:
+        assert "expected" in str(error)
+
+
+@given(noise=st.binary(max_size=200))
+def test_noise_is_no_read_back(noise: bytes) -> None:
+    for parse in (parse_flow_stats, parse_ports):
+        with pytest.raises(ReadbackError):
+            parse(noise)
+
+
+def test_ports_are_read() -> None:
+    def port(number: int, name: bytes, config: int = 0, state: int = 0) -> bytes:
+        head = number.to_bytes(4, "big") + bytes(4) + bytes.fromhex("020000000001") + bytes(2) + name.ljust(16, b"\0")
+        return head + config.to_bytes(4, "big") + state.to_bytes(4, "big") + bytes(24)
+
+    body = port(1, b"a-wifi") + port(2, b"a-plc", state=1) + port(0xFFFFFFFE, b"local")
+    ports, more = parse_ports(wire.message(b"\0\x0d" + bytes(6) + body, 1, wire.MULTIPART_REPLY))
+    assert [(one.number, one.name, one.up) for one in ports] == [(1, "a-wifi", True), (2, "a-plc", False)]
+    assert ports[0].mac == "02:00:00:00:00:01"
+    assert not more
