@@ -1,0 +1,230 @@
+"""The order in which changes go out, on a model of switches and agents with arbitrary delays and orders of answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.agent_protocol import AgentConfig
+from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import Cache, Options, Plan, make_plan
+from hyroads.controller.push_gate import AgentView, SwitchView, Views, gate, pending_of
+from hyroads.controller.state import (
+    DeclaredFlow,
+    Fabric,
+    Origin,
+    State,
+    agent_down,
+    agent_up,
+    flow_declared,
+    flow_removed,
+    initial,
+    links_heard,
+)
+
+TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
+FABRIC = Fabric.of(read_file(TRIANGLE))
+UP = DeclaredFlow(FlowSpec("up", "c", "a"), Origin.API)
+
+
+@dataclass
+class Agent:
+    """An agent: what it runs, and the configuration that is on its way."""
+
+    runs: AgentConfig
+    sent: AgentConfig | None = None
+
+
+@dataclass
+class Model:
+    """The network as the gate sees it and as it is. Messages are carried out when the test says so."""
+
+    state: State
+    plan: Plan
+    agents: dict[str, Agent] = field(default_factory=dict)
+    rules: dict[str, frozenset[str]] = field(default_factory=lambda: {"a": frozenset(), "b": frozenset()})
+    coming: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls) -> Model:
+        state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
+        for node in ("a", "b"):
+            state = agent_up(state, FABRIC, node, fresh=False, now_s=0.0)
+        model = cls(state, make_plan(state, Cache(FABRIC).live(state), Numbers(), Options()))
+        for node in ("a", "b"):
+            model.boot(node)
+        return model
+
+    def boot(self, node: str) -> None:
+        self.agents[node] = Agent(AgentConfig(self.plan.agents[node].hello))
+
+    def become(self, state: State) -> None:
+        self.state = state
+        self.plan = make_plan(state, Cache(FABRIC).live(state), self.plan.numbers, Options())
+
+    def views(self) -> Views:
+        agents = {node: AgentView(agent.runs, agent.sent) for node, agent in self.agents.items()}
+        switches = {
+            node: SwitchView(True, rules & self.coming.get(node, rules), rules | self.coming.get(node, rules))
+            for node, rules in self.rules.items()
+        }
+        return Views(agents, switches)
+
+    def push(self) -> None:
+        orders = gate(self.plan, self.views())
+        for node, config in orders.agents.items():
+            if self.agents[node].sent is None and self.agents[node].runs != config:
+                self.agents[node].sent = config
+        for node, flows in orders.classified.items():
+            if node not in self.coming and flows != self.rules[node]:
+                self.coming[node] = flows
+
+    def carry_out(self, what: int) -> bool:
+        """One message arrives and is confirmed; False if none is under way."""
+        waiting = [("agent", n) for n, agent in self.agents.items() if agent.sent] + [("rule", n) for n in self.coming]
+        if not waiting:
+            return False
+        kind, node = waiting[what % len(waiting)]
+        if kind == "rule":
+            self.rules[node] = self.coming.pop(node)
+        else:
+            agent = self.agents[node]
+            agent.runs, agent.sent = agent.sent or agent.runs, None
+        return True
+
+    def check(self) -> None:
+        """No frame may be handed to an agent, or sent on a path, that the next one does not know."""
+        for node, flows in self.rules.items():
+            for flow in flows:
+                ingress = self.agents.get(node)
+                if ingress is None or flow not in ingress.runs.ingress:
+                    # Only after the agent itself died or restarted; the rule must be on its way out.
+                    assert flow in self.broken
+                    continue
+                entry = ingress.runs.ingress[flow]
+                egress = self.agents.get(entry.egress)
+                known = egress.runs.egress.get(flow) if egress else None
+                if known is None:
+                    assert flow in self.broken
+                else:
+                    assert {path.id for path in entry.paths} <= set(known.paths)
+
+    broken: set[str] = field(default_factory=set)
+    """Flows whose agent died while frames were, or were about to be, handed to it; until the rule is gone."""
+
+    def possible(self) -> set[str]:
+        return {flow for rules in (*self.rules.values(), *self.coming.values()) for flow in rules}
+
+    def settle(self) -> None:
+        for _ in range(100):
+            self.push()
+            if not self.carry_out(0):
+                return
+            self.check()
+        raise AssertionError("it does not come to rest")
+
+
+def test_flow_starts_from_its_end() -> None:
+    model = Model.start()
+    orders = gate(model.plan, model.views())
+    assert orders.agents["b"].egress and not orders.agents["a"].ingress and not orders.classified["a"]
+    model.agents["b"].runs = orders.agents["b"]
+    orders = gate(model.plan, model.views())
+    assert orders.agents["a"].ingress and not orders.classified["a"]
+    model.agents["a"].runs = orders.agents["a"]
+    assert gate(model.plan, model.views()).classified["a"] == {"f1"}
+    assert pending_of(model.plan, model.views(), "f1") == ["switch a"]
+
+
+def test_flow_ends_from_its_beginning() -> None:
+    model = Model.start()
+    model.settle()
+    model.become(flow_removed(model.state, "f1"))
+    orders = gate(model.plan, model.views())
+    assert not orders.classified["a"] and orders.agents["a"].ingress and orders.agents["b"].egress
+    assert pending_of(model.plan, model.views(), "f1") == ["agent a", "agent b", "switch a"]
+    model.rules["a"] = frozenset()
+    orders = gate(model.plan, model.views())
+    assert not orders.agents["a"].ingress and orders.agents["b"].egress
+    model.agents["a"].runs = orders.agents["a"]
+    assert not gate(model.plan, model.views()).agents["b"].egress
+
+
+def test_cut_link_needs_one_message_only() -> None:
+    model = Model.start()
+    model.settle()
+    model.become(links_heard(model.state, FABRIC, "b", {"ab-plc": False}, 0.0))
+    orders = gate(model.plan, model.views())
+    assert [path.rate_mbps for path in orders.agents["a"].ingress["f1"].paths] == [pytest.approx(9.5, rel=1e-4)]
+    assert len(orders.agents["b"].egress["f1"].paths) == 2, "the egress waits until the ingress has let go"
+    assert orders.classified["a"] == {"f1"}
+
+
+def test_rule_waits_for_the_labels_of_every_switch_on_the_way() -> None:
+    model = Model.start()
+    model.settle()
+    model.rules["a"] = frozenset()
+    views = model.views()
+    switches = {**views.switches, "b": replace(views.switches["b"], ready=False)}
+    assert not gate(model.plan, replace(views, switches=switches)).classified["a"]
+    without = {node: view for node, view in views.switches.items() if node != "b"}
+    assert not gate(model.plan, replace(views, switches=without)).classified["a"]
+
+
+def test_agent_that_runs_something_unknown_keeps_its_rule_and_gets_everything_at_once() -> None:
+    model = Model.start()
+    model.settle()
+    views = model.views()
+    views = replace(views, agents={**views.agents, "a": AgentView(None)})
+    orders = gate(model.plan, views)
+    assert orders.classified["a"] == {"f1"} and orders.agents["a"].ingress
+    without = replace(views, switches={**views.switches, "a": SwitchView(True)})
+    assert not gate(model.plan, without).classified["a"], "nothing new starts on an unknown agent"
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["cut", "heal", "add", "remove", "die", "boot", "arrive"]), st.integers(0, 7)),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS)
+def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(events: list[tuple[str, int]]) -> None:
+    model = Model.start()
+    for kind, choice in events:
+        node = "ab"[choice % 2]
+        link = ("ab-plc", "ab-wifi")[choice % 2]
+        if kind == "cut" or kind == "heal":
+            model.become(links_heard(model.state, FABRIC, "b", {link: kind == "heal"}, 99.0))
+        elif kind == "add":
+            model.become(flow_declared(model.state, UP))
+        elif kind == "remove":
+            model.become(flow_removed(model.state, "up"))
+        elif kind == "die" and node in model.agents:
+            del model.agents[node]
+            model.broken |= model.possible()
+            model.become(agent_down(model.state, FABRIC, node))
+        elif kind == "boot" and node not in model.agents:
+            model.boot(node)
+            model.become(agent_up(model.state, FABRIC, node, fresh=False, now_s=0.0))
+        else:
+            model.carry_out(choice)
+        model.broken &= model.possible()
+        model.push()
+        model.check()
+    for node in ("a", "b"):
+        if node not in model.agents:
+            model.boot(node)
+            model.become(agent_up(model.state, FABRIC, node, fresh=False, now_s=0.0))
+    model.settle()
+    model.broken.clear()
+    model.check()
+    for flow in model.plan.flows:
+        assert pending_of(model.plan, model.views(), flow) == []
+    assert {node: agent.runs for node, agent in model.agents.items()} == model.plan.agents
