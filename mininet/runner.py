@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from hyroads.controller.core.network import Network
 from hyroads.mininet import run_directory
 from hyroads.mininet.emulation import REST_PORT, Emulation, EmulationOptions, Say
 from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.isolation import run_isolated
+from hyroads.mininet.isolation import EXIT_INTERRUPTED, run_isolated
 from hyroads.mininet.programs import Program, check_prerequisites, find_program, run
 
 Body = Callable[[Emulation], int]
@@ -53,7 +54,10 @@ def run_network(network: Network, name: str, body: Body, options: RunOptions, sa
             emulation.start(say)
             return body(emulation)
 
-        return run_isolated(run_directory.NETNS_ROOT / root, work)
+        status = run_isolated(run_directory.NETNS_ROOT / root, work)
+        if status == EXIT_INTERRUPTED:
+            say(f"network {name} ended")
+        return status
     finally:
         if listener is not None:
             listener.close()
@@ -69,7 +73,7 @@ def _listener(options: RunOptions, say: Say) -> socket.socket | None:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
         if options.publish:
-            raise EmulationError(f"--publish {port}: {error.strerror}") from error
+            raise EmulationError(f"--publish {port}: {os.strerror(error.errno)}") from error
         say(f"port {port} is in use: REST is not published (see --publish)")
         return None
 

@@ -85,8 +85,8 @@ class Sampler:
             link.up,
             link.capacity_mbps,
             sent * BITS / MEGA / span_s,
-            min(1.0, sending_s / span_s),
-            min(1.0, busy_s / span_s),
+            _share(sending_s, span_s),
+            _share(busy_s, span_s),
         )
 
     def _paths(self) -> tuple[tuple[PathSample, ...], bool]:
@@ -108,6 +108,11 @@ class Sampler:
         before = self._bytes.get(host, now)
         self._bytes[host] = now
         return (now[1] - before[1]) * BITS / MEGA / max(now[0] - before[0], 1e-9)
+
+
+def _share(part_s: float, span_s: float) -> float:
+    """A share of time; rounding of the totals may take it a hair outside."""
+    return min(1.0, max(0.0, part_s / span_s))
 
 
 def received_bytes(emulation: Emulation, host: str) -> int:

@@ -64,12 +64,12 @@ class Check:
     def line(self) -> str:
         """One line of the verdict."""
         bounds = [
-            *([f"at least {self.at_least:.2f}"] if self.at_least is not None else []),
-            *([f"at most {self.at_most:.2f}"] if self.at_most is not None else []),
+            *([f">= {self.at_least:.2f}"] if self.at_least is not None else []),
+            *([f"<= {self.at_most:.2f}"] if self.at_most is not None else []),
         ]
-        figures = f"theory {self.theory:7.2f} {self.unit:<7} measured {self.measured:7.2f} {self.unit:<7}"
+        figures = f"theory {self.theory:6.2f}  measured {self.measured:6.2f} {self.unit:<7}"
         return (
-            f"{'ok  ' if self.ok else 'FAIL'} {self.what:<58} {figures} ratio {self.ratio:5.3f} ({', '.join(bounds)})"
+            f"{'ok  ' if self.ok else 'FAIL'} {self.what:<57} {figures} ratio {self.ratio:5.3f} ({', '.join(bounds)})"
         )
 
 
