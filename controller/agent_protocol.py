@@ -243,6 +243,7 @@ _REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "cpu_s")
 
 def _report(message: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "report", "seq": _optional_seq(message), **_numbers(message, _REPORT_NUMBERS)}
+    result["more"] = message.get("more") is True
     if result["time_s"] is None:
         raise ProtocolError("report.time_s is missing")
     for side, keys in _COUNTERS.items():

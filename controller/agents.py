@@ -266,7 +266,8 @@ class AgentServer:
         if links:
             self._listener.agent_links(session, links)
         self._listener.agent_report(session, report)
-        self._join(session)
+        if not report["more"]:
+            self._join(session)
 
     def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
         """A last line to say why, if the peer still reads."""

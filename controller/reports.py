@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyroads.controller.agent_protocol import MAX_REPORTED
 from hyroads.controller.plan import MULTIPATH, FlowPlan, Plan
 
 Entry = Mapping[str, Any]
@@ -17,6 +18,7 @@ _EGRESS = (
     "hold_mean_ms",
 )  # fmt: skip
 MIN_INTERVAL_S = 1e-3
+_LISTS = ("ingress", "egress", "links")
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,19 @@ class ReportBook:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._by_node: dict[str, _Reports] = {}
+        self._parts: dict[str, Entry] = {}
 
     def take(self, node: str, report: Entry) -> None:
-        """A report came in. One that follows too closely replaces the last without becoming its successor."""
+        """A report, or a part of one, came in.
+
+        A report that follows too closely replaces the last without becoming its successor.
+        """
+        part = self._parts.pop(node, None)
+        if part is not None and part["time_s"] == report["time_s"]:
+            report = {**report, **{side: [*part[side], *report[side]] for side in _LISTS}}
+        if report["more"] and sum(len(report[side]) for side in _LISTS) < MAX_REPORTED:
+            self._parts[node] = report
+            return
         old = self._by_node.get(node)
         before = None
         if old is not None:
@@ -45,6 +57,7 @@ class ReportBook:
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""
         self._by_node.pop(node, None)
+        self._parts.pop(node, None)
 
     def document(self, plan: Plan | None) -> dict[str, Any]:
         """The answer to ``GET /measurements``."""

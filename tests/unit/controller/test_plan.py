@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -230,7 +231,7 @@ def test_every_plan_is_admissible_and_lands_where_it_should(case: tuple[Fabric, 
         for path in flow.paths:
             links = [network.links[network.link_index[name]] for name in path.links]
             assert links[0].source == flow.spec.source and links[-1].target == flow.spec.target
-            assert all(one.target == two.source for one, two in zip(links, links[1:], strict=False))
+            assert all(one.target == two.source for one, two in pairwise(links))
             assert not state.silent & {link.id for link in links}
             inner = [link.source for link in links[1:]]
             assert all(fabric.addressing.has_switch(node) for node in inner)

@@ -1,0 +1,101 @@
+"""Lines of the agents' protocol: hostile ones are refused, configurations have stable revisions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.agent_protocol import (
+    MAX_LINE,
+    AgentConfig,
+    EgressFlow,
+    HelloConfig,
+    IngressFlow,
+    PathConfig,
+    ProtocolError,
+    encode,
+    parse_hello,
+    parse_line,
+    rates_document,
+)
+
+HELLO = {"type": "hello", "version": 1, "node": "a", "boot": "9f", "token": None, "revision": 7, "program": "x 1"}
+PATHS = (PathConfig(1, (111, 222), 9.5, 1600), PathConfig(2, (333,), 6.25, 1600))
+CONFIG = AgentConfig(
+    HelloConfig(40, 140, (("plc", 1234),), (("ab-plc~", "02:00:01:01:00:02"),)),
+    {"f1": IngressFlow(16, "f1", "b", 60, PATHS)},
+    {"f2": EgressFlow(17, "f2", (1, 2), 100)},
+)
+
+
+def test_hello_is_read() -> None:
+    hello = parse_hello(parse_line(encode({**HELLO, "token": "secret"})))
+    assert (hello.node, hello.revision, hello.boot) == ("a", 7, "9f")
+    assert "secret" not in repr(hello)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"version": "1"}, {"node": 5}, {"node": "x" * 65}, {"revision": -1}, {"revision": True}, {"token": 5},
+     {"boot": "a\nb"}],
+)  # fmt: skip
+def test_wrong_hellos_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ProtocolError):
+        parse_hello(parse_line(encode({**HELLO, **change})))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[]", b"{}", b"nul", b"\xff", b'{"type":5}', b'{"type":"report"}', b'{"type":"report","time_s":NaN}',
+     b'{"type":"report","time_s":1,"egress":[{"number":"x"}]}', b'{"type":"link","link":"l","up":1}',
+     b"[" * 100_000, b'{"type":"' + b"x" * MAX_LINE + b'"}'],
+)  # fmt: skip
+def test_malformed_lines_are_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        parse_line(line)
+
+
+WORDS = st.text(max_size=9)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+)
+
+
+@given(VALUES, st.sampled_from(["hello", "ok", "error", "link", "report", "ping", "pong", "config"]))
+def test_anything_is_either_read_or_refused(value: object, kind: str) -> None:
+    document = {**(value if isinstance(value, dict) else {"links": value, "seq": value, "ingress": [value]})}
+    try:
+        message = parse_line(json.dumps({**document, "type": kind}).encode())
+    except ProtocolError:
+        return
+    assert message["type"] in {kind, "unknown"}
+
+
+def test_config_has_the_shape_of_the_contract() -> None:
+    document = json.loads(encode(CONFIG.document()))
+    assert document["hello"] == {
+        "interval_ms": 40,
+        "dead_ms": 140,
+        "send": [{"technology": "plc", "label": 1234}],
+        "expect": [{"link": "ab-plc~", "mac": "02:00:01:01:00:02"}],
+    }
+    (flow,) = document["ingress"]
+    assert flow["paths"][0] == {
+        "id": 1, "labels": [111, 222], "rate_mbps": 9.5, "mtu": 1600, "interface": None, "dst_mac": None
+    }  # fmt: skip
+    assert document["egress"][0]["paths"] == [1, 2] and document["egress"][0]["reorder"] is True
+    assert rates_document(CONFIG.rates) == {"type": "rates", "rates": {"16": {"1": 9.5, "2": 6.25}}}
+
+
+def test_revision_says_everything_but_the_rates() -> None:
+    slower = replace(CONFIG.ingress["f1"], paths=(replace(PATHS[0], rate_mbps=1.0), PATHS[1]))
+    assert replace(CONFIG, ingress={"f1": slower}).revision == CONFIG.revision
+    shorter = replace(CONFIG.ingress["f1"], paths=PATHS[:1])
+    other = replace(CONFIG, ingress={"f1": shorter})
+    assert other.revision != CONFIG.revision and other.revision > 0
+    # A new controller on another machine, years later, must find the same number: it is part of the takeover.
+    assert CONFIG.revision == 1308006713

@@ -1,0 +1,73 @@
+"""Measurements from the agents' reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import Cache, Options, Plan, make_plan
+from hyroads.controller.reports import ReportBook
+from hyroads.controller.state import DeclaredFlow, Fabric, Origin, initial
+
+FABRIC = Fabric.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"))
+
+
+@pytest.fixture
+def plan() -> Plan:
+    state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
+    return make_plan(state, Cache(FABRIC).live(state), Numbers(), Options())
+
+
+def report(time_s: float, *, more: bool = False, **sides: Any) -> dict[str, Any]:
+    head = {"type": "report", "seq": None, "time_s": time_s, "revision": 5, "unclassified": 0, "malformed": 0}
+    return {**head, "cpu_s": 0.1, "more": more, "ingress": [], "egress": [], "links": [], **sides}
+
+
+def sending(plan: Plan, megabytes: float) -> list[dict[str, Any]]:
+    paths = [{"id": path.id, "sent_frames": 1, "sent_bytes": megabytes * 1e6} for path in plan.flows["f1"].paths]
+    return [{"number": plan.flows["f1"].number, "queued": 2, "dropped": 0, "too_big": 0, "sent": 9, "paths": paths}]
+
+
+def receiving(plan: Plan, megabytes: float) -> list[dict[str, Any]]:
+    number = plan.flows["f1"].number
+    return [{"number": number, "delivered_bytes": megabytes * 1e6, "lost": 3, "paths": []}]
+
+
+def test_rates_are_growth_over_the_agents_own_time(plan: Plan) -> None:
+    now = [100.0]
+    book = ReportBook(lambda: now[0])
+    book.take("a", report(10.0, ingress=sending(plan, 0)))
+    book.take("b", report(70.0, egress=receiving(plan, 0)))
+    (flow,) = book.document(plan)["flows"]
+    assert flow["sent_mbps"] is None and flow["delivered_mbps"] is None and flow["queued"] == 2
+    book.take("a", report(12.0, ingress=sending(plan, 2)))
+    book.take("b", report(71.0, egress=receiving(plan, 1)))
+    now[0] = 101.0
+    document = book.document(plan)
+    (flow,) = document["flows"]
+    assert flow["sent_mbps"] == pytest.approx(2 * 8 * len(plan.flows["f1"].paths) / 2)
+    assert flow["delivered_mbps"] == pytest.approx(8.0) and flow["lost"] == 3
+    assert [path["sent_mbps"] for path in flow["paths"]] == pytest.approx([8.0, 8.0])
+    assert {agent["node"]: agent["age_s"] for agent in document["agents"]} == {"a": 1.0, "b": 1.0}
+
+
+def test_counters_that_went_back_give_no_rate(plan: Plan) -> None:
+    book = ReportBook(lambda: 0.0)
+    book.take("a", report(10.0, ingress=sending(plan, 5)))
+    book.take("a", report(11.0, ingress=sending(plan, 1)))
+    assert book.document(plan)["flows"][0]["sent_mbps"] is None
+    book.forget("a")
+    assert book.document(plan)["flows"] == []
+
+
+def test_parts_of_a_report_make_one(plan: Plan) -> None:
+    book = ReportBook(lambda: 0.0)
+    links = [{"link": "ab-plc~", "up": True, "last_heard_ms": 1.0}]
+    book.take("a", report(10.0, more=True, links=links))
+    assert book.document(plan)["agents"] == []
+    book.take("a", report(10.0, ingress=sending(plan, 5)))
+    document = book.document(plan)
+    assert len(document["flows"]) == 1 and [link["id"] for link in document["links"]] == ["ab-plc~"]

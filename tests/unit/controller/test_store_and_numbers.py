@@ -1,0 +1,86 @@
+"""What survives a restart: numbers, path ids, flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.core.errors import ConfigError, PlanningError
+from hyroads.controller.core.network import FlowSpec, Policy, Utility
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.state import DeclaredFlow, Origin
+from hyroads.controller.state_store import Saved, Store, declared, decode, encode, parse_flow, to_save
+
+NETWORK = read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml")
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=40), st.randoms())
+def test_numbers_are_distinct_and_stay(flows: list[str], random: object) -> None:
+    numbers = Numbers().with_flows(flows)
+    assert len(set(numbers.flows.values())) == len(flows)
+    assert all(16 <= number <= 65535 for number in numbers.flows.values())
+    more = numbers.with_flows([*flows, "another flow"])
+    assert all(more.flows[flow] == numbers.flows[flow] for flow in flows)
+    assert Numbers().with_flows(flows) == numbers
+
+
+def test_collisions_are_resolved_and_remembered() -> None:
+    many = [f"flow {i}" for i in range(3000)]
+    numbers = Numbers().with_flows(many)
+    assert len(set(numbers.flows.values())) == 3000
+    rest = numbers.with_flows(many[1500:])
+    assert all(rest.flows[flow] == numbers.flows[flow] for flow in many[1500:])
+
+
+def test_path_ids_fit_a_byte_and_room_is_made() -> None:
+    numbers = Numbers().with_flows(["f"])
+    for round_number in range(100):
+        paths = [(f"l{round_number}", f"m{i}") for i in range(5)]
+        numbers = numbers.with_paths("f", paths)
+        ids = [numbers.paths["f"][path] for path in paths]
+        assert len(set(ids)) == 5 and all(1 <= path_id <= 255 for path_id in ids)
+        assert numbers.with_paths("f", paths) == numbers
+    with pytest.raises(PlanningError):
+        Numbers().with_flows(["f"]).with_paths("f", [(str(i),) for i in range(300)])
+
+
+def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    voice = FlowSpec("voice", "c", "a", Utility.ALPHA, 2.0, (("bc-wifi~", "ab-plc~"),), 2.0, Policy.SINGLE,
+                     {"eth_type": 0x800, "ip_proto": 17, "udp_dst": 5})  # fmt: skip
+    numbers = Numbers().with_flows(["voice", "f1"]).with_paths("voice", [("bc-wifi~", "ab-plc~")])
+    saved = Saved((voice,), frozenset({"f1"}), numbers)
+    store = Store(str(tmp_path / "deep" / "state.json"))
+    assert store.load(NETWORK) == (Saved(), [])
+    store.save(saved)
+    assert Store(str(tmp_path / "deep" / "state.json")).load(NETWORK) == (saved, [])
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["state.json"]
+    flows = declared(NETWORK, saved)
+    assert [(flow.spec.id, flow.origin) for flow in flows] == [("voice", Origin.API)]
+    assert to_save(NETWORK, flows, numbers) == saved
+
+
+def test_flows_that_no_longer_fit_the_network_are_left_out() -> None:
+    gone = DeclaredFlow(FlowSpec("x", "a", "nowhere"), Origin.API)
+    text = encode(Saved((gone.spec, FlowSpec("y", "a", "b"))))
+    saved, problems = decode(text, "state.json", NETWORK)
+    assert [flow.id for flow in saved.flows] == ["y"]
+    assert len(problems) == 1 and problems[0].place == "to"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '{"version": 2}', '{"version": 1, "numbers": {"a": 3}}', '{"version": 1, "numbers": []}',
+     '{"version": 1, "numbers": {"a": 20, "b": 20}}', '{"version": 1, "paths": {"a": [[0, "l"]]}}', "{"],
+)  # fmt: skip
+def test_damaged_files_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"state\.json"):
+        decode(text, "state.json", NETWORK)
+
+
+def test_places_in_a_request_are_those_of_its_body() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_flow({"id": "x", "from": "a", "to": "c", "paths": [["nothing"]]}, NETWORK, "request")
+    assert caught.value.place == "paths[0][0]"
