@@ -129,6 +129,7 @@ class Rig:
         self.env = {**os.environ, **dict.fromkeys(names, str(self.folder))}
         self.listeners: dict[str, socket.socket] = {}
         self.count = 0
+        self.agents: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Rig:
         run("ip", "netns", "add", self.namespace)
@@ -216,7 +217,7 @@ class Rig:
     def build(self, network: Network, addressing: Addressing) -> dict[str, str]:
         """All of a network: a bridge per switch and per technology, a host namespace per node (returned by node).
 
-        The agents' ports are there, with nobody behind them.
+        The agents' ports are there; ``agents`` has the namespaces behind their ``acc`` and ``net`` sides.
         """
         hosts: dict[str, str] = {}
         for node, dpid in addressing.dpid.items():
@@ -224,11 +225,9 @@ class Rig:
             port, mac, ip = addressing.access_port[node], addressing.host_mac[node], addressing.host_ip[node]
             hosts[node] = self.host(node, port, 100, mac, ip)
             if addressing.has_agent(node):
-                for number, name in (
-                    (101, addressing.agent_access_port[node]),
-                    (102, addressing.agent_network_port[node]),
-                ):
-                    self.host(node, name, number, f"02:00:00:ff:00:{number:02x}", None)
+                sides = (("acc", 101, addressing.agent_access_port), ("net", 102, addressing.agent_network_port))
+                for side, number, names in sides:
+                    self.agents[node, side] = self.host(node, names[node], number, f"02:00:00:ff:00:{number:02x}", None)
         for k, number in addressing.technology_number.items():
             self._medium(network, addressing, k, number, hosts)
         return hosts
