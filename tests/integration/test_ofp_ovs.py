@@ -308,16 +308,13 @@ def test_everything_open_vswitch_answers_passes_the_guard(world: World) -> None:
     )
     connection = world.connections["a"]
     try:
-        bodies = {
-            0: b"", 2: b"\xff\0\0\0" + b"\xff" * 8 + bytes(20) + wire.match_struct(b""), 3: b"", 4: b"\xff" * 4 + bytes(4),
-            5: b"\xff" * 8, 6: b"\xff\xff\xff\xfc" + bytes(4), 7: b"", 8: b"", 9: b"\xff" * 4 + bytes(4),
-            10: b"\xff" * 4 + bytes(4), 11: b"", 12: b"", 13: b"",
-        }  # fmt: skip
-        for kind, body in bodies.items():
-            request = wire.message(
-                kind.to_bytes(2, "big") + bytes(6) + body, connection.next_xid(), wire.MULTIPART_REQUEST
-            )
-            connection.socket.sendall(request)
+        everything = b"\xff" * 4 + bytes(4)
+        aggregate = b"\xff\0\0\0" + b"\xff" * 8 + bytes(20) + wire.match_struct(b"")
+        bodies = dict.fromkeys((0, 3, 7, 8, 11, 12, 13), b"") | dict.fromkeys((4, 9, 10), everything)
+        bodies |= {2: aggregate, 5: b"\xff" * 8, 6: b"\xff\xff\xff\xfc" + bytes(4)}
+        for kind, rest in bodies.items():
+            body = kind.to_bytes(2, "big") + bytes(6) + rest
+            connection.socket.sendall(wire.message(body, connection.next_xid(), wire.MULTIPART_REQUEST))
             reply = connection.wait(wire.MULTIPART_REPLY)
             assert int.from_bytes(reply[8:10], "big") == kind
             while reply[11] & 1:
