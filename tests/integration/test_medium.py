@@ -47,6 +47,8 @@ def namespaces() -> Iterator[None]:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     for name in (A, B):
+        # What a killed run left behind.
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
         run(f"ip netns add {name}")
     yield
     for name in (A, B):

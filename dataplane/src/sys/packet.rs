@@ -13,7 +13,8 @@ pub const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
 pub struct PacketOptions {
     /// Interface of the current network namespace.
     pub interface: String,
-    /// Frames of this EtherType only, or [`ALL_PROTOCOLS`].
+    /// Frames of this EtherType only, or [`ALL_PROTOCOLS`]. VLAN tags are seen with the latter alone: the kernel delivers
+    /// tagged frames by their inner type too, but has forgotten the tag by then.
     pub ether_type: u16,
     /// Room in the kernel for each direction, in bytes.
     pub buffer_bytes: u32,
@@ -238,4 +239,75 @@ fn vlan_tag(header: &libc::msghdr) -> Option<[u8; 4]> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::monotonic_ns;
+    use super::super::epoll::{Epoll, Interest};
+    use super::*;
+
+    /// A packet socket on loopback, or None where that is not permitted.
+    fn on_loopback(ether_type: u16) -> Option<PacketSocket> {
+        match PacketSocket::open(&PacketOptions::new("lo", ether_type)) {
+            Ok(socket) => Some(socket),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The first `count` frames of EtherType `kind`, behind a VLAN tag or not.
+    fn collect(socket: &PacketSocket, kind: [u8; 2], count: usize) -> Vec<Vec<u8>> {
+        let (mut epoll, mut events) = (Epoll::new(4).unwrap(), Vec::new());
+        epoll.add(socket, 0, Interest::READ).unwrap();
+        let (mut batch, mut frames) = (Batch::new(4, 2048), Vec::new());
+        let deadline_ns = monotonic_ns() + 5_000_000_000;
+        while frames.len() < count && monotonic_ns() < deadline_ns {
+            epoll.wait(Some(100_000_000), &mut events).unwrap();
+            socket.receive(&mut batch).unwrap();
+            let ours = |f: &&[u8]| f.get(12..14) == Some(&kind) || f.get(16..18) == Some(&kind);
+            frames.extend(batch.frames().filter(ours).map(<[u8]>::to_vec));
+        }
+        frames
+    }
+
+    #[test]
+    fn frames_pass_unchanged_with_and_without_vlan_tag() {
+        // An EtherType of our own tells these frames from everybody else's.
+        let kind = [0x9a, 0xbc];
+        let socket = match on_loopback(ALL_PROTOCOLS) {
+            Some(socket) => socket,
+            None => return,
+        };
+        let mut sent = Vec::new();
+        for i in 0..20u8 {
+            let mut frame = vec![0u8; 12];
+            if i % 2 == 1 {
+                frame.extend_from_slice(&[0x81, 0x00, 0x60, i]);
+            }
+            frame.extend_from_slice(&kind);
+            frame.extend((0..100).map(|b: u8| b ^ i));
+            assert!(socket.send(&frame).unwrap());
+            sent.push(frame);
+        }
+        assert_eq!(collect(&socket, kind, sent.len()), sent);
+    }
+
+    #[test]
+    fn frames_that_do_not_fit_are_left_out() {
+        let kind = [0x9a, 0xbd];
+        let socket = match on_loopback(u16::from_be_bytes(kind)) {
+            Some(socket) => socket,
+            None => return,
+        };
+        let frame = |payload: usize| [&[0u8; 12][..], &kind, &vec![7; payload]].concat();
+        assert!(socket.send(&frame(4000)).unwrap() && socket.send(&frame(60)).unwrap());
+        assert_eq!(collect(&socket, kind, 1), [frame(60)]);
+    }
+
+    #[test]
+    fn a_missing_interface_is_named() {
+        let error = PacketSocket::open(&PacketOptions::new("hr-missing", ALL_PROTOCOLS)).unwrap_err();
+        assert!(error.to_string().contains("hr-missing"), "{error}");
+    }
 }
