@@ -33,7 +33,8 @@ from hyroads.controller.core.rates.utility import FloatArray
 from numpy.typing import NDArray
 
 SLOT_S = 0.1
-_OSCILLATIONS = 6
+# One oscillation is a swing up and a swing down: two turns.
+_TURNS = 2 * 6
 # Turns smaller than this share of the rate are rounding or the last of a decaying ripple, not an oscillation.
 _SMALLEST_TURN = 1e-3
 # Slopes of alpha-fair utilities are infinite at 0: they are taken at this rate at least.
@@ -130,7 +131,7 @@ def step(
         rates, averages = np.where(alone, direct, rates), np.where(alone, direct, averages)
     rates = _within_demand(problem, rates)
     oscillation = state.oscillation.after(layout.flow_rates(rates))
-    if settings.adapt and oscillation.count.max(initial=0) >= _OSCILLATIONS:
+    if settings.adapt and oscillation.count.max(initial=0) >= _TURNS:
         alpha, oscillation = alpha / 2, replace(oscillation, count=np.zeros_like(oscillation.count))
     return ControllerState(rates, averages, prices, alpha, oscillation, state.slot + 1)
 

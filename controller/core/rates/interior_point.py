@@ -114,10 +114,26 @@ class InteriorPoint:
         self.regularisation = np.zeros_like(start.x)
         self.residuals = self._residuals()
 
-    def add_rows(self, rows: FloatArray, mu: float) -> None:
-        """Add rows (k x n); the current point may violate them."""
+    def price_rows(self, factor: float) -> None:
+        """Multiply the prices of rows; paths that then cost more than their flow pays get the difference as z."""
         point = self.point
-        slack = np.maximum(1.0 - rows @ point.x, 0.02)
+        point.row_price = point.row_price * factor
+        excess = point.row_price @ self.rows - point.flow_price[self.flows.of]
+        point.bound_price = np.maximum(point.bound_price, excess)
+        self.residuals = self._residuals()
+
+    def add_rows(self, rows: FloatArray, shrink: FloatArray) -> None:
+        """Add rows (k x n), with the rates multiplied by ``shrink`` (n) so that they hold with slack.
+
+        Rows in force gain as much slack as the rates on them lose; that is how far the point has to move.
+        """
+        point, mu = self.point, self.point.complementarity()
+        lost = point.x * (1.0 - shrink)
+        point.x = point.x - lost
+        point.s = point.s + self.rows @ lost
+        point.t = point.t + self.flows.sums(lost)[self.flows.limited]
+        mu = max(mu, point.complementarity())
+        slack = 1.0 - rows @ point.x
         self.rows = np.vstack([self.rows, rows])
         point.s = np.concatenate([point.s, slack])
         point.row_price = np.concatenate([point.row_price, mu / slack])

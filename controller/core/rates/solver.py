@@ -34,7 +34,10 @@ _TARGET_MU = 1e-12
 _TARGET_ERROR = 1e-9
 _ROUNDING = 1e-5
 # Rows are looked for once the point is this close to centred and feasible; before that it says little.
-_SEARCH_MU = 3e-2
+_SEARCH_MU = 0.3
+_SEARCH_ERROR = 0.3
+_OVERLAP = 0.8
+_START_MU = 0.2
 _FEW_ROWS = 24
 _UNCHANGED_GAP = 1e-9
 _SLACK = 1e-5
@@ -132,8 +135,14 @@ class _Search:
         total = self.flows.sums(x)
         flow_price = self.flows.utilities.slopes(total)
         slack = 1.0 - rows @ x
-        mu = 0.3 * float(flow_price @ total) / (len(x) + len(slack))
-        return self._method(rows, x, slack, flow_price, mu=mu, pace=pace)
+        mu = _START_MU * float(flow_price @ total) / len(slack)
+        method = self._method(rows, x, slack, flow_price, mu=mu, pace=pace)
+        if np.any(self.flows.utilities.alpha > _LARGE_ALPHA):
+            return method
+        # With the prices of rows raised until paths cost what their flows pay, the first steps are twice as long.
+        cost = np.minimum.reduceat(method.point.row_price @ rows, self.flows.starts)
+        method.price_rows(float(np.exp(np.median(np.log(flow_price / cost)))))
+        return method
 
     def warm_start(self, rates_mbps: FloatArray, prices: FloatArray, gap: float) -> InteriorPoint:
         """The earlier slot's point, moved away from the bounds by as much as its gap calls for."""
@@ -157,7 +166,7 @@ class _Search:
         for step in range(1, max_steps + 1):
             method.step()
             mu, error = method.relative_mu(), method.error()
-            added = mu < _SEARCH_MU and error < _SEARCH_MU and self._add_violated(method)
+            added = mu < _SEARCH_MU and error < _SEARCH_ERROR and self._add_violated(method)
             # Once complementary, an error that no longer falls is rounding; the certificate tells whether it matters.
             stuck = error < _ROUNDING and error > 0.5 * last
             if not added and mu < _TARGET_MU and (error < _TARGET_ERROR or stuck):
@@ -189,13 +198,19 @@ class _Search:
 
     def _add_violated(self, method: InteriorPoint) -> bool:
         loads = self.reduced.loads(method.point.x * self.unit_mbps)
+        shrink = self._shrink(loads)
         loads[self.chosen] = 0.0
         violated = np.flatnonzero(loads > 1.0 + 1e-9)
         if not len(violated):
             return False
         order = violated[np.argsort(-loads[violated], kind="stable")]
-        method.add_rows(self._choose(self._spread_out(order, 0.5)), method.point.complementarity())
+        method.add_rows(self._choose(self._spread_out(order, _OVERLAP)), shrink)
         return True
+
+    def _shrink(self, loads: FloatArray) -> FloatArray:
+        """Factors for the rates of columns that leave slack in every row that is overloaded."""
+        worst = _worst_of_columns(self.reduced, loads)
+        return np.where(worst > 1.0 + 1e-9, 0.9 / np.maximum(worst, 1.0), 1.0)
 
     def _spread_out(self, order: IndexArray, overlap: float) -> IndexArray:
         """Rows in the given order, without those of which a share ``overlap`` or more is in earlier ones."""
@@ -225,12 +240,15 @@ def _off_bound(values: FloatArray, prices: FloatArray, mu: float) -> FloatArray:
 
 def _safe_rates(reduced: Reduced) -> FloatArray:
     """Feasible positive rates: half of what a path gets if the busiest domain on its way is shared equally, shape n."""
-    loads = reduced.loads(np.ones(len(reduced.columns)))
-    per_link = _segment_max(loads[reduced.rows_t.indices], reduced.rows_t.indptr)
-    worst = _segment_max(per_link[reduced.routing.indices], reduced.routing.indptr)
-    rates = 0.5 / worst
+    rates = 0.5 / _worst_of_columns(reduced, reduced.loads(np.ones(len(reduced.columns))))
     totals = sums_by(reduced.flow, rates, len(reduced.flows))
     return np.asarray(rates * np.minimum(1.0, 0.5 * reduced.demand_mbps / totals)[reduced.flow])
+
+
+def _worst_of_columns(reduced: Reduced, loads: FloatArray) -> FloatArray:
+    """The largest load among the rows that each column touches, shapes m -> n."""
+    per_link = _segment_max(loads[reduced.rows_t.indices], reduced.rows_t.indptr)
+    return _segment_max(per_link[reduced.routing.indices], reduced.routing.indptr)
 
 
 def _segment_max(values: FloatArray, bounds: NDArray[np.integer[Any]]) -> FloatArray:
