@@ -1,7 +1,8 @@
 """Two edge agents back to back over two paths, each in a network namespace of its own: for tests and benchmarks.
 
 `a` and `b` have the agent's access TAP `acc` as their network interface (no switch), and two paths `p1` and `p2`: veth
-pairs, or links of the shared-medium emulator with a capacity and a delay. A third veth pair `direct` is there to compare.
+pairs, or links of the shared-medium emulator with a capacity and a delay. A third veth pair, `direct`, is there to
+compare with.
 """
 
 from __future__ import annotations

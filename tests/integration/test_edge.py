@@ -1,4 +1,4 @@
-"""Two real agents over real interfaces: what goes in on one side comes out on the other, whatever happens in between."""
+"""Two real agents over real interfaces: what goes in on one side comes out on the other, whatever comes between."""
 
 from __future__ import annotations
 

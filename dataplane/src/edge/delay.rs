@@ -1,7 +1,9 @@
 //! One-way delay of a path: the minimum over a sliding window.
 //!
-//! The two ends' clocks differ by an unknown offset, so a delay means something only in comparison with another path of the same
-//! flow. A minimum is used, not a mean: queueing of a first burst would pollute a mean for long. A window of two seconds
+//! The two ends' clocks differ by an unknown offset, so a delay means something only in comparison with another path
+//! of the same
+//! flow. A minimum is used, not a mean: queueing of a first burst would pollute a mean for long. A window of two
+//! seconds
 //! follows a change of route and lets clocks drift by 100 ppm without harm.
 
 const BUCKETS: usize = 4;
@@ -49,7 +51,8 @@ pub struct ClockOrigin(Option<u32>);
 const JUMP_US: i32 = 1 << 30;
 
 impl ClockOrigin {
-    /// Delay in microseconds from the flow's origin; None if the clock jumped, then the origin is new and earlier delays are void.
+    /// Delay in microseconds from the flow's origin; None if the clock jumped, then the origin is new and earlier
+    /// delays are void.
     pub fn delay_us(&mut self, now_ns: u64, sent_us: u32) -> Option<i32> {
         let raw = ((now_ns / 1000) as u32).wrapping_sub(sent_us);
         let origin = *self.0.get_or_insert(raw);

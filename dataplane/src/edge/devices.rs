@@ -15,7 +15,8 @@ const READ_BUDGET: usize = 128;
 const BATCH: usize = 32;
 /// What a TAP keeps for us while we are not running: 10 ms of 1.2 Gb/s.
 const TAP_QUEUE_FRAMES: u32 = 1000;
-/// Room for outer Ethernet header and label on the access side (and two VLAN tags), for labels, shim and inner header on the network side.
+/// Room for outer Ethernet header and label on the access side (and two VLAN tags), for labels, shim and inner header
+/// on the network side.
 const ACCESS_EXTRA: u32 = 26;
 const NETWORK_EXTRA: u32 = 130;
 
@@ -208,7 +209,8 @@ impl Devices {
         (at, self.network[at].mac)
     }
 
-    /// A host on the access side must not send larger packets than a switch there, which adds header and label of its own.
+    /// A host on the access side must not send larger packets than a switch there, which adds header and label of its
+    /// own.
     pub fn set_access_is_host(&mut self, is_host: bool) -> io::Result<()> {
         if is_host == self.access_is_host {
             return Ok(());

@@ -107,7 +107,8 @@ impl Engine {
         &self.liveness
     }
 
-    /// Makes a checked configuration the one in force. `exit_of` knows every interface that it names; `random` gives first sequence numbers.
+    /// Makes a checked configuration the one in force. `exit_of` knows every interface that it names; `random` gives
+    /// first sequence numbers.
     pub fn apply(
         &mut self,
         now_ns: u64,

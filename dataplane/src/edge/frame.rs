@@ -1,4 +1,5 @@
-//! The labelled frame: Ethernet, MPLS label stack, shim, inner frame; and hello frames. See docs/dataplane.md section 1.
+//! The labelled frame: Ethernet, MPLS label stack, shim, inner frame; and hello frames. See docs/dataplane.md section
+//! 1.
 //!
 //! Everything here reads hostile bytes: decoding never panics and never loops over more than the frame holds.
 
@@ -118,7 +119,8 @@ pub enum FromAccess {
     Malformed,
 }
 
-/// Only for an access side with a switch: without one nothing is labelled, and a user's own MPLS must not be taken for it.
+/// Only for an access side with a switch: without one nothing is labelled, and a user's own MPLS must not be taken for
+/// it.
 pub fn parse_access(frame: &[u8]) -> FromAccess {
     if frame.len() < ETHERNET_LEN {
         return FromAccess::Malformed;
@@ -137,7 +139,8 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
     }
 }
 
-/// Ethernet header and label stack, as they go in front of shim or hello. The last label is the bottom of the stack; without labels
+/// Ethernet header and label stack, as they go in front of shim or hello. The last label is the bottom of the stack;
+/// without labels
 /// (neighbouring agents) `bare_type` is what the last switch would have left.
 pub fn outer_header(dst: Mac, src: Mac, labels: &[u32], bare_type: u16) -> Vec<u8> {
     let mut out = Vec::with_capacity(ETHERNET_LEN + LABEL_LEN * labels.len());

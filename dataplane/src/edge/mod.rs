@@ -1,4 +1,5 @@
-//! The edge agent. Everything but the shell (`shell`, `devices`, `control`) is free of system calls and takes time as an argument.
+//! The edge agent. Everything but the shell (`shell`, `devices`, `control`) is free of system calls and takes time as
+//! an argument.
 //! See docs/dataplane.md and docs/agent.md.
 pub mod buffer;
 pub mod control;
@@ -6,6 +7,7 @@ pub mod delay;
 pub mod devices;
 pub mod engine;
 pub mod frame;
+pub mod inpath;
 pub mod liveness;
 pub mod mtu;
 pub mod options;

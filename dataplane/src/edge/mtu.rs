@@ -1,6 +1,8 @@
-//! "Too big" messages: ICMP fragmentation needed (RFC 792, RFC 1191) and ICMPv6 packet too big (RFC 4443), for frames that do not fit a path.
+//! "Too big" messages: ICMP fragmentation needed (RFC 792, RFC 1191) and ICMPv6 packet too big (RFC 4443), for frames
+//! that do not fit a path.
 //!
-//! The agent has no address of its own, so the message comes from the packet's destination, as bridged tunnels of Linux do it.
+//! The agent has no address of its own, so the message comes from the packet's destination, as bridged tunnels of
+//! Linux do it.
 //! It goes out whether or not IPv4's "don't fragment" is set: nobody behind us fragments either. VLAN tags are copied.
 
 use super::frame::{be16, ether_type, ETHERNET_LEN};

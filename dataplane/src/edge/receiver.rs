@@ -1,6 +1,7 @@
 //! The receiving end of one flow: reordering, delay equalisation, loss and late frames. Sans I/O: time is an argument.
 //!
-//! A missing number is lost once every *live* path delivered a higher one (paths keep their order), or `max_hold` after the
+//! A missing number is lost once every *live* path delivered a higher one (paths keep their order), or `max_hold`
+//! after the
 //! first frame behind it arrived. A path is live while it was heard of within 150 ms; senders send keep-alives
 //! every 20 ms while a flow is active. After an idle time every path that was heard of lately gets 150 ms of grace.
 //!
@@ -9,19 +10,19 @@
 use super::buffer::Buf;
 use super::delay::{ClockOrigin, WindowedMin};
 use super::frame::{Kind, Shim};
+use super::inpath::InPath;
 use super::reorder::{before, Place, Window};
 
 const MS: u64 = 1_000_000;
-/// A path silent for longer is not waited for.
-pub const SILENT_NS: u64 = 150 * MS;
-/// A path silent for longer than its slowest keep-alives get no grace either when its flow wakes up.
-const FORGOTTEN_NS: u64 = 5_000 * MS;
 /// Without data for this long a flow was idle.
 const IDLE_NS: u64 = 100 * MS;
 /// Holding a frame for less is not worth a timer.
 const LEAST_HOLD_US: i32 = 200;
-/// A late frame sent this long before the newest one is dropped: a path that comes back must not pour out its stale queue.
+/// A late frame sent this long before the newest one is dropped: a path that comes back must not pour out its stale
+/// queue.
 const STALE_US: i32 = 250_000;
+/// Send times further apart than this are not those of one running sender.
+const NONSENSE_US: i32 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverOptions {
@@ -57,49 +58,20 @@ pub struct ReceiverCounters {
     pub hold_ns: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct InPath {
-    pub id: u8,
-    pub received_frames: u64,
-    pub received_bytes: u64,
-    pub heard_ns: Option<u64>,
-    known_ns: u64,
-    /// Every number before this one has arrived on this path, or never will.
-    passed: Option<u32>,
-    paused: bool,
-    delay: WindowedMin,
-}
-
-impl InPath {
-    fn new(id: u8, now_ns: u64) -> Self {
-        InPath {
-            id,
-            received_frames: 0,
-            received_bytes: 0,
-            heard_ns: None,
-            known_ns: now_ns,
-            passed: None,
-            paused: false,
-            delay: WindowedMin::default(),
-        }
-    }
-
-    /// Until when this path is live if nothing more is heard of it.
-    fn live_until(&self, active_ns: u64) -> u64 {
-        if self.paused {
-            return 0;
-        }
-        let heard = self.heard_ns.unwrap_or(self.known_ns);
-        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS { active_ns } else { heard };
-        from + SILENT_NS
-    }
-}
-
 #[derive(Debug)]
 struct Held {
     buf: Buf,
     arrived_ns: u64,
     release_ns: u64,
+}
+
+/// A frame with what came along with it.
+#[derive(Debug)]
+struct Arrival {
+    shim: Shim,
+    buf: Option<Buf>,
+    wire_bytes: usize,
+    since_ns: u64,
 }
 
 #[derive(Debug)]
@@ -111,7 +83,8 @@ pub struct Receiver {
     highest: u32,
     newest_sent_us: Option<u32>,
     /// A number that did not fit the window; a second one near it means the sender restarted.
-    suspect: Option<(u32, Option<Buf>, u64)>,
+    suspect: Option<Arrival>,
+    accepted_ns: u64,
     data_ns: u64,
     active_ns: u64,
     pub counters: ReceiverCounters,
@@ -127,6 +100,7 @@ impl Receiver {
             highest: 0,
             newest_sent_us: None,
             suspect: None,
+            accepted_ns: 0,
             data_ns: 0,
             active_ns: 0,
             counters: ReceiverCounters::default(),
@@ -169,42 +143,55 @@ impl Receiver {
 
     /// Takes a frame: `buf` is the inner frame (data) or nothing; `wire_bytes` its L2 payload as it arrived.
     pub fn on_frame(&mut self, now_ns: u64, shim: Shim, buf: Option<Buf>, wire_bytes: usize, out: &mut Released) {
-        let stale = self.note_send_time(shim.sent_us);
-        let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
-        if delay_us.is_none() {
-            self.newest_sent_us = Some(shim.sent_us);
-            for path in &mut self.paths {
-                path.delay = WindowedMin::default();
-            }
-        }
         let window = self.window.get_or_insert_with(|| {
             self.highest = shim.sequence;
             Window::new(shim.sequence)
         });
-        if window.place(shim.sequence) == Place::Far {
-            if stale {
-                self.counters.stale += u64::from(buf.is_some());
-                out.waste.extend(buf);
-            } else {
-                self.on_far(now_ns, shim, buf, delay_us.unwrap_or(0), wire_bytes, out);
-            }
-            return;
-        }
-        self.note_path(now_ns, &shim, delay_us.unwrap_or(0), wire_bytes, stale);
-        if let Some(buf) = buf {
-            self.on_data(now_ns, &shim, delay_us.unwrap_or(0), stale, buf, out);
+        let far = window.place(shim.sequence) == Place::Far;
+        let frame = Arrival { shim, buf, wire_bytes, since_ns: now_ns };
+        if far {
+            self.on_far(now_ns, frame, out);
+        } else {
+            self.accept(now_ns, frame, out);
         }
         self.poll(now_ns, out);
     }
 
-    /// True if the frame is stale, by the sender's own clock.
+    /// A frame whose number fits the window.
+    fn accept(&mut self, now_ns: u64, frame: Arrival, out: &mut Released) {
+        let shim = frame.shim;
+        self.accepted_ns = now_ns;
+        let stale = self.note_send_time(shim.sent_us);
+        let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
+        if delay_us.is_none() {
+            for path in &mut self.paths {
+                path.delay = WindowedMin::default();
+            }
+        }
+        let delay_us = delay_us.unwrap_or(0);
+        self.note_path(now_ns, &shim, delay_us, frame.wire_bytes, stale);
+        if let Some(buf) = frame.buf {
+            self.on_data(now_ns, &shim, delay_us, stale, buf, out);
+        }
+    }
+
+    /// By how much a frame was sent before the newest one, by the sender's own clock.
+    fn age_us(&self, sent_us: u32) -> i32 {
+        self.newest_sent_us.map_or(0, |newest| newest.wrapping_sub(sent_us) as i32)
+    }
+
+    fn is_stale(&self, age_us: i32) -> bool {
+        let limit_us = STALE_US.max((2 * self.options.max_hold_ns / 1000) as i32);
+        // No queue holds frames for so long: either this frame's or the newest one's send time is nonsense.
+        age_us > limit_us && age_us < NONSENSE_US
+    }
+
     fn note_send_time(&mut self, sent_us: u32) -> bool {
-        let newest = *self.newest_sent_us.get_or_insert(sent_us);
-        let age = newest.wrapping_sub(sent_us) as i32;
-        if age < 0 {
+        let age_us = self.age_us(sent_us);
+        if self.newest_sent_us.is_none() || !(0..NONSENSE_US).contains(&age_us) {
             self.newest_sent_us = Some(sent_us);
         }
-        age > STALE_US.max((2 * self.options.max_hold_ns / 1000) as i32)
+        self.is_stale(age_us)
     }
 
     fn note_path(&mut self, now_ns: u64, shim: &Shim, delay_us: i32, wire_bytes: usize, stale: bool) {
@@ -307,46 +294,39 @@ impl Receiver {
         }
     }
 
-    fn on_far(
-        &mut self,
-        now_ns: u64,
-        shim: Shim,
-        buf: Option<Buf>,
-        delay_us: i32,
-        wire_bytes: usize,
-        out: &mut Released,
-    ) {
+    /// A frame from another sequence: the second one near the first shows that the sender restarted.
+    fn on_far(&mut self, now_ns: u64, frame: Arrival, out: &mut Released) {
         const NEAR: u32 = super::reorder::WINDOW as u32 / 2;
-        let confirmed = match &self.suspect {
-            Some((other, ..)) => shim.sequence.wrapping_sub(*other).wrapping_add(NEAR) < 2 * NEAR,
-            None => false,
-        };
-        let (other, other_buf, since_ns) = match self.suspect.take() {
-            Some(suspect) => suspect,
-            None => {
-                self.suspect = Some((shim.sequence, buf, now_ns));
-                return;
-            }
-        };
-        if !confirmed {
-            // Two strangers: the first is let go out of order rather than lost.
-            if let Some(old) = other_buf {
-                self.counters.late += 1;
-                self.deliver(old, out);
-            }
-            self.suspect = Some((shim.sequence, buf, now_ns));
+        let number = frame.shim.sequence;
+        // An old queue may be poured out while the flow goes on; once nothing else arrives, it is the sender that is
+        // new.
+        let goes_on = now_ns.saturating_sub(self.accepted_ns) < IDLE_NS;
+        if goes_on && self.is_stale(self.age_us(frame.shim.sent_us)) {
+            self.counters.stale += u64::from(frame.buf.is_some());
+            out.waste.extend(frame.buf);
             return;
         }
-        self.restart(if before(other, shim.sequence) { other } else { shim.sequence }, out);
-        if let Some(old) = other_buf {
-            let first = Shim { sequence: other, ..shim };
-            self.on_data(since_ns, &first, delay_us, false, old, out);
+        let other = match self.suspect.replace(frame) {
+            Some(other) => other,
+            None => return,
+        };
+        if number.wrapping_sub(other.shim.sequence).wrapping_add(NEAR) >= 2 * NEAR {
+            // Two strangers: the first is let go out of order rather than lost.
+            self.let_go(other, out);
+            return;
         }
-        self.note_path(now_ns, &shim, delay_us, wire_bytes, false);
-        if let Some(buf) = buf {
-            self.on_data(now_ns, &shim, delay_us, false, buf, out);
+        self.restart(if before(other.shim.sequence, number) { other.shim.sequence } else { number }, out);
+        self.accept(now_ns, other, out);
+        if let Some(frame) = self.suspect.take() {
+            self.accept(now_ns, frame, out);
         }
-        self.poll(now_ns, out);
+    }
+
+    fn let_go(&mut self, suspect: Arrival, out: &mut Released) {
+        if let Some(buf) = suspect.buf {
+            self.counters.late += 1;
+            self.deliver(buf, out);
+        }
     }
 
     fn restart(&mut self, next: u32, out: &mut Released) {
@@ -356,6 +336,9 @@ impl Receiver {
         }
         self.counters.restarts += 1;
         self.highest = next;
+        // The sender's clock may have started anew as well.
+        self.origin = ClockOrigin::default();
+        self.newest_sent_us = None;
         for path in &mut self.paths {
             path.passed = None;
             path.delay = WindowedMin::default();
@@ -369,19 +352,16 @@ impl Receiver {
         for frame in held {
             self.deliver(frame.buf, out);
         }
-        if let Some((_, Some(buf), _)) = self.suspect.take() {
-            self.deliver(buf, out);
+        if let Some(suspect) = self.suspect.take() {
+            self.let_go(suspect, out);
         }
     }
 
     /// Delivers what is due and gives up what is lost.
     pub fn poll(&mut self, now_ns: u64, out: &mut Released) {
-        if let Some((_, Some(_), since_ns)) = &self.suspect {
-            if since_ns + self.options.max_hold_ns <= now_ns {
-                if let Some((_, Some(buf), _)) = self.suspect.take() {
-                    self.counters.late += 1;
-                    self.deliver(buf, out);
-                }
+        if self.suspect_due().map_or(false, |due| due <= now_ns) {
+            if let Some(suspect) = self.suspect.take() {
+                self.let_go(suspect, out);
             }
         }
         while let Some(window) = self.window.as_mut() {
@@ -440,12 +420,15 @@ impl Receiver {
             .reduce(|a, b| if before(a, b) { a } else { b })
     }
 
+    /// When a stranger's frame is let go if nothing confirms it.
+    fn suspect_due(&self) -> Option<u64> {
+        let suspect = self.suspect.as_ref().filter(|s| s.buf.is_some())?;
+        Some(suspect.since_ns + self.options.max_hold_ns)
+    }
+
     /// When `poll`, just called at `now_ns`, will next have something to do.
     pub fn next_due(&self, now_ns: u64) -> Option<u64> {
-        let suspect = match &self.suspect {
-            Some((_, Some(_), since_ns)) => Some(since_ns + self.options.max_hold_ns),
-            _ => None,
-        };
+        let suspect = self.suspect_due();
         let window = self.window.as_ref()?;
         if let Some(held) = window.peek() {
             return Some(suspect.map_or(held.release_ns, |s| s.min(held.release_ns)));

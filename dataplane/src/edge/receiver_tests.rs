@@ -271,6 +271,43 @@ fn a_restarted_sender_loses_nothing() {
 }
 
 #[test]
+fn a_sender_whose_clock_started_anew_is_followed_at_once() {
+    for back_s in [1u64, 9, 60, 1200, 2100, 100_000] {
+        let mut bench = Bench::new(options(true), &[1, 2]);
+        let t = 200_000_000 * MS;
+        for k in 0..20 {
+            bench.put(t + k * MS, shim(Kind::Data, 1 + (k % 2) as u8, k as u32, t + k * MS));
+        }
+        // The machine was rebooted: new numbers, and a clock that is behind.
+        let start = t + 15_000 * MS;
+        for k in 0..50 {
+            let now = start + k * MS;
+            let sent = now - back_s * 1_000 * MS - 15_000 * MS;
+            bench.run(now - MS, now);
+            bench.put(now, shim(Kind::Data, 1 + (k % 2) as u8, 3_000_000_000 + k as u32, sent));
+        }
+        bench.run(start + 50 * MS, start + 500 * MS);
+        let wanted: Vec<u32> = (0..20).chain(3_000_000_000..3_000_000_050).collect();
+        assert_eq!(bench.numbers(), wanted, "{back_s} s back");
+    }
+}
+
+#[test]
+fn one_forged_send_time_does_not_make_the_flow_stale() {
+    let mut bench = Bench::new(options(false), &[1, 2]);
+    let t = 1_000 * MS;
+    bench.put(t, shim(Kind::Data, 1, 0, t));
+    bench.put(t, shim(Kind::KeepAlive, 2, 0, t + 600_000 * MS));
+    for k in 1..100 {
+        let now = t + k * MS;
+        bench.run(now - MS, now);
+        bench.put(now, shim(Kind::Data, 1 + (k % 2) as u8, k as u32, now));
+    }
+    assert_eq!(bench.numbers(), (0..100).collect::<Vec<u32>>());
+    assert_eq!(bench.wasted, 0);
+}
+
+#[test]
 fn random_shims_never_panic_or_lose_count() {
     let mut rng = Rng::new(10);
     for _ in 0..100 {

@@ -1,4 +1,5 @@
-//! The sending end of one flow: bounded queue, split, pacing, sequence numbers, keep-alives. Sans I/O: time is an argument.
+//! The sending end of one flow: bounded queue, split, pacing, sequence numbers, keep-alives. Sans I/O: time is an
+//! argument.
 
 use super::buffer::{Buf, Pool};
 use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
@@ -18,7 +19,7 @@ const MAX_AGE_NS: u64 = 5_000 * MS;
 /// An idle path of an active flow sends keep-alives this often, an idle flow's less often, a forgotten flow's rarely.
 const KEEP_ALIVE: [(u64, u64); 3] = [(500 * MS, 20 * MS), (10_000 * MS, 500 * MS), (u64::MAX, 2_000 * MS)];
 /// Where frames go if the switch fills in the addresses.
-pub const SWITCH_MAC: Mac = [2, 0, 0, 0, 0, 1];
+pub const SWITCH_MAC: Mac = [2, 0x48, 0x79, 0, 0, 0];
 
 /// Where a path's frames leave: index of the interface and its MAC.
 pub type Exit = (usize, Mac);
@@ -135,7 +136,8 @@ impl Sender {
         }
     }
 
-    /// A new configuration. Paths with an id that stays keep pacing, split credit and counters; a path that goes says so.
+    /// A new configuration. Paths with an id that stays keep pacing, split credit and counters; a path that goes says
+    /// so.
     pub fn update(&mut self, now_ns: u64, spec: &Ingress, exits: &[Exit], pool: &mut Pool, out: &mut Vec<Outgoing>) {
         self.queue_ms = spec.queue_ms;
         let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();

@@ -1,4 +1,5 @@
-//! When each flow is to be looked at again. A heap with lazy deletion: an entry counts only if it is the one its flow waits for.
+//! When each flow is to be looked at again. A heap with lazy deletion: an entry counts only if it is the one its flow
+//! waits for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +14,8 @@ pub struct Timers {
 const NEVER: u64 = u64::MAX;
 
 impl Timers {
-    /// Sees to it that `key` fires at `at_ns` at the latest. A timer is only ever brought forward: one that turns out too early costs
+    /// Sees to it that `key` fires at `at_ns` at the latest. A timer is only ever brought forward: one that turns out
+    /// too early costs
     /// its owner a look, one that moved with every frame would cost a heap operation per frame. Equal times fire in the
     /// order they were set, so that flows take turns.
     pub fn arm(&mut self, key: u32, at_ns: Option<u64>) {

@@ -1,0 +1,108 @@
+"""The edge agent: throughput, added delay, processor time, and TCP over unequal paths (root).
+
+    python benchmarks/agent.py [speed] [paced] [delays]
+
+`speed` compares a pair of agents over two unshaped veth pairs with a direct veth pair in the same run; the direct is
+given with and without segmentation offload, because the agent sees every frame. `paced` and `delays` run TCP over the
+shared-medium emulator; what is possible is the paced rate times TCP payload per L2 payload (1448 of 1526 bytes).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hyroads.mininet.edge_pair import EdgePair, EmulatedPath
+
+DIRECT, OURS = "10.9.0.2", "10.8.0.2"
+PAYLOAD_SHARE = 1448 / 1526
+Row = tuple[str, float, str, str]
+
+
+def pair(paths: Sequence[EmulatedPath] = (), options: Sequence[str] = ()) -> EdgePair:
+    folder = Path(tempfile.mkdtemp(prefix="hyroads-edge-"))
+    return EdgePair(f"hr-edge-bench-{os.getpid()}", folder, paths=paths, options=options)
+
+
+def speed() -> Iterator[Row]:
+    for name, options in (("plain", []), ("realtime", ["--realtime"])):
+        with pair(options=options) as bench:
+            bench.iperf_server()
+            direct_ms = statistics.median(bench.ping_ms(DIRECT, 200, 0.005))
+            ours_ms = statistics.median(bench.ping_ms(OURS, 200, 0.005))
+            yield f"{name}: RTT, direct", direct_ms, "ms", ""
+            yield f"{name}: RTT, added", ours_ms - direct_ms, "ms", "< 0.4"
+            direct_mbps = bench.tcp_mbps(DIRECT, 2)
+            yield f"{name}: TCP cubic, direct veth", direct_mbps, "Mb/s", ""
+            for side in ("a", "b"):
+                bench.run(side, "ethtool", "-K", "direct", "tso", "off", "gso", "off", "gro", "off")
+            direct_mbps = bench.tcp_mbps(DIRECT, 2)
+            yield f"{name}: TCP cubic, direct veth, frames of 1500", direct_mbps, "Mb/s", ""
+            for algorithm in ("cubic", "bbr"):
+                for side in ("a", "b"):
+                    with bench.client(side) as client:
+                        client.reset_counters()
+                with bench.client("b") as client:
+                    before_s = client.stats()["cpu_s"]
+                    mbps = bench.tcp_mbps(OURS, 3, algorithm)
+                    report = client.stats()
+                frames = report["egress"][0]["delivered_frames"] + report["ingress"][0]["sent"]
+                yield f"{name}: TCP {algorithm}, agents", mbps, "Mb/s", ">= 1000"
+                yield f"{name}: TCP {algorithm}, agents / direct of 1500", mbps / direct_mbps, "", ""
+                cpu_us = 1e6 * (report["cpu_s"] - before_s) / frames
+                yield f"{name}: receiving agent, CPU per frame", cpu_us, "us", "2..4"
+
+
+def possible(rates: Sequence[float]) -> float:
+    return sum(rates) * PAYLOAD_SHARE
+
+
+def paced() -> Iterator[Row]:
+    rates = (10.0, 6.67)
+    with pair([EmulatedPath(12, 1), EmulatedPath(8, 2)], ["--realtime"]) as bench:
+        bench.iperf_server()
+        for side in ("a", "b"):
+            bench.configure(side, rates)
+        for algorithm in ("cubic", "bbr"):
+            mbps = bench.tcp_mbps(OURS, 8, algorithm)
+            yield f"10 + 6.67 Mb/s: TCP {algorithm}", mbps, "Mb/s", ""
+            yield f"10 + 6.67 Mb/s: TCP {algorithm} / possible", mbps / possible(rates), "", ">= 0.95"
+
+
+def delays() -> Iterator[Row]:
+    rates = (18.0, 27.0)
+    targets = {15: ">= 0.99", 50: ">= 0.97"}
+    for delay_ms in (15, 50):
+        with pair([EmulatedPath(20, 5), EmulatedPath(30, delay_ms)], ["--realtime"]) as bench:
+            bench.iperf_server()
+            for reorder, equalise in ((False, False), (True, False), (True, True)):
+                for side in ("a", "b"):
+                    bench.configure(side, rates, reorder=reorder, equalise=equalise)
+                for algorithm in ("cubic", "bbr") if reorder else ("cubic",):
+                    share = bench.tcp_mbps(OURS, 4, algorithm) / possible(rates)
+                    how = f"{'reorder' if reorder else 'as it comes'}{' + equalise' if equalise else ''}"
+                    target = targets[delay_ms] if equalise else ""
+                    yield f"18 + 27 Mb/s, 5 and {delay_ms} ms, {how}: {algorithm} / possible", share, "", target
+
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {"speed": speed, "paced": paced, "delays": delays}
+
+
+def main() -> int:
+    wanted = sys.argv[1:] or list(SECTIONS)
+    if unknown := set(wanted) - set(SECTIONS):
+        print(f"unknown section {', '.join(sorted(unknown))}: expected {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    print(f"{'what':<70} {'measured':>10} {'unit':<5} {'target':>8}")
+    for section in wanted:
+        for what, value, unit, target in SECTIONS[section]():
+            print(f"{what:<70} {value:>10.3f} {unit:<5} {target:>8}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

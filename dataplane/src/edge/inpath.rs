@@ -1,0 +1,47 @@
+//! What a receiver knows of one path of its flow.
+
+use super::delay::WindowedMin;
+
+const MS: u64 = 1_000_000;
+/// A path silent for longer is not waited for.
+pub const SILENT_NS: u64 = 150 * MS;
+/// A path silent for longer than its slowest keep-alives get no grace either when its flow wakes up.
+const FORGOTTEN_NS: u64 = 5_000 * MS;
+
+#[derive(Clone, Debug)]
+pub struct InPath {
+    pub id: u8,
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    pub heard_ns: Option<u64>,
+    known_ns: u64,
+    /// Every number before this one has arrived on this path, or never will.
+    pub(super) passed: Option<u32>,
+    pub(super) paused: bool,
+    pub(super) delay: WindowedMin,
+}
+
+impl InPath {
+    pub(super) fn new(id: u8, now_ns: u64) -> Self {
+        InPath {
+            id,
+            received_frames: 0,
+            received_bytes: 0,
+            heard_ns: None,
+            known_ns: now_ns,
+            passed: None,
+            paused: false,
+            delay: WindowedMin::default(),
+        }
+    }
+
+    /// Until when this path is live if nothing more is heard of it.
+    pub(super) fn live_until(&self, active_ns: u64) -> u64 {
+        if self.paused {
+            return 0;
+        }
+        let heard = self.heard_ns.unwrap_or(self.known_ns);
+        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS { active_ns } else { heard };
+        from + SILENT_NS
+    }
+}
