@@ -108,10 +108,13 @@ def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
 
 
 def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
-    """Path ids that the egress agent confirmed."""
+    """Path ids that the egress agent confirmed and that what is on its way to it does not take away."""
     view = views.agents.get(wanted.egress)
-    entry = view.acked.egress.get(wanted.id) if view and view.acked else None
-    return frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset()
+    if view is None or view.acked is None:
+        return frozenset()
+    entries = [config.egress.get(wanted.id) for config in (view.acked, view.sent) if config is not None]
+    ids = [frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset() for entry in entries]
+    return frozenset.intersection(*ids)
 
 
 def _classified(plan: Plan, views: Views, node: str) -> frozenset[str]:
@@ -128,7 +131,7 @@ def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:
         # It runs what an earlier controller told it: what flows goes on, and nothing new starts.
         return flow.spec.id in switch.possible
     entry = agent.acked.ingress.get(flow.spec.id)
-    if entry is None or entry.number != flow.number:
+    if entry is None or entry.number != flow.number or (agent.sent and flow.spec.id not in agent.sent.ingress):
         return False
     egress = views.agents.get(entry.egress)
     if egress is None:

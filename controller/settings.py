@@ -47,7 +47,7 @@ class Timings:
     ping_ms: int = 250
     agent_dead_ms: int = 800
     report_ms: int = 500
-    grace_s: float = 2.0
+    grace_s: float = 3.0
     switch_grace_s: float = 15.0
     coalesce_ms: float = 3.0
 

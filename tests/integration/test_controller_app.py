@@ -91,7 +91,9 @@ class Lab:
     def start_controller(self) -> None:
         settings = self.folder / "hyroads.json"
         listen = {"openflow": {"port": OPENFLOW}, "agents": {"port": AGENTS}, "rest": {"port": REST}}
-        document = {"network": str(NETWORK), "state_file": "state.json", "listen": listen}
+        document: dict[str, Any] = {"network": str(NETWORK), "state_file": "state.json", "listen": listen}
+        # On a busy machine everything takes longer; what is tested is the order, not how fast processes start.
+        document["timings"] = {"grace_s": 5.0}
         settings.write_text(json.dumps(document))
         program = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
         environment = {**os.environ, "HYROADS_CONFIG": str(settings)}

@@ -193,7 +193,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(EVENTS)
 def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(events: list[tuple[str, int]]) -> None:
     model = Model.start()
