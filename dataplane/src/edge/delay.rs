@@ -1,10 +1,8 @@
 //! One-way delay of a path: the minimum over a sliding window.
 //!
 //! The two ends' clocks differ by an unknown offset, so a delay means something only in comparison with another path
-//! of the same
-//! flow. A minimum is used, not a mean: queueing of a first burst would pollute a mean for long. A window of two
-//! seconds
-//! follows a change of route and lets clocks drift by 100 ppm without harm.
+//! of the same flow. A minimum is used, not a mean: queueing of a first burst would pollute a mean for long. A window
+//! of two seconds follows a change of route and lets clocks drift by 100 ppm without harm.
 
 const BUCKETS: usize = 4;
 const BUCKET_NS: u64 = 500_000_000;

@@ -140,8 +140,7 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
 }
 
 /// Ethernet header and label stack, as they go in front of shim or hello. The last label is the bottom of the stack;
-/// without labels
-/// (neighbouring agents) `bare_type` is what the last switch would have left.
+/// without labels (neighbouring agents) `bare_type` is what the last switch would have left.
 pub fn outer_header(dst: Mac, src: Mac, labels: &[u32], bare_type: u16) -> Vec<u8> {
     let mut out = Vec::with_capacity(ETHERNET_LEN + LABEL_LEN * labels.len());
     out.extend_from_slice(&dst);

@@ -1,9 +1,8 @@
 //! Which inbound links live, from hello frames. Sans I/O: time is an argument.
 //!
 //! A link is down after `dead_ms` of silence and up again after two hellos in a row. Damping: every time a link goes
-//! down
-//! costs a point that halves every ten seconds; a link with three points or more needs 2^points hellos in a row (at
-//! most 64).
+//! down costs a point that halves every ten seconds; a link with three points or more needs 2^points hellos in a row
+//! (at most 64).
 
 use super::frame::Hello;
 use super::protocol::HelloExpect;

@@ -1,12 +1,10 @@
 //! Pacing of one path: a leaky bucket in bytes of L2 payload.
 //!
 //! With `depth` bytes of bucket, over any window of T seconds at most `rate * T + depth` bytes leave. The bucket holds
-//! bytes, not time, so a change
-//! of the rate takes effect at once and without a burst: what is owed stays owed.
+//! bytes, not time, so a change of the rate takes effect at once and without a burst: what is owed stays owed.
 
 /// How long a path that fell behind may catch up, in nanoseconds of its rate. An agent is woken late by up to a
-/// millisecond or
-/// two; without this allowance every late wake-up would cost throughput.
+/// millisecond or two; without this allowance every late wake-up would cost throughput.
 pub const BURST_NS: u64 = 2_000_000;
 
 /// A slow path must be able to hold two frames, or the split would leave it idle between its turns.

@@ -1,9 +1,9 @@
 //! The receiving end of one flow: reordering, delay equalisation, loss and late frames. Sans I/O: time is an argument.
 //!
 //! A missing number is lost once every *live* path delivered a higher one (paths keep their order), or `max_hold`
-//! after the
-//! first frame behind it arrived. A path is live while it was heard of within 150 ms; senders send keep-alives
-//! every 20 ms while a flow is active. After an idle time every path that was heard of lately gets 150 ms of grace.
+//! after the first frame behind it arrived. A path is live while it was heard of within 150 ms; senders send
+//! keep-alives every 20 ms while a flow is active. After an idle time every path that was heard of lately gets 150 ms
+//! of grace.
 //!
 //! Equalisation: a frame is held until its delay reaches the windowed minimum of the slowest live path.
 

@@ -1,8 +1,7 @@
 //! The window of sequence numbers of one flow: what is held, what was delivered, what comes next.
 //!
 //! Sequence numbers wrap; all comparisons are of differences. The window knows no time and no paths: `receiver`
-//! decides when
-//! a missing number is given up.
+//! decides when a missing number is given up.
 
 /// Frames that may be held ahead of the next one: 100 ms at 1.9 Gb/s.
 pub const WINDOW: usize = 16_384;

@@ -1,10 +1,9 @@
 //! Deterministic split of a flow over its paths, in proportion to their rates.
 //!
 //! Every path has a credit in bytes: what its share of everything sent so far is ahead of what it carried. A frame may
-//! go only to a path
-//! that is not ahead of its share, and among these to the one whose share would be used up first. This is WF2Q
-//! (Bennett and
-//! Zhang, INFOCOM 1996) with all queues fed from one: a path is never more than one frame off its share.
+//! go only to a path that is not ahead of its share, and among these to the one whose share would be used up first.
+//! This is WF2Q (Bennett and Zhang, INFOCOM 1996) with all queues fed from one: a path is never more than one frame
+//! off its share.
 
 /// Credits in bytes; their sum is zero.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +14,7 @@ pub struct Split {
 
 impl Split {
     /// New weights, one per path; a weight of zero or less leaves the path unused. `credit_of[i]` names the old index
-    /// of path i, whose credit it
-    /// keeps.
+    /// of path i, whose credit it keeps.
     pub fn set_weights(&mut self, weights: &[f64], credit_of: &[Option<usize>]) {
         let total: f64 = weights.iter().filter(|w| **w > 0.0).sum();
         let old = std::mem::take(&mut self.credit);

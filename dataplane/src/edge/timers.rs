@@ -15,9 +15,8 @@ const NEVER: u64 = u64::MAX;
 
 impl Timers {
     /// Sees to it that `key` fires at `at_ns` at the latest. A timer is only ever brought forward: one that turns out
-    /// too early costs
-    /// its owner a look, one that moved with every frame would cost a heap operation per frame. Equal times fire in the
-    /// order they were set, so that flows take turns.
+    /// too early costs its owner a look, one that moved with every frame would cost a heap operation per frame. Equal
+    /// times fire in the order they were set, so that flows take turns.
     pub fn arm(&mut self, key: u32, at_ns: Option<u64>) {
         let index = key as usize;
         if index >= self.due.len() {
