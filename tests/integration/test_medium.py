@@ -160,6 +160,23 @@ def test_exit_leaves_nothing_behind(namespaces: None, tmp_path: Path) -> None:
         assert not (tmp_path / "medium.sock").exists()
 
 
+def test_it_ends_with_its_parent(namespaces: None, tmp_path: Path) -> None:
+    path, control = tmp_path / "medium.json", tmp_path / "medium.sock"
+    path.write_text(json.dumps(config()))
+    program = f"{find_program('hyroads-medium')} --config {path} --socket {control} --die-with-parent"
+    parent = subprocess.Popen(["bash", "-c", f"{program} & wait"])
+    try:
+        MediumClient.wait_for(control).close()
+    finally:
+        parent.kill()
+        parent.wait(timeout=10)
+    deadline_s = time.monotonic() + 5
+    while "hrm-a" in run(f"ip -n {A} link"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    assert not control.exists()
+
+
 def test_a_second_emulator_is_refused_and_a_dead_one_replaced(namespaces: None, tmp_path: Path) -> None:
     control = tmp_path / "medium.sock"
     with medium(tmp_path, config()) as (process, client):

@@ -33,13 +33,14 @@ struct Arrival {
 
 /// Everything the emulator owns; the TAP devices vanish with it.
 pub struct Shell {
+    // Dropped in this order: the socket is there only while all ports are.
+    socket: ControlSocket,
     taps: Vec<Option<Tap>>,
     model: Model,
     control: Control,
     meter: Meter,
     epoll: Epoll,
     signals: Signals,
-    socket: ControlSocket,
     clients: HashMap<u64, LineStream<UnixStream>>,
     next_client: u64,
     arrivals: Vec<Arrival>,
@@ -65,13 +66,13 @@ impl Shell {
         let socket = ControlSocket::listen(socket_path)?;
         epoll.add(&socket, TOKEN_SOCKET, Interest::READ)?;
         Ok(Shell {
+            socket,
             taps,
             model: Model::new(config, monotonic_ns()),
             control: Control::new(config),
             meter: Meter { lateness_max_ns: 0, cpu_start_ns: cpu_ns() },
             epoll,
             signals,
-            socket,
             clients: HashMap::new(),
             next_client: TOKEN_FIRST_CLIENT,
             arrivals: Vec::new(),
