@@ -161,7 +161,9 @@ class InteriorPoint:
         target = max(sigma, self.pace.centring) * mu
         dx, ds, dt, dl, dz, dn, _ = affine
         step = newton.solve(target - dx * dz, target - ds * dl, target - dt * dn)
-        length = min(1.0, self.pace.boundary * _length(point, step), self._trusted(step))
+        # Near the end almost the whole way to the bound is safe, which makes the last steps superlinear.
+        boundary = max(self.pace.boundary, 1.0 - self.relative_mu() if self.pace.centring == 0.0 else 0.0)
+        length = min(1.0, boundary * _length(point, step), self._trusted(step))
         self.point = Iterate(*(part + length * d for part, d in zip(point.parts(), step, strict=True)))
         self.residuals = self._residuals()
         return length
