@@ -51,14 +51,18 @@ class Agent:
 
     def _read(self) -> None:
         self._socket.settimeout(None)
-        for line in self._socket.makefile("rb"):
-            now_s = time.perf_counter()
-            message = json.loads(line)
-            if message["type"] == "ping":
-                self.write({"type": "pong", "seq": message["seq"]})
-            elif message["type"] in ("config", "rates"):
-                self.told.put((now_s, message))
-                self.write({"type": "ok", "seq": message["seq"]})
+        try:
+            for line in self._socket.makefile("rb"):
+                self._answer(time.perf_counter(), json.loads(line))
+        except ConnectionError:
+            return  # the controller was ended
+
+    def _answer(self, now_s: float, message: dict[str, Any]) -> None:
+        if message["type"] == "ping":
+            self.write({"type": "pong", "seq": message["seq"]})
+        elif message["type"] in ("config", "rates"):
+            self.told.put((now_s, message))
+            self.write({"type": "ok", "seq": message["seq"]})
 
 
 def rest(told: Queue[tuple[float, dict[str, Any]]]) -> None:

@@ -9,25 +9,17 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
-from hyroads.controller.agent_protocol import AgentConfig, rates_document
+from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.agents import Session
 from hyroads.controller.core.errors import HyroadsError, PlanningError
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import (
-    DEFAULT_MARGIN,
-    MULTIPATH,
-    Cache,
-    LiveNetwork,
-    Options,
-    Plan,
-    hello_configs,
-    make_plan,
-)
-from hyroads.controller.push_gate import AgentView, Orders, Views, gate, pending_of
+from hyroads.controller.plan import DEFAULT_MARGIN, Cache, LiveNetwork, Options, Plan, hello_configs, make_plan
+from hyroads.controller.push_agents import AgentPusher
+from hyroads.controller.push_gate import Orders, Views, gate, pending_of
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.settings import Settings
 from hyroads.controller.state import (
@@ -49,9 +41,7 @@ from hyroads.controller.state import (
 from hyroads.controller.switches import Connection, SwitchSession, Wanted
 
 LOG = logging.getLogger("hyroads.controller")
-RATE_TOLERANCE = 0.005
 TICK_S = 0.2
-RETRY_AGENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +51,6 @@ class Fault:
     time_s: float
     where: str
     what: str
-
-
-@dataclass
-class AgentLink:
-    """A joined agent and what it runs."""
-
-    session: Session
-    acked: AgentConfig | None = None
-    sent: AgentConfig | None = None
-    rates: dict[tuple[int, int], float] = field(default_factory=dict)
-    known: bool = False
-    retry_at_s: float = 0.0
-    errors: int = 0
 
 
 class Coordinator:
@@ -99,9 +76,9 @@ class Coordinator:
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
         self.switches: dict[str, SwitchSession] = {}
-        self.agents: dict[str, AgentLink] = {}
         self.reports = ReportBook(clock)
         self.counters: Counter[str] = Counter()
+        self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
         self.faults: deque[Fault] = deque(maxlen=50)
         self.settled = False
         self.progress = shim.Signal()
@@ -113,6 +90,7 @@ class Coordinator:
         self._dirty = True
         self._hurry = False
         self._tried_version = -1
+        self._unsaved = False
         self._lost_switches: dict[str, float] = {}
         self._hellos = hello_configs(fabric, self.options)
 
@@ -177,18 +155,13 @@ class Coordinator:
     def agent_up(self, session: Session) -> None:
         """An agent joined."""
         fresh = session.hello.revision == 0
-        link = AgentLink(session, known=fresh)
-        if fresh:
-            link.acked = AgentConfig(self._hellos[session.node])
-        self.agents[session.node] = link
+        self.agents.joined(session, AgentConfig(self._hellos[session.node]) if fresh else None)
         self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
     def agent_down(self, session: Session) -> None:
         """An agent is gone."""
-        link = self.agents.get(session.node)
-        if link is not None and link.session is session:
-            del self.agents[session.node]
+        if self.agents.left(session):
             self.reports.forget(session.node)
             self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
 
@@ -233,14 +206,19 @@ class Coordinator:
 
     def _cycle(self) -> None:
         self._plan_if_changed()
-        if not self.settled or self.plan is None:
-            return
+        if self.settled and self.plan is not None:
+            self._push(self.plan)
+        if self._unsaved:
+            # After pushing, because writing a file takes longer than telling an agent.
+            self._unsaved = False
+            self._save(self.state, self._numbers)
+        self.progress.notify()
+
+    def _push(self, plan: Plan) -> None:
         # Agents first: rates react to a cut link before the switches' single paths do.
         for _ in range(2):
-            self._push_agents(gate(self.plan, self._views()))
-        orders = gate(self.plan, self._views())
-        self._push_switches(orders)
-        self.progress.notify()
+            self.agents.push(plan, gate(plan, self.views()))
+        self._push_switches(gate(plan, self.views()))
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -258,10 +236,7 @@ class Coordinator:
         self._become(state)
         for session in list(self.switches.values()):
             session.tick()
-        for link in self.agents.values():
-            if link.retry_at_s and now_s > link.retry_at_s:
-                link.retry_at_s = 0.0
-                self._dirty = True
+        self._dirty |= self.agents.retry_due()
         if not self.settled and is_settled(self.state):
             self.settled = True
             self._dirty = True
@@ -286,8 +261,8 @@ class Coordinator:
         self.planned_at_s = self.clock()
         self.plan_ms = (self.planned_at_s - began_s) * 1e3
         self.counters["plans"] += 1
+        self._unsaved = True
         self._log_plan(before, self.plan)
-        self._save(self.state, self._numbers)
 
     def _log_plan(self, before: Plan | None, after: Plan) -> None:
         for flow, plan in after.flows.items():
@@ -305,8 +280,11 @@ class Coordinator:
 
     # -- pushing
 
-    def _views(self) -> Views:
-        agents = {node: AgentView(link.acked, link.sent) for node, link in self.agents.items()}
+    def views(self) -> Views:
+        """What is known of all that are connected; nothing while nothing is planned."""
+        if self.plan is None:
+            return Views()
+        agents = self.agents.views()
         switches = {
             node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
         }
@@ -327,56 +305,6 @@ class Coordinator:
             raise PlanningError("nothing is planned yet")
         return self.plan, self._live
 
-    def _push_agents(self, orders: Orders) -> None:
-        now_s = self.clock()
-        for node, config in orders.agents.items():
-            link = self.agents[node]
-            if link.sent is not None or link.retry_at_s > now_s:
-                continue
-            if not link.known:
-                self._recognise(link, config)
-            if link.acked is None or link.acked.revision != config.revision:
-                self._send_config(link, config)
-            elif _rates_differ(link.rates, config.rates):
-                self._send_rates(link, config)
-
-    def _recognise(self, link: AgentLink, config: AgentConfig) -> None:
-        """An agent that ran before says by its revision whether it has what we want."""
-        plan, _ = self._in_force()
-        link.known = True
-        for candidate in (plan.agents[link.session.node], config):
-            if candidate.revision == link.session.hello.revision:
-                # Its rates are not known: they are sent once more, which disturbs nothing.
-                link.acked = candidate
-                LOG.info("agent %s runs the wanted configuration", link.session.node)
-                return
-
-    def _send_config(self, link: AgentLink, config: AgentConfig) -> None:
-        link.sent = config
-        LOG.debug("agent %s: configuration %d", link.session.node, config.revision)
-        document = {**config.document(), "revision": config.revision}
-        link.session.request(document, lambda problem: self._config_answered(link, config, problem))
-        self.counters["agent_configs"] += 1
-
-    def _config_answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
-        link.sent = None
-        if problem is None:
-            link.acked, link.rates = config, dict(config.rates)
-        else:
-            self._agent_failed(link, f"configuration refused: {problem}")
-        self.wake(now=True)
-
-    def _send_rates(self, link: AgentLink, config: AgentConfig) -> None:
-        link.sent = config
-        link.session.request(rates_document(config.rates), lambda problem: self._config_answered(link, config, problem))
-        self.counters["agent_rates"] += 1
-
-    def _agent_failed(self, link: AgentLink, what: str) -> None:
-        link.errors += 1
-        link.retry_at_s = self.clock() + RETRY_AGENT_S
-        if not link.session.closed:
-            self.fault(f"agent {link.session.node}", what)
-
     def _push_switches(self, orders: Orders) -> None:
         for node, session in self.switches.items():
             if session.is_read:
@@ -384,33 +312,22 @@ class Coordinator:
 
     # -- what others ask
 
-    def pending(self, flow: str) -> list[str]:
+    def pending(self, flow: str, views: Views) -> list[str]:
         """What has not confirmed its part of a flow."""
         if self.plan is None or not self.settled:
             return ["start"]
-        return pending_of(self.plan, self._views(), flow)
-
-    def classifying(self, flow: str) -> bool:
-        """Whether the frames of a flow are surely handed to its agent."""
-        plan = self.plan.flows.get(flow) if self.plan else None
-        session = self.switches.get(plan.ingress) if plan and plan.ingress else None
-        if plan is None or plan.mode != MULTIPATH or session is None or not session.is_read:
-            return False
-        return flow in session.view(self._wanted(session.node, None)).confirmed
+        return pending_of(self.plan, views, flow)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""
         missing = [f"switch {node}" for node in self.state.switches if node not in self.switches]
         missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
-        missing += [f"agent {node}" for node in self.state.agents if node not in self.agents]
-        missing += [f"agent {node}" for node, link in self.agents.items() if not self.agent_synced(node, link)]
+        missing += [
+            f"agent {node}"
+            for node in self.state.agents
+            if self.plan is None or not self.agents.synced(self.plan, node)
+        ]
         return missing
-
-    def agent_synced(self, node: str, link: AgentLink) -> bool:
-        """Whether an agent confirmed what is planned for it."""
-        if self.plan is None or link.acked is None or link.sent is not None:
-            return False
-        return link.acked.revision == self.plan.agents[node].revision
 
     def fault(self, where: str, what: str) -> None:
         """Note something that went wrong."""
@@ -441,10 +358,3 @@ def options_of(fabric: Fabric, settings: Settings) -> Options:
         hello_interval_ms=settings.timings.hello_interval_ms,
         hello_dead_ms=settings.timings.hello_dead_ms,
     )
-
-
-def _rates_differ(have: Mapping[tuple[int, int], float], want: Mapping[tuple[int, int], float]) -> bool:
-    """Whether some rate moved by more than a small share."""
-    if have.keys() != want.keys():
-        return True
-    return any(abs(have[key] - rate) > RATE_TOLERANCE * max(rate, have[key]) for key, rate in want.items())

@@ -10,6 +10,7 @@ from hyroads.controller.core.netfile_flows import flow_document
 from hyroads.controller.core.netjson import network_graph
 from hyroads.controller.core.network import Link, Node
 from hyroads.controller.plan import MULTIPATH, FlowPlan
+from hyroads.controller.push_gate import Views
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.state_store import parse_flow
 from hyroads.controller.version import version
@@ -30,10 +31,14 @@ class ControllerService:
 
     def flows(self) -> list[Document]:
         """See ``rest.contract.Service``."""
-        return [self.flow(flow) for flow in self._coordinator.state.flows]
+        views = self._coordinator.views()
+        return [self._flow(flow, views) for flow in self._coordinator.state.flows]
 
     def flow(self, flow: str) -> Document:
         """See ``rest.contract.Service``."""
+        return self._flow(flow, self._coordinator.views())
+
+    def _flow(self, flow: str, views: Views) -> Document:
         declared = self._coordinator.state.flows.get(flow)
         if declared is None:
             raise NotFoundError(f"no flow {flow[:64]!r}")
@@ -42,7 +47,7 @@ class ControllerService:
         head = {"paths": [], "match": {}, **flow_document(declared.spec), "origin": declared.origin.value}
         if planned is None:
             return {**head, "state": "activating", "reason": None, "pending": ["plan"], "multipath": []}
-        return {**head, **self._planned(planned)}
+        return {**head, **self._planned(planned, views)}
 
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """See ``rest.contract.Service``."""
@@ -72,22 +77,22 @@ class ControllerService:
     def _confirmed(self, flow: str) -> None:
         coordinator = self._coordinator
         until_s = coordinator.clock() + CONFIRM_WITHIN_S
-        while pending := coordinator.pending(flow):
+        while pending := coordinator.pending(flow, coordinator.views()):
             left_s = until_s - coordinator.clock()
             if left_s <= 0:
                 raise NotConfirmedError(f"flow {flow}", pending)
             coordinator.progress.wait(min(left_s, 0.1))
 
-    def _planned(self, plan: FlowPlan) -> Document:
-        coordinator = self._coordinator
+    def _planned(self, plan: FlowPlan, views: Views) -> Document:
         state = plan.mode
-        if plan.mode == MULTIPATH and not coordinator.classifying(plan.spec.id):
-            state = "activating"
+        if plan.mode == MULTIPATH:
+            switch = views.switches.get(plan.ingress or "")
+            state = MULTIPATH if switch and plan.spec.id in switch.confirmed else "activating"
         return {
             "number": plan.number,
             "state": state,
             "reason": plan.reason,
-            "pending": coordinator.pending(plan.spec.id),
+            "pending": self._coordinator.pending(plan.spec.id, views),
             "ingress": plan.ingress,
             "egress": plan.egress,
             "rate_mbps": plan.rate_mbps,
@@ -204,7 +209,7 @@ class ControllerService:
         return {
             "node": node,
             "up": up,
-            "synced": link is not None and coordinator.agent_synced(node, link),
+            "synced": coordinator.plan is not None and coordinator.agents.synced(coordinator.plan, node),
             "revision": link.acked.revision if link and link.acked else None,
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,

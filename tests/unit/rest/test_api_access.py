@@ -1,0 +1,114 @@
+"""Who may ask what: loopback names without tokens, roles with them; problem documents; the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from hyroads.rest.api import create_app
+from hyroads.rest.contract import NotConfirmedError, NotFoundError, Token
+
+ADMIN, VIEWER = "admin-token-0123456789", "viewer-token-0123456789"
+
+
+class Network:
+    """The smallest service that keeps flows."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Any]] = {}
+
+    def flows(self) -> list[dict[str, Any]]:
+        return list(self.kept.values())
+
+    def flow(self, flow: str) -> dict[str, Any]:
+        if flow not in self.kept:
+            raise NotFoundError(f"no flow {flow!r}")
+        return self.kept[flow]
+
+    def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[dict[str, Any], bool]:
+        new = document["id"] not in self.kept
+        self.kept[document["id"]] = dict(document)
+        if wait and document["id"] == "slow":
+            raise NotConfirmedError("flow slow", ["switch a"])
+        return dict(document), new
+
+    def remove_flow(self, flow: str, *, wait: bool) -> None:
+        del self.kept[flow]
+
+    def topology(self) -> dict[str, Any]:
+        raise ZeroDivisionError("inner detail")
+
+    def netjson(self) -> dict[str, Any]:
+        return {"type": "NetworkGraph"}
+
+    def measurements(self) -> dict[str, Any]:
+        return {}
+
+    def health(self) -> dict[str, Any]:
+        return {"ok": True}
+
+
+@pytest.fixture
+def defects() -> list[str]:
+    return []
+
+
+def client(defects: list[str], *tokens: Token) -> FlaskClient:
+    app = create_app(Network(), tokens, on_defect=lambda where, error: defects.append(str(error)))
+    return app.test_client()
+
+
+FLOW = {"id": "f", "from": "a", "to": "b"}
+
+
+def test_without_tokens_only_loopback_names_are_answered(defects: list[str]) -> None:
+    web = client(defects)
+    for host in ("localhost", "127.0.0.1:8080", "[::1]:8080", "[::1]"):
+        assert web.get("/api/v1/health", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "127.0.0.1.evil.example:8080", "10.0.0.1"):
+        assert web.get("/api/v1/health", headers={"Host": host}).status_code == 403
+
+
+def test_roles(defects: list[str]) -> None:
+    web = client(defects, Token("ops", ADMIN, "admin"), Token("wall", VIEWER, "viewer"))
+    answer = web.get("/api/v1/flows")
+    assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.content_type == "application/problem+json"
+    for header in (f"Bearer {ADMIN}x", f"Basic {ADMIN}", "Bearer", f"Bearer {ADMIN[:-1]}"):
+        assert web.get("/api/v1/flows", headers={"Authorization": header}).status_code == 401
+    viewer, admin = ({"Authorization": f"Bearer {token}"} for token in (VIEWER, ADMIN))
+    assert web.get("/api/v1/flows", headers=viewer).status_code == 200
+    assert web.post("/api/v1/flows", json=FLOW, headers=viewer).status_code == 403
+    assert web.post("/api/v1/flows", json=FLOW, headers=admin).status_code == 201
+    assert web.delete("/api/v1/flows/f", headers=admin).status_code == 204
+
+
+def test_problems_say_what_and_where(defects: list[str]) -> None:
+    web = client(defects)
+    problem = web.post("/api/v1/flows", json={**FLOW, "colour": 1, "weight": "heavy"})
+    assert problem.status_code == 422 and problem.content_type == "application/problem+json"
+    assert set(problem.get_json()["errors"]) == {"colour", "weight"}
+    assert web.post("/api/v1/flows", data="{", content_type="application/json").status_code == 400
+    assert web.post("/api/v1/flows", data="id=f", content_type="text/plain").status_code in (415, 422)
+    assert web.get("/api/v1/flows/nothing").get_json()["status"] == 404
+    assert web.get("/api/v1/flows?wait=maybe").status_code == 200
+    late = web.post("/api/v1/flows", json={**FLOW, "id": "slow"})
+    assert late.status_code == 504 and late.get_json()["pending"] == ["switch a"]
+    assert web.post("/api/v1/flows?wait=false", json={**FLOW, "id": "slow"}).status_code == 202
+    assert defects == []
+
+
+def test_defect_is_told_and_hidden(defects: list[str]) -> None:
+    answer = client(defects).get("/api/v1/topology")
+    assert answer.status_code == 500 and "inner detail" not in answer.get_data(as_text=True)
+    assert defects == ["inner detail"]
+
+
+def test_openapi_document_names_every_path(defects: list[str]) -> None:
+    document = client(defects).get("/api/v1/openapi.json").get_json()
+    assert document["openapi"].startswith("3.1")
+    paths = {path.replace("/api/v1", "") for path in document["paths"]}
+    assert {"/flows", "/flows/{flow}", "/topology", "/measurements", "/health"} <= paths
+    assert set(document["components"]["schemas"]) >= {"FlowDeclaration", "Flow", "Problem"}
