@@ -21,10 +21,10 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import ovs_rig  # noqa: E402
 from hyroads.controller.core.addressing import Addressing  # noqa: E402
 from hyroads.controller.core.labels import Labels  # noqa: E402
-from hyroads.controller.core.routes import broadcast_tree, routes_to  # noqa: E402
+from hyroads.controller.core.routes import all_routes, broadcast_tree  # noqa: E402
 from hyroads.controller.core.topologies import office22  # noqa: E402
 from hyroads.controller.ofp.batch import batch_of  # noqa: E402
-from hyroads.controller.ofp.compile import intents_for  # noqa: E402
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for  # noqa: E402
 from hyroads.controller.ofp.diff import difference  # noqa: E402
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent  # noqa: E402
 from hyroads.controller.ofp.match import Match  # noqa: E402
@@ -53,7 +53,8 @@ def scenario(seed: int, count: int) -> tuple[Mapping[str, SwitchIntent], Mapping
         )
         flows[source] = (*flows.get(source, ()), ClassifiedFlow(f"f{i}", 16 + i, match))
     start = time.perf_counter()
-    routes = {node: routes_to(network, node) for node in addressing.dpid}
+    places = default_places(addressing)
+    routes = all_routes(attached_only(network, addressing, places), (*addressing.dpid, *places))
     tree = broadcast_tree(network)
     routed = time.perf_counter()
     intents = intents_for(network, addressing, labels, routes, tree, flows=flows)

@@ -23,7 +23,7 @@ from hyroads.controller.core.rates.problem import rate_problem
 from hyroads.controller.core.rates.solver import solve
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.numbering import Numbers, PathName
-from hyroads.controller.ofp.compile import intents_for
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.state import Fabric, State
@@ -110,12 +110,8 @@ class LiveNetwork:
     def network(self) -> Network:
         """Dead links have capacity 0; a plain client keeps only the links to where it is attached."""
         zero = dict.fromkeys(self.dead, 0.0)
-        for link in self.fabric.network.links:
-            for client in {link.source, link.target} & self.fabric.addressing.attachments.keys():
-                attachment = self.fabric.addressing.attachment(client)
-                if attachment is None or link.id not in (attachment.down, attachment.up):
-                    zero[link.id] = 0.0
-        return self.fabric.network.with_capacities(zero)
+        addressing = self.fabric.addressing
+        return attached_only(self.fabric.network, addressing, default_places(addressing)).with_capacities(zero)
 
     @cached_property
     def _planner(self) -> Planner:
@@ -143,7 +139,7 @@ class LiveNetwork:
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows."""
         addressing, network = self.fabric.addressing, self.network
-        routes = all_routes(network, addressing.dpid)
+        routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
         tree = sorted(broadcast_tree(network))
         return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree)
 

@@ -35,19 +35,19 @@ class Labels:
 
     @classmethod
     def of(cls, network: Network, addressing: Addressing) -> Labels:
-        """Labels of all links whose source has a switch, of all agents, switches and hello interfaces."""
+        """Labels of all links whose source has a switch, of all agents, nodes and hello interfaces."""
         links = [link.id for link in network.links if addressing.has_switch(link.source)]
         hellos = [(node, k) for node, k in addressing.interface_mac if addressing.has_agent(node)]
         names: list[_Name] = [("flood",)]
         names += [("link", link) for link in links]
         names += [("agent", node) for node in addressing.agents]
-        names += [("node", node) for node in addressing.dpid]
+        names += [("node", node) for node in network.nodes]
         names += [("hello", *interface) for interface in hellos]
         label = assign(names)
         return cls(
             link={link: label["link", link] for link in links},
             agent={node: label["agent", node] for node in addressing.node_number if addressing.has_agent(node)},
-            node={node: label["node", node] for node in addressing.dpid},
+            node={node: label["node", node] for node in network.nodes},
             hello={interface: label["hello", *interface] for interface in hellos},
             flood=label["flood",],
         )

@@ -44,6 +44,17 @@ def default_places(addressing: Addressing) -> dict[str, Place]:
     return {client: Place(a.node, a.technology) for client, a in found.items() if a is not None}
 
 
+def attached_only(network: Network, addressing: Addressing, places: Mapping[str, Place]) -> Network:
+    """The network in which a plain client has no link (capacity 0) but those of where it is attached."""
+    clients = {node for node in network.nodes if addressing.is_plain_client(node)}
+    zero: dict[str, float] = {}
+    for link in network.links:
+        for client, other in ((link.source, link.target), (link.target, link.source)):
+            if client in clients and places.get(client) != Place(other, link.technology):
+                zero[link.id] = 0.0
+    return network.with_capacities(zero)
+
+
 def intents_for(
     network: Network,
     addressing: Addressing,
@@ -56,7 +67,8 @@ def intents_for(
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
 
-    ``routes`` maps every node with a switch to the routes towards it (a missing one is unreachable), ``flows`` an edge
+    ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
+    attachment's link (a missing one is unreachable), ``flows`` an edge
     to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
     client that is not in it is nowhere).
     """
@@ -106,13 +118,14 @@ class _Compiler:
                 own = addressing.interface_name[link.target, link.technology]
                 self.peers[link.target] += (Hop(own, addressing.interface_mac[link.source, link.technology]),)
         self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
-        # Every host's MAC and the node whose switch delivers to it.
-        self._home = {addressing.host_mac[node]: node for node in addressing.dpid}
+        # Every host's MAC, the node whose switch delivers to it, and the label that leads there.
+        self._home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
+        self._places = places
         for client, place in places.items():
-            mac = addressing.host_mac[client]
+            mac, label = addressing.host_mac[client], labels.node[client]
             port = addressing.interface_name[place.node, place.technology]
-            self.clients[place.node] += (AttachedClient(mac, port),)
-            self._home[mac] = place.node
+            self.clients[place.node] += (AttachedClient(mac, port, label),)
+            self._home[mac] = (place.node, label)
 
     def media(self, node: str) -> tuple[MediumPort, ...]:
         names, macs = self._addressing.interface_name, self._addressing.interface_mac
@@ -135,7 +148,8 @@ class _Compiler:
         found = []
         for target, towards in routes.items():
             default = towards.get((node, None))
-            if target == node or default is None or target not in self._labels.node:
+            here = target == node or (target in self._places and self._places[target].node == node)
+            if here or default is None:
                 continue
             by_port = {
                 self._addressing.interface_name[node, k]: self._hops[link]
@@ -146,7 +160,7 @@ class _Compiler:
         return tuple(found)
 
     def remote_hosts(self, node: str) -> dict[str, int]:
-        return {mac: self._labels.node[home] for mac, home in self._home.items() if home != node}
+        return {mac: label for mac, (home, label) in self._home.items() if home != node}
 
     def tree(self, node: str, edges: Iterable[TreeEdge]) -> tuple[Hop, ...]:
         links = [edge.forward for edge in edges if edge.first == node]

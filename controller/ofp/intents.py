@@ -73,10 +73,11 @@ class HelloLabel:
 
 @dataclass(frozen=True, slots=True)
 class AttachedClient:
-    """A plain client that is attached to own medium ``port``."""
+    """A plain client that is attached to own medium ``port``; ``label`` is its node label."""
 
     mac: str
     port: str
+    label: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class SwitchIntent:
     hellos: tuple[HelloLabel, ...] = ()
     routes: tuple[NodeRoute, ...] = ()
     remote_hosts: Mapping[str, int] = field(default_factory=dict)
-    """MAC of a host at another node -> that node's label."""
+    """MAC of a host that is not here -> the label of its node, or its own if it is a plain client."""
     tree: tuple[Hop, ...] = ()
     """Neighbours on the broadcast tree."""
     clients: tuple[AttachedClient, ...] = ()

@@ -179,8 +179,9 @@ class _Builder:
         one, and its ``decap`` refuses such a packet.
         """
         intent = self.intent
-        own = Match(eth_type=ETH_TYPE_MPLS, mpls_label=intent.node_label, mpls_bos=1)
-        yield Rule(Table.LABEL, Priority.UNICAST, own, _RESTORE)
+        for label in (intent.node_label, *(client.label for client in intent.clients)):
+            own = Match(eth_type=ETH_TYPE_MPLS, mpls_label=label, mpls_bos=1)
+            yield Rule(Table.LABEL, Priority.UNICAST, own, _RESTORE)
         for route in intent.routes:
             yield from self._label_node(route)
         yield from self._label_links()

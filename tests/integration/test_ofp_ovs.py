@@ -19,10 +19,10 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.routes import broadcast_tree, routes_to
+from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.compile import intents_for
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.diff import Change, difference
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
@@ -74,7 +74,9 @@ class World:
             assert batch.ok, batch.refusals
 
     def plan(self, network: Network, flows: dict[str, tuple[ClassifiedFlow, ...]] | None = None) -> Intents:
-        routes = {node: routes_to(network, node) for node in self.addressing.dpid}
+        places = default_places(self.addressing)
+        targets = (*self.addressing.dpid, *places)
+        routes = all_routes(attached_only(network, self.addressing, places), targets)
         return intents_for(network, self.addressing, self.labels, routes, broadcast_tree(network), flows=flows)
 
     def change_to(self, intents: Intents) -> int:

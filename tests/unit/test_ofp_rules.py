@@ -15,8 +15,8 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.routes import broadcast_tree, routes_to
-from hyroads.controller.ofp.compile import Place, default_places, intents_for
+from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.ofp.compile import Place, attached_only, default_places, intents_for
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import PIPELINE, Table
@@ -35,10 +35,11 @@ class Built:
         self.network = network
         self.addressing = Addressing.of(network)
         self.labels = Labels.of(network, self.addressing)
-        routes = {node: routes_to(network, node) for node in self.addressing.dpid}
+        self.places = default_places(self.addressing) if places is None else places
+        targets = (*self.addressing.dpid, *self.places)
+        routes = all_routes(attached_only(network, self.addressing, self.places), targets)
         self.routes = routes
         self.tree = broadcast_tree(network)
-        self.places = default_places(self.addressing) if places is None else places
         self.intents = intents_for(
             network, self.addressing, self.labels, routes, self.tree, flows=flows, places=self.places
         )
@@ -212,6 +213,15 @@ def triangle(**changes: object) -> Network:
     }
     document.update(changes)
     return parse(document, "triangle")
+
+
+def test_the_last_hop_to_a_client_counts() -> None:
+    """WiFi is the better way to b itself; on to a client of b's WiFi, power-line is, as it does not contend."""
+    built = Built(triangle())
+    ways = {route.node: route.hop.port for route in built.intents["a"].routes}
+    names = built.addressing.interface_name
+    assert ways["b"] == names["a", "wifi"]
+    assert ways["q"] == names["a", "plc"]
 
 
 def test_classified_flow_goes_to_the_agent_and_comes_back_to_the_client() -> None:
