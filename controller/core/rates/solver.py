@@ -26,7 +26,7 @@ from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilit
 from numpy.typing import NDArray
 
 MAX_STEPS = 100
-_WARM_STEPS = 30
+_WARM_STEPS = 60
 # Tried in turn: the usual pace, then shorter and better centred steps.
 _PACES = (Pace(0.995, 0.0), Pace(0.9, 0.1), Pace(0.7, 0.3))
 _REGULARISATION = 1e-8
@@ -198,11 +198,12 @@ class _Search:
 
     def _add_violated(self, method: InteriorPoint) -> bool:
         loads = self.reduced.loads(method.point.x * self.unit_mbps)
-        shrink = self._shrink(loads)
-        loads[self.chosen] = 0.0
-        violated = np.flatnonzero(loads > 1.0 + 1e-9)
+        others = loads.copy()
+        others[self.chosen] = 0.0
+        violated = np.flatnonzero(others > 1.0 + 1e-9)
         if not len(violated):
             return False
+        shrink = self._shrink(loads)
         order = violated[np.argsort(-loads[violated], kind="stable")]
         method.add_rows(self._choose(self._spread_out(order, _OVERLAP)), shrink)
         return True
