@@ -28,7 +28,7 @@ from hyroads.controller.core.rates.reduction import Pattern
 from scipy import sparse
 from scipy.sparse import csgraph
 
-RUNS = 7
+RUNS = 5
 MARGIN = 0.05
 
 
