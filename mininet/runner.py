@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -73,7 +72,7 @@ def _listener(options: RunOptions, say: Say) -> socket.socket | None:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
         if options.publish:
-            raise EmulationError(f"--publish {port}: {os.strerror(error.errno)}") from error
+            raise EmulationError(f"--publish {port}: {error.strerror}") from error
         say(f"port {port} is in use: REST is not published (see --publish)")
         return None
 

@@ -4,7 +4,7 @@
 #
 #   scripts/bootstrap.sh          everything needed to run
 #   scripts/bootstrap.sh --dev    and the tools of 'make test'
-set -euo pipefail
+set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 iputils-ping procps util-linux python3-venv gcc libc6-dev)
@@ -14,6 +14,7 @@ dev=false
 [ "${1:-}" = "--dev" ] && dev=true
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+trap 'printf "hyroads bootstrap: line %s failed: %s\n" "$LINENO" "$BASH_COMMAND" >&2' ERR
 fail() { printf 'hyroads bootstrap: %s\n' "$*" >&2; exit 2; }
 
 # True (0) when the stamp NAME was made from the same inputs as these FILES and words.
@@ -104,7 +105,8 @@ rust_programs() {
 
 package() {
     local key
-    key=$(digest setup.py pyproject.toml)-$(find controller slices plugins rest mininet -type d ! -name __pycache__ 2>/dev/null | sort | digest /dev/stdin)
+    # A new folder is a new package, and an editable install must be told.
+    key=$(digest setup.py pyproject.toml)-$({ find controller rest mininet plugins slices -name '*.py' 2>/dev/null || true; } | sort | digest /dev/stdin)
     fresh package "$key" && [ -x .venv/bin/hyroads ] && return
     say "hyroads itself"
     .venv/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
