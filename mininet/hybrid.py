@@ -11,6 +11,8 @@ lives in a network namespace with one interface, ``eth0``, behind the host's por
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -193,7 +195,7 @@ class HybridTopo(Topo):  # type: ignore[misc]
         """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets."""
         self.network = read_file(find_network(network)) if isinstance(network, str) else network
         self.addressing = Addressing.of(self.network)
-        directory = directory or Path(tempfile.mkdtemp(prefix="hyroads-mn-"))
+        directory = directory or _temporary_directory()
         self.shared = SharedMedium(
             self.network,
             self.addressing,
@@ -260,6 +262,13 @@ class HybridNet(Mininet):  # type: ignore[misc]
         """Mininet's iperf, by default between the first and the last device."""
         stations = self.stations()
         return super().iperf(hosts or [stations[0], stations[-1]], **options)
+
+
+def _temporary_directory() -> Path:
+    """A directory for logs and sockets that goes with this process."""
+    directory = Path(tempfile.mkdtemp(prefix="hyroads-mn-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _stay(*_arguments: object) -> None:
