@@ -21,6 +21,7 @@ from hyroads.controller.version import version
 COMMANDS: dict[str, str] = {
     "plan": "hyroads.controller.cli.plan",
     "allocate": "hyroads.controller.cli.allocate",
+    "latency": "hyroads.controller.cli.latency",
     "check-config": "hyroads.controller.cli.check_config",
     "demo": "hyroads.controller.cli.demo",
     "emulate": "hyroads.controller.cli.emulate",
@@ -31,6 +32,7 @@ COMMANDS: dict[str, str] = {
 SUMMARIES: dict[str, str] = {
     "plan": "best path, multipath and arms between two nodes of a network file",
     "allocate": "rates of all flows of a network file",
+    "latency": "best technology and best split of a load over two technologies",
     "check-config": "check a network file and summarise it",
     "demo": "run an emulated network with real traffic and compare with theory (root)",
     "emulate": "keep an emulated network running (root)",
