@@ -41,7 +41,7 @@ def test_an_unknown_command_is_one_line_that_lists_what_exists(word: str, expect
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert expected in result.stderr
-    assert "plan, allocate, check-config" in result.stderr
+    assert ", ".join(cli.COMMANDS) in result.stderr
     assert "\x1b" not in result.stderr
 
 
