@@ -129,28 +129,19 @@ class TechnologyInterference(_CliqueRule):
         return {"rule": "technology"}
 
 
-class RangeInterference:
-    """Rule ``range``: links of one technology contend if an end of one is within range of an end of the other.
+class NearInterference:
+    """Common part of rules under which links of one technology contend if an end of one is near an end of the other.
 
-    Ends closer than ``ranges_m[technology]`` metres (bound included) are in range; a node is in range of itself, so
-    links that share a node contend even without positions. This is the geometric rule of the thesis's simulations.
+    ``number`` numbers the nodes, ``media`` lists the shared technologies and ``near[k, u, v]`` says which nodes are
+    near each other on medium k; it must be symmetric and reflexive.
     """
 
-    def __init__(
-        self,
-        nodes: Mapping[str, Node],
-        links: Sequence[Link],
-        ranges_m: Mapping[str, float],
-        unshared: frozenset[str] = frozenset(),
-    ) -> None:
-        number = {node: i for i, node in enumerate(nodes)}
-        media = [k for k in dict.fromkeys(link.technology for link in links) if k not in unshared]
+    def __init__(self, number: Mapping[str, int], links: Sequence[Link], media: Sequence[str], near: BoolArray) -> None:
         medium = {k: i for i, k in enumerate(media)}
-        self._ranges_m = dict(ranges_m)
         self._medium_of = _frozen(np.array([medium.get(link.technology, -1) for link in links], dtype=np.int32))
         self._source = _frozen(np.array([number[link.source] for link in links], dtype=np.int32))
         self._target = _frozen(np.array([number[link.target] for link in links], dtype=np.int32))
-        self._near = _near(list(nodes.values()), [ranges_m[k] for k in media])
+        self._near = near
 
     @property
     def link_count(self) -> int:
@@ -204,6 +195,26 @@ class RangeInterference:
         pairs = zip(self._medium_of.tolist(), self._source.tolist(), self._target.tolist(), strict=True)
         keys = (i if k < 0 else (k, min(u, v), max(u, v)) for i, (k, u, v) in enumerate(pairs))
         return np.asarray(_numbered(keys), dtype=np.int32)
+
+
+class RangeInterference(NearInterference):
+    """Rule ``range``: links of one technology contend if an end of one is within range of an end of the other.
+
+    Ends closer than ``ranges_m[technology]`` metres (bound included) are in range; a node is in range of itself, so
+    links that share a node contend even without positions. This is the geometric rule of the thesis's simulations.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        links: Sequence[Link],
+        ranges_m: Mapping[str, float],
+        unshared: frozenset[str] = frozenset(),
+    ) -> None:
+        media = [k for k in dict.fromkeys(link.technology for link in links) if k not in unshared]
+        near = _near(list(nodes.values()), [ranges_m[k] for k in media])
+        super().__init__({node: i for i, node in enumerate(nodes)}, links, media, near)
+        self._ranges_m = dict(ranges_m)
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""

@@ -1,0 +1,165 @@
+"""One slot of the closed loop, pure: measurements in, rates out (spec 02; docs/closed-loop.md).
+
+    samples -> capacities      (estimate.link_estimate)
+    rates of flows, busy times -> external airtime      (estimate.busy_time)
+    rates of flows -> demands      (demand)
+    capacities, external airtime, demands -> optimal rates      (rates)
+    rates -> those that changed enough to be sent
+
+Time is an argument; everything is immutable, so that a caller can keep, compare and drop states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hyroads.controller.core.demand import Demands, Offer
+from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
+from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEstimator, Sample, Source
+from hyroads.controller.core.estimate.quality import Quality
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.rates import Allocation, RateProblem, solve
+from hyroads.controller.core.rates.utility import FloatArray
+
+PathId = tuple[str, int]
+"""(flow id, position of the path in the flow)."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What came in during a slot: capacities, busy shares by interface, measured rates by path, offers by flow.
+
+    ``path_mbps`` is what paths carried (received rates; those sent where none is known): it gives our own airtime.
+    """
+
+    samples: Sequence[Sample] = ()
+    busy: Mapping[Interface, float] = field(default_factory=dict)
+    path_mbps: Mapping[PathId, float] = field(default_factory=dict)
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """``push_threshold``: a flow's rates are sent when one changed by more than this share of the flow's total (and
+    ``push_mbps``).
+
+    A link whose estimate is stale is used at ``stale_share`` of it: the traffic on it is the best chance to learn
+    more, but nobody should count on it. Rates that fall because a domain is fuller are sent from ``push_down`` on.
+    """
+
+    push_threshold: float = 0.03
+    push_down: float = 0.015
+    push_mbps: float = 0.05
+    stale_share: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class LoopState:
+    """State between two slots. ``problem`` holds layout, utilities and margins; ``pushed`` the rates in force."""
+
+    network: Network
+    problem: RateProblem
+    estimator: LinkEstimator
+    external: ExternalAirtime
+    demands: Demands
+    settings: LoopSettings = field(default_factory=LoopSettings)
+    allocation: Allocation | None = None
+    pushed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def with_problem(self, problem: RateProblem) -> LoopState:
+        """With other flows or paths (a new layout): estimates stay, the warm start and removed flows go."""
+        pushed = {flow: rates for flow, rates in self.pushed.items() if flow in problem.layout.flow_ids}
+        slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
+        same = {flow: r for flow, r in pushed.items() if len(r) == slices[flow].stop - slices[flow].start}
+        return replace(self, problem=problem, allocation=None, pushed=same)
+
+
+@dataclass(frozen=True, eq=False)
+class SlotResult:
+    """What a slot gives: the next state, all rates, those to send (flow -> rate per path), and all estimates."""
+
+    state: LoopState
+    allocation: Allocation
+    push: Mapping[str, tuple[float, ...]]
+    estimates: Mapping[str, LinkEstimate]
+    stale: tuple[Interface, ...]
+
+
+def slot(state: LoopState, measured: Measurements, now_s: float) -> SlotResult:
+    """One slot that ends at ``now_s``: optimal rates under what is believed now, and what of it to send."""
+    layout = state.problem.layout
+    estimator = state.estimator.after(measured.samples)
+    estimates = estimator.estimates(now_s)
+    capacity = capacities(state.network, estimates, state.settings)
+    own = state.external.hearing.own_airtime(_link_rates(state.problem, measured.path_mbps), capacity)
+    external = state.external.after(measured.busy, own, now_s)
+    demands = state.demands.carried(measured.offers, now_s, frozenset(layout.flow_ids))
+    problem = state.problem.changed(
+        capacity_mbps=capacity,
+        external=external.per_link(now_s),
+        demand_mbps=np.array([demands.demand_mbps(flow) for flow in layout.flow_ids], dtype=float),
+    )
+    allocation = solve(problem, state.allocation)
+    push = to_push(state.pushed, allocation, state.settings)
+    after = replace(
+        state,
+        problem=problem,
+        estimator=estimator,
+        external=external,
+        demands=demands,
+        allocation=allocation,
+        pushed={**state.pushed, **push},
+    )
+    return SlotResult(after, allocation, push, estimates, external.stale(now_s))
+
+
+def capacities(network: Network, estimates: Mapping[str, LinkEstimate], settings: LoopSettings) -> FloatArray:
+    """The capacities to plan with: estimates as they are, stale ones at a share, unknown links out (0). Shape L."""
+    return np.array([_planned_mbps(estimates[link.id], settings) for link in network.links], dtype=float)
+
+
+def _planned_mbps(estimate: LinkEstimate, settings: LoopSettings) -> float:
+    if estimate.capacity_mbps is None:
+        return 0.0
+    return estimate.capacity_mbps * (settings.stale_share if estimate.quality is Quality.STALE else 1.0)
+
+
+def to_push(
+    before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings
+) -> dict[str, tuple[float, ...]]:
+    """Rates of the flows of which one changed by more than the threshold; new flows always."""
+    layout = allocation.layout
+    rates = {
+        flow: tuple(allocation.path_rates_mbps[where].tolist())
+        for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True)
+    }
+    return {flow: new for flow, new in rates.items() if _differs(before.get(flow), new, settings)}
+
+
+def _differs(old: tuple[float, ...] | None, new: tuple[float, ...], settings: LoopSettings) -> bool:
+    if old is None or len(old) != len(new):
+        return True
+    total = sum(new)
+
+    def matters(before: float, after: float) -> bool:
+        share = settings.push_down if after < before else settings.push_threshold
+        return abs(after - before) > max(settings.push_mbps, share * max(before, total))
+
+    return any(matters(a, b) for a, b in zip(old, new, strict=True)) or matters(sum(old), total)
+
+
+def _link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:
+    """Our traffic on every link from that of the paths; shape L."""
+    layout = problem.layout
+    rates = np.zeros(layout.path_count)
+    for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True):
+        for position in range(where.stop - where.start):
+            rates[where.start + position] = path_mbps.get((flow, position), 0.0)
+    return np.asarray(layout.routing.T @ rates)
+
+
+def configured_samples(network: Network, now_s: float) -> tuple[Sample, ...]:
+    """The capacities of a network file as samples of the source ``configured``."""
+    return tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in network.links)

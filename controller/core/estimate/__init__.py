@@ -1,0 +1,1 @@
+"""Estimation: from noisy measurements to capacities, busy times and external airtime (docs/closed-loop.md)."""

@@ -1,0 +1,231 @@
+"""Busy times from counters, and what is left of them once our own traffic is taken away.
+
+An *observer* is an interface (node, technology) with a counter of busy time: the time for which its medium was not free
+to it. It is busy while any sender that it hears transmits, ours or not, so
+
+    external = max(0, busy - sum_{l heard} x_l / c_l)
+
+with x_l the measured rate of our traffic on link l and c_l its capacity. External traffic counts in the domain of a
+link if an end of the link hears it, so a link gets the largest figure of its two ends.
+
+Errors of c_l go into the difference, and on the safe side: if capacities are taken too high, our traffic is busier
+than computed, the rest looks external, and the airtime of the domain still holds. Taken too low, the difference is
+negative, and cut off at 0.
+
+*Filter.* Measurement noise must not move rates. Values below ``floor`` are 0; a rise is followed with ``rise_tau_s``
+(traffic that is not ours must get its airtime soon), a fall with ``fall_tau_s``; and the value that is given changes
+only once the filtered one differs by more than ``dead_band``, or has been in the band for ``settle_s``: then it
+settles on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+from hyroads.controller.core.estimate.counters import difference
+from hyroads.controller.core.estimate.filters import EstimateError
+from hyroads.controller.core.estimate.quality import Quality
+from hyroads.controller.core.network import Network
+from numpy.typing import NDArray
+from scipy import sparse
+
+Interface = tuple[str, str]
+"""(node id, technology); an emulator that knows whole domains may use (link id, technology)."""
+FloatArray = NDArray[np.float64]
+
+# Clocks of counter and reader may disagree by this much; beyond that a busy time longer than the interval is wrong.
+_CLOCK_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class BusyCounter:
+    """A reading: ``busy_us`` microseconds busy since start, at ``time_s`` of the *observer's* clock."""
+
+    busy_us: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BusyTime:
+    """Share of the time from one reading to the next, or None and the reason."""
+
+    busy: float | None
+    quality: Quality
+    reason: str
+
+
+def busy_fraction(before: BusyCounter | None, after: BusyCounter, bits: int = 64) -> BusyTime:
+    """Busy share of the time between two readings of one counter."""
+    if before is None:
+        return BusyTime(None, Quality.MISSING, "one reading so far")
+    elapsed_s = after.time_s - before.time_s
+    if elapsed_s <= 0:
+        return BusyTime(None, Quality.STALE, "the reading is no newer than the last one")
+    grown = difference(before.busy_us, after.busy_us, bits)
+    if grown is None:
+        return BusyTime(None, Quality.MISSING, "the counter started anew")
+    busy = grown / (1e6 * elapsed_s)
+    if busy > 1.0 + _CLOCK_TOLERANCE:
+        return BusyTime(None, Quality.CONTRADICTORY, f"busy for {100 * busy:.0f} % of the time")
+    return BusyTime(min(1.0, busy), Quality.GOOD, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalSettings:
+    """Constants of the filter, see the module; an observer not heard of for ``stale_s`` is not used."""
+
+    floor: float = 0.02
+    rise_tau_s: float = 0.1
+    fall_tau_s: float = 0.5
+    dead_band: float = 0.015
+    settle_s: float = 1.0
+    stale_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        if (
+            min(self.rise_tau_s, self.fall_tau_s, self.stale_s, self.settle_s) <= 0
+            or min(self.floor, self.dead_band) < 0
+        ):
+            raise EstimateError("times of the external-airtime filter must be positive, floor and dead band 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """External airtime at one observer: ``given`` is used, ``filtered`` follows the measurements."""
+
+    given: float
+    filtered: float
+    time_s: float
+    moved_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Hearing:
+    """Who hears what: ``heard`` is the observers x links matrix of ones where an observer hears a link transmit, and
+    ``ends`` the L x 2 observers whose figure counts in the domain of each link (-1: none).
+    """
+
+    observers: tuple[Interface, ...]
+    heard: sparse.csr_matrix
+    ends: NDArray[np.intp]
+
+    @staticmethod
+    def of(
+        network: Network,
+        observers: Iterable[Interface],
+        hears: Mapping[Interface, Collection[str]] | None = None,
+    ) -> Hearing:
+        """Observers are interfaces; ``hears`` tells which nodes each of them hears (``infer.topology`` knows).
+
+        Without it an interface is taken to hear the links that contend with *every* link that ends there: under a
+        geometric rule these are the ones with an end near it. Raises :class:`EstimateError` for an observer without
+        links.
+        """
+        names = tuple(dict.fromkeys(observers))
+        number = {name: i for i, name in enumerate(names)}
+        ends = np.full((len(network.links), 2), -1, dtype=np.intp)
+        mine: list[list[int]] = [[] for _ in names]
+        for index, link in enumerate(network.links):
+            for side, node in enumerate((link.source, link.target)):
+                at = number.get((node, link.technology), -1)
+                ends[index, side] = at
+                if at >= 0:
+                    mine[at].append(index)
+        for name, links in zip(names, mine, strict=True):
+            if not links:
+                raise EstimateError(f"observer {name}: the network has no link there")
+        if hears is None:
+            heard = [_contending_with_all(network, links) for links in mine]
+        else:
+            heard = [_sent_by(network, name, hears.get(name, ())) for name in names]
+        return Hearing(names, _incidence(heard, len(network.links)), ends)
+
+    @staticmethod
+    def of_domains(network: Network) -> Hearing:
+        """Observers are links (id, technology), each with the busy time of its whole domain, as an emulator gives
+        it.
+        """
+        names = tuple((link.id, link.technology) for link in network.links)
+        domains = [network.interference.domain(link) for link in range(len(names))]
+        index = np.arange(len(names), dtype=np.intp)
+        return Hearing(names, _incidence(domains, len(names)), np.column_stack([index, index]))
+
+    def own_airtime(self, link_rates_mbps: FloatArray, capacity_mbps: FloatArray) -> FloatArray:
+        """Airtime of our traffic at each observer; a used link without known capacity counts as busy all the time."""
+        airtime = np.where(link_rates_mbps > 0, 1.0, 0.0)
+        np.divide(link_rates_mbps, capacity_mbps, out=airtime, where=capacity_mbps > 0)
+        return np.asarray(self.heard @ airtime)
+
+    def per_link(self, values: FloatArray) -> FloatArray:
+        """The larger of the values at the two ends of each link, shapes observers -> L; 0 without an observer."""
+        padded = np.append(values, 0.0)
+        return np.asarray(padded[self.ends].max(axis=1, initial=0.0))
+
+
+def _contending_with_all(network: Network, links: Sequence[int]) -> NDArray[np.int32]:
+    first, *others = (network.interference.domain(link) for link in links)
+    return reduce(np.intersect1d, others, first)
+
+
+def _sent_by(network: Network, observer: Interface, nodes: Collection[str]) -> NDArray[np.int32]:
+    node, technology = observer
+    senders = {node, *nodes}
+    links = (i for i, link in enumerate(network.links) if link.technology == technology and link.source in senders)
+    return np.fromiter(links, dtype=np.int32)
+
+
+def _incidence(members: Sequence[NDArray[np.int32]], link_count: int) -> sparse.csr_matrix:
+    bounds = np.cumsum([0, *(len(links) for links in members)])
+    columns = np.concatenate(members) if members else np.zeros(0, dtype=np.int32)
+    return sparse.csr_matrix((np.ones(len(columns)), columns, bounds), shape=(len(members), link_count))
+
+
+@dataclass(frozen=True)
+class ExternalAirtime:
+    """The filters of all observers; immutable: :meth:`after` gives the next one."""
+
+    hearing: Hearing
+    settings: ExternalSettings = field(default_factory=ExternalSettings)
+    states: Mapping[Interface, External] = field(default_factory=dict)
+
+    def after(self, busy: Mapping[Interface, float], own_airtime: FloatArray, now_s: float) -> ExternalAirtime:
+        """With measured busy times of some observers; ``own_airtime`` as from :meth:`Hearing.own_airtime`."""
+        states = dict(self.states)
+        for observer, own in zip(self.hearing.observers, own_airtime.tolist(), strict=True):
+            if observer in busy:
+                states[observer] = self._next(states.get(observer), busy[observer] - own, now_s)
+        return ExternalAirtime(self.hearing, self.settings, states)
+
+    def per_link(self, now_s: float) -> FloatArray:
+        """External airtime in the domain of every link, shape L, in 0..1."""
+        values = [self._given(observer, now_s) for observer in self.hearing.observers]
+        return self.hearing.per_link(np.array(values, dtype=float))
+
+    def stale(self, now_s: float) -> tuple[Interface, ...]:
+        """Observers that have not been heard of for too long, or never."""
+        return tuple(observer for observer in self.hearing.observers if self._is_stale(observer, now_s))
+
+    def _is_stale(self, observer: Interface, now_s: float) -> bool:
+        state = self.states.get(observer)
+        return state is None or now_s - state.time_s > self.settings.stale_s
+
+    def _given(self, observer: Interface, now_s: float) -> float:
+        return 0.0 if self._is_stale(observer, now_s) else self.states[observer].given
+
+    def _next(self, old: External | None, difference: float, now_s: float) -> External:
+        settings = self.settings
+        raw = min(1.0, max(0.0, difference))
+        if old is None:
+            given = raw if raw > settings.floor else 0.0
+            return External(given, raw, now_s, now_s)
+        if now_s <= old.time_s:
+            return old
+        tau_s = settings.rise_tau_s if raw > old.filtered else settings.fall_tau_s
+        filtered = old.filtered + (1.0 - math.exp((old.time_s - now_s) / tau_s)) * (raw - old.filtered)
+        wanted = filtered if filtered > settings.floor else 0.0
+        moves = abs(wanted - old.given) > settings.dead_band or now_s - old.moved_s > settings.settle_s
+        return External(wanted if moves else old.given, filtered, now_s, now_s if moves else old.moved_s)

@@ -1,0 +1,94 @@
+"""Filters for noisy samples at irregular times: a median of the last few, then an exponential average.
+
+The median (Tukey, "Exploratory Data Analysis", 1977) takes single outliers out; the average has a time constant, not
+a constant weight, so that a missed sample changes nothing but the wait:
+
+    w = 1 - exp(-dt / tau),   mean <- mean + w (m - mean),   var <- (1 - w) (var + w (m - mean)^2)
+
+(West's recurrence for an exponentially weighted variance, CACM 22(9), 1979; Finch 2009). A step must not take several
+tau to be believed: when the last ``jump_samples`` *raw* samples all lie on one side of the mean, each further away than
+``jump_ratio`` of it and ``jump_sigma`` standard deviations, the filter starts again from their median.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from hyroads.controller.core.errors import HyroadsError
+
+
+class EstimateError(HyroadsError):
+    """A measurement or a setting of an estimator is out of range."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """``tau_s`` of the average, ``window`` samples of the median; when a step is believed (see the module)."""
+
+    tau_s: float = 1.0
+    window: int = 3
+    jump_samples: int = 3
+    jump_ratio: float = 0.2
+    jump_sigma: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not (self.tau_s > 0 and self.window >= 1 and self.jump_samples >= 1):
+            raise EstimateError("a filter needs tau_s > 0, window >= 1 and jump_samples >= 1")
+        if self.jump_ratio < 0 or self.jump_sigma < 0:
+            raise EstimateError("jump_ratio and jump_sigma of a filter must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """State of a filter: ``mean``, ``variance`` of single samples, ``weight`` (sum of squared weights: 1 / effective
+    number of samples), ``count`` since the last start, ``recent`` raw samples, and the time of the last one.
+    """
+
+    mean: float
+    variance: float
+    weight: float
+    count: int
+    recent: tuple[float, ...]
+    time_s: float
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean; 0 before there are two samples."""
+        return math.sqrt(self.variance * self.weight)
+
+
+def start(value: float, time_s: float) -> Filtered:
+    """A filter that has seen one sample."""
+    return Filtered(value, 0.0, 1.0, 1, (value,), time_s)
+
+
+def update(state: Filtered | None, value: float, time_s: float, settings: FilterSettings) -> Filtered:
+    """The state after one more sample; a sample that is not newer than the last one changes nothing."""
+    if not math.isfinite(value):
+        raise EstimateError(f"a sample must be a finite number, got {value}")
+    if state is None:
+        return start(value, time_s)
+    if time_s <= state.time_s:
+        return state
+    kept = max(settings.window, settings.jump_samples)
+    recent = (*state.recent, value)[-kept:]
+    if _jumped(state, recent[-settings.jump_samples :], settings):
+        level = median(recent[-settings.jump_samples :])
+        return Filtered(level, state.variance, 1.0 / settings.jump_samples, settings.jump_samples, recent, time_s)
+    # The first samples are averaged with equal weights: an exponential average would hang on the very first one.
+    share = max(1.0 - math.exp((state.time_s - time_s) / settings.tau_s), 1.0 / (state.count + 1))
+    middle = median(recent[-settings.window :])
+    mean = state.mean + share * (middle - state.mean)
+    # The spread is that of raw samples, against the mean before: the median would hide it.
+    variance = (1.0 - share) * (state.variance + share * (value - state.mean) ** 2)
+    weight = (1.0 - share) ** 2 * state.weight + share**2
+    return Filtered(mean, variance, weight, state.count + 1, recent, time_s)
+
+
+def _jumped(state: Filtered, last: tuple[float, ...], settings: FilterSettings) -> bool:
+    if len(last) < settings.jump_samples or state.count < settings.jump_samples:
+        return False
+    least = max(settings.jump_ratio * abs(state.mean), settings.jump_sigma * math.sqrt(state.variance))
+    return all(v - state.mean > least for v in last) or all(state.mean - v > least for v in last)

@@ -1,0 +1,233 @@
+"""The capacity of every link from several sources of samples: modulation, agents' measurements, configuration.
+
+Each (link, source) has a filter of its own (``filters``); they are never mixed into one average, because a source that
+is wrong is wrong for minutes. An estimate is the value of the *best fresh* source:
+
+    agent (measured on traffic) > modulation (what the radio or modem says) > configured (what a file says)
+
+and it carries where it is from, how old it is, and how far it may be trusted. Two measured sources that differ by more
+than ``contradiction_ratio`` (and by more than their noise explains) are ``CONTRADICTORY``: the smaller value is
+given, as an overload costs more than an idle share of time, and the reason names both. What is older than
+``stale_s`` is ``STALE``; after ``gone_s`` it is forgotten.
+
+*Low-rate bias.* Drivers report a low modulation on links that carry little, since rate control has nothing to learn
+from: the correction is a function of the sampled value and the traffic on the link, given by the caller per
+technology (:data:`BiasCorrection`; :func:`low_rate_correction` is the form that fits ``hyroads-medium`` and
+minstrel-like drivers). It applies to modulation samples only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, update
+from hyroads.controller.core.estimate.quality import Quality
+
+BiasCorrection = Callable[[float, float], float]
+"""(sampled capacity in Mb/s, traffic on the link in Mb/s) -> corrected capacity in Mb/s."""
+
+
+class Source(StrEnum):
+    """Where a sample is from, best first."""
+
+    AGENT = "agent"
+    MODULATION = "modulation"
+    CONFIGURED = "configured"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured capacity at ``time_s``; ``load_mbps`` is the traffic on the link then, None if unknown."""
+
+    link: str
+    source: Source
+    capacity_mbps: float
+    time_s: float
+    load_mbps: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.capacity_mbps) and self.capacity_mbps >= 0):
+            raise EstimateError(f"link {self.link!r}: a capacity must be a finite rate, got {self.capacity_mbps}")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEstimate:
+    """What is believed of a link: ``capacity_mbps`` (None: nothing is known), and why.
+
+    ``relative_error`` is the standard error of the filtered value over the value; ``confidence`` is in 0..1.
+    """
+
+    link: str
+    capacity_mbps: float | None
+    source: Source | None
+    age_s: float | None
+    quality: Quality
+    confidence: float
+    relative_error: float
+    reason: str
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a plan may count on it (a contradictory one is: it is the smaller of the two)."""
+        return self.capacity_mbps is not None and self.quality in _USABLE
+
+
+_USABLE = frozenset({Quality.GOOD, Quality.UNSURE, Quality.CONTRADICTORY})
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """Constants of the estimator; docs/closed-loop.md says why these.
+
+    A source is unsure below ``min_samples`` or above ``unsure_error``. ``bias`` holds corrections by technology.
+    """
+
+    filter: FilterSettings = field(default_factory=FilterSettings)
+    stale_s: float = 3.0
+    gone_s: float = 30.0
+    min_samples: int = 3
+    unsure_error: float = 0.1
+    contradiction_ratio: float = 0.3
+    contradiction_sigma: float = 3.0
+    bias: Mapping[str, BiasCorrection] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.stale_s <= self.gone_s:
+            raise EstimateError("expected 0 < stale_s <= gone_s")
+
+
+@dataclass(frozen=True)
+class LinkEstimator:
+    """The filters of all links; immutable: :meth:`after` gives the next one. ``technology`` is by link id."""
+
+    technology: Mapping[str, str]
+    settings: LinkSettings = field(default_factory=LinkSettings)
+    tracks: Mapping[tuple[str, Source], Filtered] = field(default_factory=dict)
+
+    def after(self, samples: Iterable[Sample]) -> LinkEstimator:
+        """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
+        tracks = dict(self.tracks)
+        for sample in sorted(samples, key=lambda s: s.time_s):
+            if sample.link not in self.technology:
+                raise EstimateError(f"a sample names the unknown link {sample.link!r}")
+            key = (sample.link, sample.source)
+            tracks[key] = update(tracks.get(key), self._corrected(sample), sample.time_s, self.settings.filter)
+        return LinkEstimator(self.technology, self.settings, tracks)
+
+    def estimate(self, link: str, now_s: float) -> LinkEstimate:
+        """What is believed of one link now."""
+        known = {source: self.tracks[link, source] for source in Source if (link, source) in self.tracks}
+        # What a file says does not age.
+        age = {s: 0.0 if s is Source.CONFIGURED else max(0.0, now_s - t.time_s) for s, t in known.items()}
+        fresh = [source for source in known if age[source] <= self.settings.stale_s]
+        measured = [source for source in fresh if source is not Source.CONFIGURED]
+        old = [s for s in known if self.settings.stale_s < age[s] <= self.settings.gone_s]
+        if measured:
+            return self._of_fresh(link, known, measured, age)
+        if old:
+            return self._of_old(link, known, min(old, key=lambda s: age[s]), age, fresh)
+        if fresh:
+            reason = "nothing was measured; the configured value is used"
+            return self._made(
+                link, known[Source.CONFIGURED], Source.CONFIGURED, 0.0, quality=Quality.UNSURE, reason=reason
+            )
+        return LinkEstimate(link, None, None, None, Quality.MISSING, 0.0, math.inf, "nothing was measured")
+
+    def estimates(self, now_s: float) -> dict[str, LinkEstimate]:
+        """What is believed of all links now, in the order of declaration."""
+        return {link: self.estimate(link, now_s) for link in self.technology}
+
+    def forget(self, link: str) -> LinkEstimator:
+        """Without the samples of a link, for one that was replaced."""
+        return LinkEstimator(self.technology, self.settings, {k: v for k, v in self.tracks.items() if k[0] != link})
+
+    def _corrected(self, sample: Sample) -> float:
+        correct = self.settings.bias.get(self.technology[sample.link])
+        if correct is None or sample.source is not Source.MODULATION or sample.load_mbps is None:
+            return sample.capacity_mbps
+        return correct(sample.capacity_mbps, sample.load_mbps)
+
+    def _of_fresh(
+        self, link: str, known: Mapping[Source, Filtered], fresh: Sequence[Source], age: Mapping[Source, float]
+    ) -> LinkEstimate:
+        best = fresh[0]
+        pair = next(((a, b) for a, b in pairwise(fresh) if self._contradict(known[a], known[b])), None)
+        if pair is not None:
+            lower = min(pair, key=lambda s: known[s].mean)
+            said = " and ".join(f"{s} says {known[s].mean:.3g} Mb/s" for s in pair)
+            reason = f"{said}: the smaller is used"
+            return self._made(link, known[lower], lower, age[lower], quality=Quality.CONTRADICTORY, reason=reason)
+        track = known[best]
+        if track.count < self.settings.min_samples:
+            reason = f"{track.count} of {self.settings.min_samples} samples so far"
+            return self._made(link, known[best], best, age[best], quality=Quality.UNSURE, reason=reason)
+        if _relative_error(track) > self.settings.unsure_error:
+            reason = f"samples scatter: standard error {100 * _relative_error(track):.0f} %"
+            return self._made(link, known[best], best, age[best], quality=Quality.UNSURE, reason=reason)
+        return self._made(link, known[best], best, age[best], quality=Quality.GOOD, reason="")
+
+    def _of_old(
+        self,
+        link: str,
+        known: Mapping[Source, Filtered],
+        source: Source,
+        age: Mapping[Source, float],
+        fresh: Sequence[Source],
+    ) -> LinkEstimate:
+        reason = f"the last sample ({source}) is {age[source]:.1f} s old"
+        if fresh:
+            reason += "; a configured value exists but was not measured"
+        return self._made(link, known[source], source, age[source], quality=Quality.STALE, reason=reason)
+
+    def _made(
+        self, link: str, track: Filtered, source: Source, age_s: float, *, quality: Quality, reason: str
+    ) -> LinkEstimate:
+        error = _relative_error(track)
+        fresh = math.exp(-age_s / self.settings.stale_s)
+        many = min(1.0, track.count / self.settings.min_samples)
+        confidence = fresh * many / (1.0 + (error / self.settings.unsure_error) ** 2) * _TRUST[quality]
+        return LinkEstimate(link, track.mean, source, age_s, quality, confidence, error, reason)
+
+    def _contradict(self, first: Filtered, second: Filtered) -> bool:
+        """More than the ratio apart, and more than their noise explains; one sample each proves nothing."""
+        if min(first.count, second.count) < self.settings.min_samples:
+            return False
+        apart = abs(first.mean - second.mean)
+        noise = math.hypot(first.standard_error, second.standard_error)
+        larger = max(first.mean, second.mean)
+        return apart > self.settings.contradiction_ratio * larger and apart > self.settings.contradiction_sigma * noise
+
+
+_TRUST = {
+    Quality.GOOD: 1.0,
+    Quality.UNSURE: 0.5,
+    Quality.CONTRADICTORY: 0.25,
+    Quality.STALE: 0.25,
+    Quality.MISSING: 0.0,
+}
+
+
+def low_rate_correction(bias: float, full_share: float = 0.1) -> BiasCorrection:
+    """For a driver that reports ``(1 - bias (1 - u))`` of the capacity, u = min(1, load / (full_share capacity)).
+
+    Solved for the capacity c given the report r and the load: with a = load / full_share, either r = c (1 - bias) +
+    bias a (load below the share), or r = c.
+    """
+    if not (0.0 <= bias < 1.0 and 0.0 < full_share <= 1.0):
+        raise EstimateError("expected 0 <= bias < 1 and 0 < full_share <= 1")
+
+    def correct(reported_mbps: float, load_mbps: float) -> float:
+        enough_mbps = load_mbps / full_share
+        if enough_mbps >= reported_mbps:
+            return reported_mbps
+        return (reported_mbps - bias * enough_mbps) / (1.0 - bias)
+
+    return correct
+
+
+def _relative_error(track: Filtered) -> float:
+    return track.standard_error / track.mean if track.mean > 0 else 0.0

@@ -1,0 +1,241 @@
+"""Which changes of capacity deserve a new plan, and which flows it may move.
+
+Rates follow every measurement, each slot; *paths* move only for a change that is large and lasts. Per link, two
+cumulative sums of the logarithm of estimate over reference (the capacity that the plan in force was made with), one
+up, one down:
+
+    up   <- max(0, up   + (log(c / ref) - drift) dt),      down <- max(0, down + (-log(c / ref) - drift) dt)
+
+(Page, "Continuous inspection schemes", Biometrika 41, 1954). ``drift`` is the change that is never worth a plan; the
+alarm at ``threshold_s`` comes after threshold / (log ratio - drift) seconds, so the larger the change, the sooner.
+Links that vanish or appear alarm at once: they have been through flap damping already.
+
+A change of plan is minimal: only flows that the change *affects* are planned anew, and of those only the ones for
+which the new multipath is better by ``gain`` (or whose old one is broken) move. All others keep their paths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from hyroads.controller.core.errors import HyroadsError, PlanningError
+from hyroads.controller.core.network import Network
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+
+Paths = tuple[tuple[str, ...], ...]
+"""A multipath as link ids."""
+
+
+class ChangeError(HyroadsError):
+    """A setting of the change detector is out of range."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """A change by a factor of 1.5 alarms after 0.8 s, a halving after 0.4 s, one by 15 % never (see docs)."""
+
+    drift: float = 0.15
+    threshold_s: float = 0.2
+    gain: float = 0.1
+    detour: float = 1.5
+
+    def __post_init__(self) -> None:
+        if not (self.drift > 0 and self.threshold_s > 0 and self.gain >= 0 and self.detour >= 1):
+            raise ChangeError("a change detector needs drift and threshold_s > 0, gain >= 0, detour >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Of one link: the capacity that the plan counts on, the two sums (in s), the time of the last look."""
+
+    reference_mbps: float
+    up_s: float
+    down_s: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A significant change of a link; a capacity of 0 means that the link is not there."""
+
+    link: str
+    before_mbps: float
+    after_mbps: float
+
+    @property
+    def is_worse(self) -> bool:
+        """Less than before."""
+        return self.after_mbps < self.before_mbps
+
+
+@dataclass(frozen=True)
+class ChangeDetector:
+    """The watches of all links; immutable."""
+
+    settings: ChangeSettings = field(default_factory=ChangeSettings)
+    watches: Mapping[str, Watch] = field(default_factory=dict)
+
+    def after(self, capacity_mbps: Mapping[str, float], now_s: float) -> tuple[ChangeDetector, tuple[Change, ...]]:
+        """The next detector and the significant changes; a changed link's new capacity becomes its reference.
+
+        Links that are missing, or have a capacity of 0, are gone. The first call knows nothing to compare with.
+        """
+        watches, changes = {}, []
+        first = not self.watches
+        for link in dict.fromkeys((*self.watches, *capacity_mbps)):
+            capacity = capacity_mbps.get(link, 0.0)
+            old = self.watches.get(link)
+            if old is None:
+                old = Watch(capacity if first else 0.0, 0.0, 0.0, now_s)
+            new = self._look(old, capacity, now_s)
+            if new.reference_mbps != old.reference_mbps:
+                changes.append(Change(link, old.reference_mbps, capacity))
+            if link in capacity_mbps or new.reference_mbps > 0:
+                watches[link] = new
+        return ChangeDetector(self.settings, watches), tuple(changes)
+
+    def planned(self, capacity_mbps: Mapping[str, float], now_s: float) -> ChangeDetector:
+        """After a plan for other reasons: all references are what that plan counted on."""
+        return ChangeDetector(self.settings, {link: Watch(c, 0.0, 0.0, now_s) for link, c in capacity_mbps.items()})
+
+    def _look(self, old: Watch, capacity: float, now_s: float) -> Watch:
+        if (capacity > 0) != (old.reference_mbps > 0):
+            return Watch(capacity, 0.0, 0.0, now_s)
+        if capacity <= 0:
+            return old
+        ratio, elapsed_s = math.log(capacity / old.reference_mbps), max(0.0, now_s - old.time_s)
+        up_s = max(0.0, old.up_s + (ratio - self.settings.drift) * elapsed_s)
+        down_s = max(0.0, old.down_s + (-ratio - self.settings.drift) * elapsed_s)
+        if max(up_s, down_s) >= self.settings.threshold_s:
+            return Watch(capacity, 0.0, 0.0, now_s)
+        return Watch(old.reference_mbps, up_s, down_s, now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A flow as it is carried now."""
+
+    source: str
+    target: str
+    paths: Paths
+
+
+def affected_flows(
+    network: Network,
+    flows: Mapping[str, Carried],
+    changes: Iterable[Change],
+    settings: ChangeSettings = ChangeSettings(),
+) -> tuple[str, ...]:
+    """Flows that a set of changes may move, in their order; ``network`` has the capacities after the changes.
+
+    A flow is affected by a link that got worse if one of its paths crosses it or contends with it; by one that got
+    better, if the way through that link, taken alone, costs at most ``detour`` times the flow's own dearest path
+    (costs are airtimes, sum of 1 / c).
+    """
+    index = network.link_index
+    used = {link for carried in flows.values() for path in carried.paths for link in path}
+    worse: set[str] = set()
+    better: list[int] = []
+    for change in changes:
+        if not change.is_worse and change.link in index:
+            better.append(index[change.link])
+        elif change.is_worse and change.link in used:
+            worse.add(change.link)
+            if change.link in index:
+                worse |= {network.links[m].id for m in network.interference.domain(index[change.link]).tolist()}
+    through = _Through.of(network, better) if better else None
+    hit = []
+    for flow, carried in flows.items():
+        crossed = {link for path in carried.paths for link in path}
+        gains = through is not None and through.attractive(carried, settings.detour)
+        if crossed & worse or not carried.paths or not crossed <= index.keys() or gains:
+            hit.append(flow)
+    return tuple(hit)
+
+
+def minimal_replan(
+    network: Network,
+    flows: Mapping[str, Carried],
+    affected: Iterable[str],
+    *,
+    plan: Callable[[str, str], Paths],
+    value: Callable[[Paths], float],
+    settings: ChangeSettings = ChangeSettings(),
+) -> dict[str, Paths]:
+    """The paths of all flows after a change: only affected ones may differ, and only for a gain.
+
+    ``plan`` gives the best multipath from node to node in the changed network (``PlanningError``: none), ``value``
+    what a multipath can carry there, Mb/s. A flow without a way left gets no paths.
+    """
+    result = {flow: carried.paths for flow, carried in flows.items()}
+    for flow in affected:
+        carried = flows[flow]
+        alive = tuple(path for path in carried.paths if _is_alive(network, path))
+        try:
+            best = plan(carried.source, carried.target)
+        except PlanningError:
+            best = ()
+        if frozenset(best) == frozenset(carried.paths):
+            continue
+        kept = value(alive) if alive else 0.0
+        moves = not alive or (bool(best) and value(best) > (1.0 + settings.gain) * kept)
+        result[flow] = best if moves else alive
+    return result
+
+
+def _is_alive(network: Network, path: Sequence[str]) -> bool:
+    index = network.link_index
+    return all(link in index and network.links[index[link]].capacity_mbps > 0 for link in path)
+
+
+@dataclass(frozen=True, eq=False)
+class _Through:
+    """Least airtime from every node to the tail of some links (k x N), of the links, and from their heads (k x N)."""
+
+    network: Network
+    number: Mapping[str, int]
+    to_tail: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    from_head: NDArray[np.float64]
+
+    @staticmethod
+    def of(network: Network, links: Sequence[int]) -> _Through:
+        number = {node: i for i, node in enumerate(network.nodes)}
+        best: dict[tuple[int, int], float] = {}
+        for link in network.links:
+            if link.capacity_mbps > 0:
+                ends = (number[link.source], number[link.target])
+                best[ends] = min(best.get(ends, math.inf), 1.0 / link.capacity_mbps)
+        rows, columns = zip(*best, strict=True) if best else ((), ())
+        graph = sparse.csr_matrix((list(best.values()), (rows, columns)), shape=(len(number), len(number)))
+        tails = [number[network.links[i].source] for i in links]
+        heads = [number[network.links[i].target] for i in links]
+        capacity = np.array([network.links[i].capacity_mbps for i in links], dtype=float)
+        cost = np.divide(1.0, capacity, out=np.full_like(capacity, np.inf), where=capacity > 0)
+        return _Through(
+            network,
+            number,
+            csgraph.dijkstra(graph.T.tocsr(), indices=tails),
+            cost,
+            csgraph.dijkstra(graph, indices=heads),
+        )
+
+    def attractive(self, carried: Carried, detour: float) -> bool:
+        if carried.source not in self.number or carried.target not in self.number:
+            return False
+        ways = self.to_tail[:, self.number[carried.source]] + self.cost + self.from_head[:, self.number[carried.target]]
+        return bool(np.any(ways <= detour * self._dearest(carried.paths)) and np.isfinite(ways).any())
+
+    def _dearest(self, paths: Paths) -> float:
+        index, links = self.network.link_index, self.network.links
+        costs = [
+            sum(1.0 / links[index[link]].capacity_mbps for link in path)
+            for path in paths
+            if _is_alive(self.network, path)
+        ]
+        return max(costs, default=math.inf)

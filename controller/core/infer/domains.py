@@ -1,0 +1,186 @@
+"""Interference from measurements: who hears whom, and what saturating pair tests say.
+
+*Who hears whom* (the default rule): links of one technology contend if an end of one hears, or is, an end of the other:
+a sender waits for what it hears, and a receiver can't decode two at once. It is the geometric rule of the thesis with
+hearing in place of distance.
+
+*Pair tests.* Two links are saturated alone and together; what is left of each is its interference ratio:
+
+    LIR = (r1' / r1 + r2' / r2) / 2
+
+(Padhye et al., "Estimation of link interference in static multi-hop wireless networks", IMC 2005, with each link
+normalised by its own rate, as airtime is shared, not bits): 1/2 if they take turns, 1 if they don't see each other.
+LIR is taken from several intervals; with its standard error s (delta method on the four means) and Student's t at
+the Welch-Satterthwaite degrees of freedom (Welch, Biometrika 34, 1947), it is a conflict if LIR + t s < 3/4, none if
+LIR - t s > 3/4, and else undecided: test again. A pair keeps what the default rule says until a test decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, variance
+
+import numpy as np
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.interference import ConflictInterference, Interference, NearInterference
+from hyroads.controller.core.network import Link
+from scipy import stats
+
+Pair = frozenset[str]
+"""Two link ids."""
+
+
+class PairTestError(HyroadsError):
+    """The measurements of a pair test can't be used."""
+
+
+class HearingInterference(NearInterference):
+    """Rule 'who hears whom': links contend if an end of one hears, or is, an end of the other on their technology.
+
+    ``hears`` maps (node, technology) to the nodes heard there; its symmetric closure is taken.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        links: Sequence[Link],
+        hears: Mapping[tuple[str, str], Iterable[str]],
+        unshared: frozenset[str] = frozenset(),
+    ) -> None:
+        number = {node: i for i, node in enumerate(nodes)}
+        media = [k for k in dict.fromkeys(link.technology for link in links) if k not in unshared]
+        near = np.repeat(np.eye(len(number), dtype=bool)[None], len(media), axis=0)
+        for (node, technology), others in hears.items():
+            if technology in media and node in number:
+                at = media.index(technology)
+                for other in others:
+                    if other in number:
+                        near[at, number[node], number[other]] = near[at, number[other], number[node]] = True
+        super().__init__(number, links, media, near)
+        self._ids = tuple(link.id for link in links)
+
+    def declaration(self) -> dict[str, object]:
+        """As the rule ``conflicts``, each pair once."""
+        return {"conflicts": _conflicts(self, self._ids)}
+
+
+class Verdict(StrEnum):
+    """What a pair test says."""
+
+    CONFLICT = "conflict"
+    INDEPENDENT = "independent"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class PairMeasurement:
+    """Rates in Mb/s of two links, interval by interval: each alone, and both at once (the same intervals)."""
+
+    first: str
+    second: str
+    first_alone: tuple[float, ...]
+    second_alone: tuple[float, ...]
+    first_together: tuple[float, ...]
+    second_together: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """The verdict on a pair, its LIR and the half width of the confidence interval."""
+
+    pair: Pair
+    verdict: Verdict
+    lir: float
+    half_width: float
+
+
+LIR_THRESHOLD = 0.75
+CONFIDENCE = 0.99
+MIN_INTERVALS = 3
+# Rates differ by at least this much from interval to interval, whatever a handful of samples happens to show.
+_LEAST_RELATIVE_ERROR = 0.01
+
+
+def judge(test: PairMeasurement, confidence: float = CONFIDENCE) -> PairResult:
+    """Conflict or not; :class:`PairTestError` if a link had no traffic alone or there are too few intervals."""
+    columns = (test.first_alone, test.first_together, test.second_alone, test.second_together)
+    if min(len(column) for column in columns) < MIN_INTERVALS:
+        raise PairTestError(
+            f"pair {test.first}, {test.second}: expected at least {MIN_INTERVALS} intervals of each kind"
+        )
+    if any(not math.isfinite(rate) or rate < 0 for column in columns for rate in column):
+        raise PairTestError(f"pair {test.first}, {test.second}: rates must be numbers of 0 or more")
+    if not (fmean(test.first_alone) > 0 and fmean(test.second_alone) > 0):
+        raise PairTestError(f"pair {test.first}, {test.second}: a link carried nothing when alone")
+    lir = 0.0
+    parts: list[tuple[float, int]] = []
+    for alone, together in (columns[:2], columns[2:]):
+        ratio = fmean(together) / fmean(alone)
+        lir += ratio / 2
+        parts += [(_variance_of_mean(together) / fmean(alone) ** 2 / 4, len(together))]
+        parts += [(_variance_of_mean(alone) * ratio**2 / fmean(alone) ** 2 / 4, len(alone))]
+    total = sum(part for part, _ in parts)
+    freedom = total**2 / sum(part**2 / (count - 1) for part, count in parts) if total > 0 else math.inf
+    half = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * math.sqrt(total)
+    return PairResult(frozenset({test.first, test.second}), _verdict(lir, half), lir, half)
+
+
+def _variance_of_mean(values: Sequence[float]) -> float:
+    floor = (_LEAST_RELATIVE_ERROR * fmean(values)) ** 2
+    return max(variance(values), floor) / len(values)
+
+
+def _verdict(lir: float, half: float) -> Verdict:
+    if lir + half < LIR_THRESHOLD:
+        return Verdict.CONFLICT
+    return Verdict.INDEPENDENT if lir - half > LIR_THRESHOLD else Verdict.UNDECIDED
+
+
+def must_conflict(first: Link, second: Link) -> bool:
+    """Links of one technology that share a node: an interface does one thing at a time, no test is needed."""
+    ends = {first.source, first.target} & {second.source, second.target}
+    return first.technology == second.technology and bool(ends)
+
+
+def learned_interference(
+    links: Sequence[Link],
+    default: Interference,
+    verdicts: Mapping[Pair, Verdict],
+    unshared: frozenset[str] = frozenset(),
+) -> Interference:
+    """The default rule, overruled by decided pair tests; symmetric, and reflexive. O(pairs that contend).
+
+    A verdict holds for the two directed links that were tested only: the reverse links have other receivers. Verdicts
+    that name an unknown link, and 'independent' ones on links that share an interface, are ignored.
+    """
+    index = {link.id: i for i, link in enumerate(links)}
+    decided = {tuple(sorted(index[link] for link in pair)): v for pair, v in verdicts.items() if pair <= index.keys()}
+    clear = {
+        pair
+        for pair, verdict in decided.items()
+        if verdict is Verdict.INDEPENDENT
+        and len(pair) == 2
+        and (links[pair[0]].technology in unshared or not must_conflict(links[pair[0]], links[pair[1]]))
+    }
+    extra = [pair for pair, verdict in decided.items() if verdict is Verdict.CONFLICT and len(pair) == 2]
+    if not clear and not extra:
+        return default
+    conflicts: dict[str, list[str]] = {}
+    for first in range(len(links)):
+        for second in default.domain(first).tolist():
+            if first < second and (first, second) not in clear:
+                conflicts.setdefault(links[first].id, []).append(links[second].id)
+    for pair in extra:
+        conflicts.setdefault(links[pair[0]].id, []).append(links[pair[1]].id)
+    return ConflictInterference(links, conflicts)
+
+
+def _conflicts(interference: Interference, ids: Sequence[str]) -> dict[str, list[str]]:
+    pairs = {
+        ids[first]: [ids[second] for second in interference.domain(first).tolist() if second > first]
+        for first in range(len(ids))
+    }
+    return {link: others for link, others in pairs.items() if others}

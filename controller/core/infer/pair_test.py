@@ -1,0 +1,218 @@
+"""The central schedule of pair tests: which pairs are worth testing, in what order, and when nothing else is sent.
+
+A test saturates two links of one technology in three phases: the first alone, the second alone, both. It disturbs
+all that contends, so a test is planned only where the whole neighbourhood of both links is idle, and only one test
+at a time runs per technology: which links conflict is the very thing that isn't known. A pair is informative if
+
+- its links are of one shared technology and have no node in common (those conflict anyway), and
+- no fresh verdict exists: decided ones hold for ``fresh_s``, undecided ones are tried again after ``retry_s``.
+
+Most informative first. The default rule errs at its border, so pairs rank by how near the border they are: links
+whose nodes hear each other at exactly one of four end-to-end relations, or at none but with a common neighbour, come
+before those that are deep inside or far away; among these the pairs whose links are used by more paths, then those
+never tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.infer.domains import Pair, Verdict, must_conflict
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import Link
+
+PHASES = 3
+
+
+class ScheduleError(HyroadsError):
+    """A schedule of pair tests can't be made from these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """What is known of a pair: the last verdict and when."""
+
+    __test__ = False  # not a test class of pytest's
+
+    verdict: Verdict
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """A phase lasts ``phase_s``; ``guard_s`` of silence before and after each; see the module for the others.
+
+    A link is idle if its domain is busy for at most ``idle_below`` of the time and no flow is active on it.
+    """
+
+    phase_s: float = 0.5
+    guard_s: float = 0.1
+    fresh_s: float = 3600.0
+    retry_s: float = 60.0
+    idle_below: float = 0.05
+    max_tests: int = 8
+
+    def __post_init__(self) -> None:
+        if self.phase_s <= 0 or self.guard_s < 0 or self.max_tests < 1:
+            raise ScheduleError("a schedule of pair tests needs positive phases and at least one test")
+
+    @property
+    def test_s(self) -> float:
+        """Length of a test."""
+        return PHASES * (self.phase_s + self.guard_s) + self.guard_s
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTest:
+    """A test of two links: who sends in which of the phases (start_s, end_s, link ids)."""
+
+    first: str
+    second: str
+    technology: str
+    phases: tuple[tuple[float, float, tuple[str, ...]], ...]
+
+    @property
+    def start_s(self) -> float:
+        """Of the first phase."""
+        return self.phases[0][0]
+
+    @property
+    def end_s(self) -> float:
+        """Of the last phase."""
+        return self.phases[-1][1]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the schedule has to respect now: ``active`` link ids that carry flows, ``busy`` share of time per link's
+    domain, ``uses`` of links by paths (more counts more), ``hears`` as from ``infer.topology``.
+    """
+
+    active: frozenset[str] = frozenset()
+    busy: Mapping[str, float] = field(default_factory=dict)
+    uses: Mapping[str, int] = field(default_factory=dict)
+    hears: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
+
+
+def schedule(
+    links: Sequence[Link],
+    default: Interference,
+    records: Mapping[Pair, TestRecord],
+    situation: Situation,
+    now_s: float,
+    *,
+    unshared: frozenset[str] = frozenset(),
+    settings: ScheduleSettings = ScheduleSettings(),
+) -> tuple[PlannedTest, ...]:
+    """The next tests, in order of time; tests of one technology follow each other, never overlapping.
+
+    Only links that are idle now, with their whole domains, take part; the caller cancels with :func:`cancelled` when
+    that changes. O(idle links^2) per technology.
+    """
+    disturbed = _disturbed(links, default, situation.active)
+    idle = [
+        i
+        for i, link in enumerate(links)
+        if link.technology not in unshared and _is_idle(i, link, disturbed, situation, settings)
+    ]
+    planned: list[PlannedTest] = []
+    for technology in dict.fromkeys(links[i].technology for i in idle):
+        mine = [i for i in idle if links[i].technology == technology]
+        pairs = [pair for pair in combinations(mine, 2) if _wanted(links, pair, records, now_s, settings)]
+        pairs.sort(key=lambda pair: _rank(links, pair, records, situation))
+        start_s = now_s
+        for first, second in pairs[: settings.max_tests]:
+            planned.append(_test(links[first], links[second], start_s, settings))
+            start_s += settings.test_s
+    return tuple(sorted(planned, key=lambda test: test.start_s))
+
+
+def cancelled(
+    planned: Sequence[PlannedTest],
+    links: Sequence[Link],
+    default: Interference,
+    situation: Situation,
+    settings: ScheduleSettings = ScheduleSettings(),
+) -> tuple[PlannedTest, ...]:
+    """The planned or running tests that the present situation forbids: traffic came up where they test."""
+    index = {link.id: i for i, link in enumerate(links)}
+    disturbed = _disturbed(links, default, situation.active)
+
+    def stands(test: PlannedTest) -> bool:
+        ends = [index.get(link, -1) for link in (test.first, test.second)]
+        return all(i >= 0 and _is_idle(i, links[i], disturbed, situation, settings) for i in ends)
+
+    return tuple(test for test in planned if not stands(test))
+
+
+def _disturbed(links: Sequence[Link], default: Interference, active: frozenset[str]) -> frozenset[int]:
+    """Links on which a test would meet traffic, or traffic a test: the domains of the domains of active links.
+
+    Links just outside a domain may conflict though the rule says no, which is why one step is not enough.
+    """
+    carrying = (i for i, link in enumerate(links) if link.id in active)
+    near = {m for i in carrying for m in default.domain(i).tolist()}
+    return frozenset(m for i in near for m in default.domain(i).tolist())
+
+
+def _is_idle(
+    index: int, link: Link, disturbed: frozenset[int], situation: Situation, settings: ScheduleSettings
+) -> bool:
+    return index not in disturbed and situation.busy.get(link.id, 0.0) <= settings.idle_below
+
+
+def _wanted(
+    links: Sequence[Link],
+    pair: tuple[int, int],
+    records: Mapping[Pair, TestRecord],
+    now_s: float,
+    settings: ScheduleSettings,
+) -> bool:
+    first, second = links[pair[0]], links[pair[1]]
+    if must_conflict(first, second):
+        return False
+    record = records.get(frozenset({first.id, second.id}))
+    if record is None:
+        return True
+    hold_s = settings.retry_s if record.verdict is Verdict.UNDECIDED else settings.fresh_s
+    return now_s - record.time_s >= hold_s
+
+
+def _rank(
+    links: Sequence[Link], pair: tuple[int, int], records: Mapping[Pair, TestRecord], situation: Situation
+) -> tuple[float, ...]:
+    """Smaller is sooner."""
+    first, second = links[pair[0]], links[pair[1]]
+    record = records.get(frozenset({first.id, second.id}))
+    tested_s = record.time_s if record else float("-inf")
+    used = situation.uses.get(first.id, 0) * situation.uses.get(second.id, 0)
+    return (_distance_to_border(first, second, situation.hears), -used, tested_s, *pair)
+
+
+def _distance_to_border(first: Link, second: Link, hears: Mapping[tuple[str, str], Collection[str]]) -> int:
+    """0: one end hears one, or none but with a common neighbour; else how many more relations there are; 4: far
+    away.
+    """
+    relations = sum(
+        b in hears.get((a, first.technology), ()) or a in hears.get((b, first.technology), ())
+        for a in (first.source, first.target)
+        for b in (second.source, second.target)
+    )
+    if relations:
+        return relations - 1
+    around = [
+        {node for end in (link.source, link.target) for node in hears.get((end, link.technology), ())}
+        for link in (first, second)
+    ]
+    return 0 if around[0] & around[1] else 4
+
+
+def _test(first: Link, second: Link, start_s: float, settings: ScheduleSettings) -> PlannedTest:
+    senders = ((first.id,), (second.id,), (first.id, second.id))
+    step_s = settings.phase_s + settings.guard_s
+    starts = [start_s + settings.guard_s + phase * step_s for phase in range(PHASES)]
+    phases = tuple((at, at + settings.phase_s, who) for at, who in zip(starts, senders, strict=True))
+    return PlannedTest(first.id, second.id, first.technology, phases)
