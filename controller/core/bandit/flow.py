@@ -1,0 +1,146 @@
+"""The bandit of one flow, as the live controller drives it: a value with ``decide`` and ``observe`` (spec 03, 3.2 and
+3.3).
+
+    action = bandit.decide(rng)                       Probe(arm) or Exploit(arm, rates_mbps)
+    bandit = bandit.observe(Probe(arm), rates)        the optimal rates that the probe's busy times gave; None: void
+    bandit = bandit.observe(Exploit(...))             also when a wanted probe was refused by the schedule
+
+Around the policy this module keeps what belongs to a flow: the planner's rates, used for an arm that was never
+measured, and the rules for other flows' arrivals, changes of the arm set and restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hyroads.controller.core.bandit.arms import FloatArray, scaled
+from hyroads.controller.core.bandit.policy import BanditState, Decision, Policy, leaders
+from hyroads.controller.core.errors import HyroadsError
+
+
+class BanditError(HyroadsError):
+    """A bandit was given arms, rates or counts that do not fit it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Measure this arm in the next slot."""
+
+    arm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """Send on this arm at these rates, one per path."""
+
+    arm: int
+    rates_mbps: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowBandit:
+    """A policy, what it has learned of one flow, and the rates [N][paths of the arm] that the planner expects."""
+
+    policy: Policy[Any]
+    state: BanditState
+    planned_mbps: tuple[tuple[float, ...], ...]
+
+    @property
+    def arms(self) -> int:
+        """N."""
+        return len(self.planned_mbps)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the last observation revealed a change of capacity: then the arm set should be computed anew."""
+        return bool(self.state.changed[0])
+
+    @property
+    def rewards_mbps(self) -> tuple[float, ...]:
+        """Mean total rate of each arm, 0 if it was never measured."""
+        return tuple(self.state.arms.reward_mbps[0].tolist())
+
+    @property
+    def probes(self) -> tuple[int, ...]:
+        """How often each arm was measured since its last reset."""
+        return tuple(self.state.arms.probes[0].tolist())
+
+    def rates_of(self, arm: int) -> tuple[float, ...]:
+        """The rates to send at on an arm: its mean vector, the planner's while it was never measured."""
+        if not self.state.arms.probes[0, arm]:
+            return self.planned_mbps[arm]
+        return tuple(self.state.arms.mean_mbps[0, arm, : len(self.planned_mbps[arm])].tolist())
+
+    def exploit(self) -> Exploit:
+        """Send on the best arm: by measurements if there are any, else the planner's first."""
+        arm = int(leaders(self.state.arms)[0])
+        return Exploit(arm, self.rates_of(arm))
+
+    def decide(self, rng: np.random.Generator) -> Probe | Exploit:
+        """What to do in the next slot."""
+        decision = self.policy.decide(self.state, rng)
+        return Probe(int(decision.arm[0])) if decision.probe[0] else self.exploit()
+
+    def observe(self, action: Probe | Exploit, rates_mbps: Sequence[float] | FloatArray | None = None) -> FlowBandit:
+        """The bandit after a slot; ``rates_mbps`` is what a probe measured, None if it measured nothing."""
+        probed = isinstance(action, Probe)
+        if not 0 <= action.arm < self.arms:
+            raise BanditError(f"arm {action.arm} of {self.arms}")
+        vector = np.full((1, self.state.arms.mean_mbps.shape[2]), np.nan)
+        if probed and rates_mbps is not None:
+            vector[0] = self._padded(action.arm, rates_mbps)
+        decision = Decision(np.array([probed]), np.array([action.arm], dtype=np.int64))
+        return replace(self, state=self.policy.observe(self.state, decision, vector))
+
+    def restarted(self) -> FlowBandit:
+        """Nothing learned."""
+        return flow_bandit(self.policy, self.planned_mbps)
+
+    def scaled(self, factors: Sequence[float]) -> FlowBandit:
+        """All rates of arm i, learned and planned, multiplied by ``factors[i]``."""
+        if len(factors) != self.arms or not all(np.isfinite(f) and f > 0 for f in factors):
+            raise BanditError(f"expected {self.arms} positive factors, got {list(factors)}")
+        arms = scaled(self.state.arms, np.array([factors], dtype=np.float64))
+        planned = tuple(tuple(rate * f for rate in rates) for rates, f in zip(self.planned_mbps, factors, strict=True))
+        return replace(self, state=self.state.with_arms(arms), planned_mbps=planned)
+
+    def with_arms(self, planned_mbps: Sequence[Sequence[float]], origin: Sequence[int | None]) -> FlowBandit:
+        """The bandit of a recomputed arm set: arm i is the old arm ``origin[i]``, whose measurements it keeps, or
+        new.
+        """
+        if len(origin) != len(planned_mbps):
+            raise BanditError("one origin per arm expected")
+        fresh = flow_bandit(self.policy, planned_mbps)
+        old, new = self.state.arms, fresh.state.arms
+        for arm, source in enumerate(origin):
+            if source is None:
+                continue
+            if not 0 <= source < self.arms or len(planned_mbps[arm]) != len(self.planned_mbps[source]):
+                raise BanditError(f"arm {arm} can't be the old arm {source}: it has other paths")
+            paths = len(planned_mbps[arm])
+            new.recent_mbps[0, arm, :, :paths] = old.recent_mbps[0, source, :, :paths]
+            new.mean_mbps[0, arm, :paths] = old.mean_mbps[0, source, :paths]
+            new.kept[0, arm], new.probes[0, arm] = old.kept[0, source], old.probes[0, source]
+            new.reward_mbps[0, arm] = old.reward_mbps[0, source]
+        return fresh
+
+    def _padded(self, arm: int, rates_mbps: Sequence[float] | FloatArray) -> FloatArray:
+        rates = np.asarray(rates_mbps, dtype=np.float64)
+        if rates.shape != (len(self.planned_mbps[arm]),) or not (np.isfinite(rates).all() and (rates >= 0).all()):
+            raise BanditError(f"arm {arm} needs {len(self.planned_mbps[arm])} rates, finite and not negative")
+        vector = np.zeros(self.state.arms.mean_mbps.shape[2])
+        vector[: len(rates)] = rates
+        return vector
+
+
+def flow_bandit(policy: Policy[Any], planned_mbps: Sequence[Sequence[float]]) -> FlowBandit:
+    """A bandit that has learned nothing, over arms with the planner's rates (best arm first)."""
+    planned = tuple(tuple(float(rate) for rate in rates) for rates in planned_mbps)
+    if not planned or not all(planned):
+        raise BanditError("a bandit needs at least one arm, and every arm at least one path")
+    if not all(np.isfinite(rate) and rate >= 0 for rates in planned for rate in rates):
+        raise BanditError("planned rates must be finite and not negative")
+    return FlowBandit(policy, policy.start(1, len(planned), max(map(len, planned))), planned)

@@ -1,0 +1,1 @@
+"""Studies: the published experiments repeated without a network, with a report (docs/bandit.md)."""
