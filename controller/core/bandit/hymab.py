@@ -27,7 +27,7 @@ from hyroads.controller.core.bandit.policy import Decision, leaders, measured
 
 @dataclass(frozen=True, slots=True)
 class HymabState:
-    """Per flow: arms, trials done, change seen in the last one, ``eps_min`` [B], ``strikes`` [B, N]: far off in a row."""
+    """Per flow: arms, trials done, change seen in the last, ``eps_min`` [B], ``strikes`` [B, N]: far off in a row."""
 
     arms: Arms
     trial: IndexArray

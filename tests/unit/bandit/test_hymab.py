@@ -187,8 +187,8 @@ def test_flows_of_a_batch_do_not_influence_each_other() -> None:
     assert np.array_equal(batch.due[2], alone.due[0]) and batch.variance[2] == alone.variance[0]
 
 
-def learned(policy=Hymab()) -> FlowBandit:
-    bandit = flow_bandit(policy, [[10.0, 5.0], [8.0]])
+def learned() -> FlowBandit:
+    bandit = flow_bandit(Hymab(), [[10.0, 5.0], [8.0]])
     return bandit.observe(Probe(0), [9.0, 4.0]).observe(Probe(1), [7.0])
 
 

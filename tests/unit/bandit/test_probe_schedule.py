@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,7 +106,7 @@ def test_flows_that_always_want_to_probe_get_fair_turns(edges, length) -> None:
     assert not clashes(edges, turns)
     for flow in FLOWS:
         starts = [p.start for p in turns if p.flow == flow]
-        assert max(b - a for a, b in zip(starts, starts[1:], strict=False)) <= length * (len(FLOWS) + 1)
+        assert max(b - a for a, b in pairwise(starts)) <= length * (len(FLOWS) + 1)
 
 
 def test_conflicts_of_flows_follow_from_the_links_they_use() -> None:
