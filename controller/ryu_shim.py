@@ -135,6 +135,11 @@ def sleep(seconds: float) -> None:
     hub.sleep(seconds)
 
 
+def wait_readable(descriptor: int) -> None:
+    """Let other green threads run until there is something to read from a pipe (or its end)."""
+    eventlet.hubs.trampoline(descriptor, read=True)
+
+
 def new_queue(size: int) -> Any:
     """A bounded queue between green threads."""
     return eventlet.queue.LightQueue(size)

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "demo": "hyroads.controller.cli.demo",
     "emulate": "hyroads.controller.cli.emulate",
     "controller": "hyroads.controller.cli.controller_cmd",
+    "ap-agent": "hyroads.controller.cli.ap_agent",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -37,6 +38,7 @@ SUMMARIES: dict[str, str] = {
     "demo": "run an emulated network with real traffic and compare with theory (root)",
     "emulate": "keep an emulated network running (root)",
     "controller": "start the controller",
+    "ap-agent": "serve an access point's radios over SNMP",
 }
 
 EXIT_BAD_INPUT = 2

@@ -1,0 +1,103 @@
+"""``hyroads ap-agent``: serves an access point's radios to net-snmp's ``snmpd``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+HELP = "Serve an access point's radios over SNMP: writes a configuration for snmpd and runs it (docs/measurement.md)."
+MAX_CONFIG_BYTES = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--config", required=True, metavar="FILE", help="the agent's file (JSON, mode 0600)")
+    parser.add_argument(
+        "--directory",
+        default="/run/hyroads-ap-agent",
+        help="where snmpd.conf and snmpd's state go (default %(default)s)",
+    )
+    parser.add_argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout")
+    what.add_argument("--print", action="store_true", help="print what is served now, then end")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until snmpd (or this process) is ended."""
+    from hyroads.controller.radio.agent import LiveObjects, make_radios
+    from hyroads.controller.radio.backends import MAKERS
+    from hyroads.controller.radio.config import parse
+    from hyroads.controller.radio.pass_persist import serve
+
+    config = parse(_read(Path(args.config)), args.config)
+    if not args.pass_persist and not args.print:
+        return _run_snmpd(args)
+    if args.pass_persist:
+        _divert_stderr(args.log or os.devnull)
+    objects = LiveObjects(config, make_radios(config, MAKERS))
+    if args.pass_persist:
+        serve(sys.stdin.buffer, sys.stdout.buffer, objects)
+        return 0
+    return _print(objects)
+
+
+def _read(path: Path) -> str:
+    from hyroads.controller.core.errors import ConfigError
+
+    try:
+        with path.open("rb") as handle:
+            if os.fstat(handle.fileno()).st_mode & 0o077:
+                raise ConfigError(str(path), "", "expected mode 0600: the file holds secrets")
+            return handle.read(MAX_CONFIG_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), "", str(getattr(error, "strerror", None) or error)) from error
+
+
+def _divert_stderr(path: str) -> None:
+    """snmpd gives its programs one pipe for stdout and stderr: a complaint would be taken for an answer."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _run_snmpd(args: argparse.Namespace) -> int:
+    """Becomes snmpd, in the foreground; logs go to stderr."""
+    from hyroads.controller.core.errors import ConfigError
+    from hyroads.controller.radio.config import parse
+    from hyroads.controller.radio.snmpd_conf import snmpd_conf, write_private
+
+    path = Path(args.config).resolve()
+    config = parse(_read(path), args.config)
+    program = shutil.which("snmpd", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
+    if program is None:
+        raise ConfigError(args.config, "", "snmpd not found (apt-get install snmpd)")
+    directory = Path(args.directory).resolve()
+    command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(path), "--pass-persist"]
+    text = snmpd_conf(config, [*command, "--log", str(directory / "radio.log")], args.config)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(directory / "snmpd.conf", text)
+    except OSError as error:
+        raise ConfigError(str(directory), "", str(error.strerror)) from error
+    # No module is needed to answer by numbers; without this snmpd parses all it finds.
+    environment = {**os.environ, "SNMP_PERSISTENT_DIR": str(directory / "state"), "MIBS": ""}
+    os.execve(program, [program, "-f", "-Le", "-C", "-c", str(directory / "snmpd.conf")], environment)  # noqa: S606
+
+
+def _print(objects: object) -> int:
+    from hyroads.controller.radio.agent import LiveObjects
+    from hyroads.controller.radio.mib import BASE
+
+    assert isinstance(objects, LiveObjects)  # noqa: S101
+    oid = objects.following(BASE)
+    while oid is not None:
+        value = objects.get(oid)
+        if value is not None:
+            shown = value.value.decode("ascii", "replace") if isinstance(value.value, bytes) else value.value
+            print(f".{'.'.join(map(str, oid))} {value.kind} {shown!r}")
+        oid = objects.following(oid)
+    return 0

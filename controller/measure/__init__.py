@@ -1,0 +1,1 @@
+"""Adapters that turn SNMP, OpenFlow statistics and agents' reports into measurements (docs/measurement.md)."""

@@ -1,0 +1,171 @@
+"""What SNMP carries: the objects that are polled, and answers (OID -> value) as a :class:`RawReading`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.radio.mib import BOOT, CLOCK, INTERFACE_ENTRY, NEIGHBOUR_ENTRY, NODE_NAME, SNAPSHOT_AGE, Oid
+from hyroads.controller.radio.model import UNKNOWN_SIGNAL_DBM
+
+IF_OPER_STATUS: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 8)
+IF_HC_IN_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
+IF_HC_OUT_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 10)
+IF_COLUMNS = (IF_OPER_STATUS, IF_HC_IN_OCTETS, IF_HC_OUT_OCTETS)
+SCALARS = (NODE_NAME, BOOT, CLOCK, SNAPSHOT_AGE)
+OPER_UP = 1
+
+# Columns of the two tables that change all the time, and those that are read now and then.
+INTERFACE_FAST = (5, 6)
+INTERFACE_SLOW = (1, 2, 3)
+NEIGHBOUR_FAST = (3, 4, 5, 7)
+NEIGHBOUR_SLOW = (2, 6, 8)
+
+Values = Mapping[Oid, int | bytes]
+
+
+class ReadingError(HyroadsError):
+    """An answer without what every agent serves, or with a value of the wrong type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawNeighbour:
+    """A row of hyroadsNeighbourTable, in its own units."""
+
+    mac: str
+    node: str
+    tx_capacity_kbps: int
+    rx_capacity_kbps: int
+    tx_loss: int
+    signal_dbm: int
+    last_heard_ms: int
+    modulation: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawInterface:
+    """A row of hyroadsInterfaceTable and its row in IF-MIB (None if there is none)."""
+
+    index: int
+    name: str
+    technology: str
+    medium: str
+    busy_us: int
+    active_us: int
+    oper_status: int | None
+    in_bytes: int | None
+    out_bytes: int | None
+    neighbours: tuple[RawNeighbour, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawReading:
+    """One poll of one access point."""
+
+    node: str
+    boot: bytes
+    clock_us: int
+    age_ms: int
+    interfaces: tuple[RawInterface, ...]
+
+
+def interface_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
+    """OIDs of columns of the interface table."""
+    return tuple((*INTERFACE_ENTRY, column) for column in columns)
+
+
+def neighbour_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
+    """OIDs of columns of the neighbour table."""
+    return tuple((*NEIGHBOUR_ENTRY, column) for column in columns)
+
+
+def interface_indices(values: Values) -> tuple[int, ...]:
+    """Interfaces that an answer speaks of."""
+    column = (*INTERFACE_ENTRY, INTERFACE_FAST[0])
+    return tuple(sorted(oid[-1] for oid in values if oid[:-1] == column))
+
+
+def neighbour_indices(values: Values) -> tuple[Oid, ...]:
+    """Rows of the neighbour table that an answer speaks of: ifIndex and six numbers of the MAC."""
+    column, depth = (*NEIGHBOUR_ENTRY, NEIGHBOUR_FAST[0]), len(NEIGHBOUR_ENTRY) + 1
+    return tuple(sorted(oid[depth:] for oid in values if oid[:depth] == column and len(oid) == depth + 7))
+
+
+def reading(values: Values) -> RawReading:
+    """All of a poll; rows that vanished half-way through it are left out."""
+    neighbours: dict[int, list[RawNeighbour]] = {}
+    for index in neighbour_indices(values):
+        row = _neighbour(values, index)
+        if row is not None:
+            neighbours.setdefault(index[0], []).append(row)
+    rows = (_interface(values, i, tuple(neighbours.get(i, ()))) for i in interface_indices(values))
+    return RawReading(
+        node=_text(values, NODE_NAME),
+        boot=_bytes(values, BOOT),
+        clock_us=_number(values, CLOCK),
+        age_ms=_number(values, SNAPSHOT_AGE),
+        interfaces=tuple(row for row in rows if row is not None),
+    )
+
+
+def _interface(values: Values, index: int, neighbours: tuple[RawNeighbour, ...]) -> RawInterface | None:
+    own = {column: (*INTERFACE_ENTRY, column, index) for column in (*INTERFACE_FAST, *INTERFACE_SLOW)}
+    if not all(oid in values for oid in own.values()):
+        return None
+    status, received, sent = (_optional(values, (*column, index)) for column in IF_COLUMNS)
+    return RawInterface(
+        index=index,
+        name=_text(values, own[1]),
+        technology=_text(values, own[2]),
+        medium=_text(values, own[3]),
+        busy_us=_number(values, own[5]),
+        active_us=_number(values, own[6]),
+        oper_status=status,
+        in_bytes=received,
+        out_bytes=sent,
+        neighbours=neighbours,
+    )
+
+
+def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
+    own = {column: (*NEIGHBOUR_ENTRY, column, *index) for column in (*NEIGHBOUR_FAST, *NEIGHBOUR_SLOW)}
+    if not all(oid in values for oid in own.values()) or not all(part < 256 for part in index[1:]):
+        return None
+    return RawNeighbour(
+        mac=":".join(f"{part:02x}" for part in index[1:]),
+        node=_text(values, own[2]),
+        tx_capacity_kbps=_number(values, own[3]),
+        rx_capacity_kbps=_number(values, own[4]),
+        tx_loss=_number(values, own[5]),
+        signal_dbm=_number(values, own[6]),
+        last_heard_ms=_number(values, own[7]),
+        modulation=_text(values, own[8]),
+    )
+
+
+def signal(dbm: int) -> int | None:
+    """The signal, None for the number that stands for 'not known'."""
+    return None if dbm == UNKNOWN_SIGNAL_DBM else dbm
+
+
+def _number(values: Values, oid: Oid) -> int:
+    value = values.get(oid)
+    if not isinstance(value, int):
+        raise ReadingError(f"SNMP: .{'.'.join(map(str, oid))}: expected a number, got {type(value).__name__}")
+    return value
+
+
+def _optional(values: Values, oid: Oid) -> int | None:
+    return _number(values, oid) if oid in values else None
+
+
+def _bytes(values: Values, oid: Oid) -> bytes:
+    value = values.get(oid)
+    if not isinstance(value, bytes):
+        raise ReadingError(f"SNMP: .{'.'.join(map(str, oid))}: expected octets, got {type(value).__name__}")
+    return value[:255]
+
+
+def _text(values: Values, oid: Oid) -> str:
+    return _bytes(values, oid).decode("ascii", "replace")

@@ -1,0 +1,136 @@
+"""GETBULK over pysnmp 7 (asyncio): numbers in, numbers out, no MIB files. SNMPv2c, and SNMPv3 authPriv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.measure.targets import Credentials, Target
+from hyroads.controller.radio.mib import Oid
+from pysnmp.hlapi.v3arch.asyncio import (
+    CommunityData,
+    ContextData,
+    ObjectIdentity,
+    ObjectType,
+    SnmpEngine,
+    UdpTransportTarget,
+    UsmUserData,
+    bulk_cmd,
+    usmAesCfb128Protocol,
+    usmHMAC192SHA256AuthProtocol,
+)
+from pysnmp.proto.rfc1902 import Counter32, Counter64, Gauge32, Integer, Integer32, OctetString, TimeTicks, Unsigned32
+
+MAX_ROWS = 4096
+# A response that fits one Ethernet frame: about 55 varbinds of ours.
+MAX_VARBINDS = 50
+_NUMBERS = (Counter32, Counter64, Gauge32, Integer, Integer32, TimeTicks, Unsigned32)
+
+Values = dict[Oid, int | bytes]
+
+
+class SnmpError(HyroadsError):
+    """No answer, or one that reports an error."""
+
+
+class SnmpClient:
+    """One access point. Clients of one engine share its socket."""
+
+    def __init__(self, engine: SnmpEngine, target: Target, timeout_s: float) -> None:
+        self._engine = engine
+        self._target = target
+        self._timeout_s = timeout_s
+        self._credentials = _credentials(target.credentials)
+        self._transport: UdpTransportTarget | None = None
+        self._objects: dict[Oid, ObjectType] = {}
+
+    async def columns(self, scalars: Sequence[Oid], columns: Sequence[Oid], rows: int) -> Values:
+        """The scalars, or exact instances, and whole columns of a table, ``rows`` of them being expected.
+
+        One GETBULK if the guess was right: scalars as non-repeaters (from the OID before each), ``rows`` and one
+        repetitions of the columns, the last of which shows that there are no more.
+        """
+        values: Values = {}
+        open_columns = {column: column for column in columns}
+        wanted = set(scalars)
+        while wanted or open_columns:
+            starts = [before(oid) for oid in sorted(wanted)]
+            repetitions = _repetitions(rows + 1, len(starts), len(open_columns))
+            answer = await self._bulk(starts, list(open_columns.values()), repetitions)
+            values.update({oid: value for oid, value in answer[: len(starts)] if oid in wanted and value is not None})
+            wanted = set()
+            self._take_columns(answer[len(starts) :], open_columns, values)
+            if len(values) > MAX_ROWS:
+                raise SnmpError(f"{self._target.name}: more than {MAX_ROWS} objects")
+        return values
+
+    @staticmethod
+    def _take_columns(
+        answer: Sequence[tuple[Oid, int | bytes | None]], open_columns: dict[Oid, Oid], values: Values
+    ) -> None:
+        """Sorts repetitions into columns; what left its column, or does not advance, closes it."""
+        order = list(open_columns)
+        closed: set[Oid] = set() if answer else set(order)
+        for place, (oid, value) in enumerate(answer):
+            column = order[place % len(order)]
+            if column in closed:
+                continue
+            if value is None or oid[: len(column)] != column or oid <= open_columns[column]:
+                closed.add(column)
+                continue
+            values[oid] = value
+            open_columns[column] = oid
+        for column in closed:
+            del open_columns[column]
+
+    async def _bulk(
+        self, once: list[Oid], repeated: list[Oid], repetitions: int
+    ) -> list[tuple[Oid, int | bytes | None]]:
+        if self._transport is None:
+            address = (self._target.host, self._target.port)
+            self._transport = await UdpTransportTarget.create(address, timeout=self._timeout_s, retries=0)
+        objects = [self._object(oid) for oid in (*once, *repeated)]
+        error, status, _, bound = await bulk_cmd(
+            self._engine, self._credentials, self._transport, ContextData(), len(once), repetitions, *objects,
+            lookupMib=False,
+        )  # fmt: skip
+        if error or status:
+            raise SnmpError(f"{self._target.name}: {error or status.prettyPrint()}")
+        return [(tuple(name), _plain(value)) for name, value in bound]
+
+    def _object(self, oid: Oid) -> ObjectType:
+        """pysnmp's form of an OID; the fixed ones are made once."""
+        if len(self._objects) > MAX_ROWS:
+            self._objects.clear()
+        if oid not in self._objects:
+            self._objects[oid] = ObjectType(ObjectIdentity(oid))
+        return self._objects[oid]
+
+
+def before(oid: Oid) -> Oid:
+    """An OID that GETNEXT leads from to ``oid``, whatever else there is: nothing lies between the two."""
+    return (*oid[:-1], oid[-1] - 1, 0xFFFF_FFFF) if oid[-1] > 0 else oid[:-1]
+
+
+def _repetitions(rows: int, once: int, columns: int) -> int:
+    return max(1, min(rows, (MAX_VARBINDS - once) // max(1, columns)))
+
+
+def _credentials(credentials: Credentials) -> CommunityData | UsmUserData:
+    if credentials.community is not None:
+        return CommunityData(credentials.community, mpModel=1)  # noqa: S508  # asked for by the operator
+    return UsmUserData(
+        credentials.user,
+        credentials.auth_password,
+        credentials.priv_password,
+        authProtocol=usmHMAC192SHA256AuthProtocol,
+        privProtocol=usmAesCfb128Protocol,
+    )
+
+
+def _plain(value: Any) -> int | bytes | None:
+    """The value; None for the exceptions of SNMPv2 (endOfMibView and the like) and for types that we do not poll."""
+    if isinstance(value, _NUMBERS):
+        return int(value)
+    return bytes(value) if isinstance(value, OctetString) else None

@@ -1,0 +1,4 @@
+"""What an access point knows of its media: radio back ends, and the SNMP agent that serves it (docs/measurement.md).
+
+Runs on an access point without the rest: standard library only, no Ryu, no numpy.
+"""

@@ -1,0 +1,84 @@
+"""From the names of back ends to live radios: the only code here that runs commands or opens sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from hyroads.controller.radio.agent import RadioMaker
+from hyroads.controller.radio.config import AgentConfig
+from hyroads.controller.radio.emulated import EmulatedRadio, LinkState, MediumState
+from hyroads.controller.radio.linux_wifi import LinuxWifi
+from hyroads.controller.radio.model import Radio, RadioError
+from hyroads.controller.radio.plc import Plc
+
+COMMAND_TIMEOUT_S = 2.0
+MAX_OUTPUT_BYTES = 1 << 20
+MEDIUM_TIMEOUT_S = 0.5
+MAX_REPLY_BYTES = 16 << 20
+
+
+def run_command(command: list[str]) -> str:
+    """Output of a short command; :class:`RadioError` if it fails."""
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RadioError(f"{command[0]}: {error}") from error
+    if done.returncode != 0:
+        raise RadioError(
+            f"{command[0]}: exit status {done.returncode}: {done.stderr[:200].decode('utf-8', 'replace')!a}"
+        )
+    return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+
+
+class MediumSource:
+    """The statistics of ``hyroads-medium`` over its control socket; connects again after an error."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: socket.socket | None = None
+
+    def __call__(self) -> MediumState:
+        """The state of all links; :class:`RadioError` if the medium does not answer."""
+        try:
+            return _state(json.loads(self._ask()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            raise RadioError(f"medium at {self._path}: {error}") from error
+
+    def _ask(self) -> bytes:
+        if self._connection is None:
+            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._connection.settimeout(MEDIUM_TIMEOUT_S)
+            self._connection.connect(self._path)
+        self._connection.sendall(b'{"op":"stats"}\n')
+        reply = bytearray()
+        while not reply.endswith(b"\n"):
+            chunk = self._connection.recv(1 << 18)
+            if not chunk or len(reply) > MAX_REPLY_BYTES:
+                raise ConnectionResetError("the emulator closed the connection")
+            reply += chunk
+        return bytes(reply)
+
+
+def _state(reply: Mapping[str, Any]) -> MediumState:
+    names = ("up", "capacity_mbps", "frames", "lost", "airtime", "busy")
+    links = {entry["id"]: LinkState(**{name: entry[name] for name in names}) for entry in reply["links"]}
+    return MediumState(float(reply["elapsed_s"]), links)
+
+
+def _emulated(config: AgentConfig, place: int) -> Radio:
+    interface = config.interfaces[place]
+    return EmulatedRadio(interface.name, interface.peers, config.errors, MediumSource(str(config.medium_socket)))
+
+
+MAKERS: dict[str, RadioMaker] = {
+    "emulated": _emulated,
+    "linux-wifi": lambda config, place: LinuxWifi(config.interfaces[place].name, run_command),
+    "plc": lambda config, place: Plc(config.interfaces[place].name, run_command),
+}

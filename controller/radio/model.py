@@ -1,0 +1,114 @@
+"""What the radio back ends produce and the SNMP agent serves: readings, and snapshots of a whole node."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hyroads.controller.core.errors import HyroadsError
+
+UNKNOWN_SIGNAL_DBM = 127
+BUSY_WINDOW_US = 1_000_000
+
+
+class RadioError(HyroadsError):
+    """A radio could not be read, or said something that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Who is heard on an interface. Capacities are L2 payload; 0: no estimate, ``signal_dbm`` None: not known."""
+
+    mac: str
+    node: str = ""
+    tx_capacity_kbps: int = 0
+    rx_capacity_kbps: int = 0
+    tx_loss: float = 0.0
+    signal_dbm: int | None = None
+    last_heard_ms: int = 0
+    modulation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading of one radio: counters since some start, and neighbours.
+
+    ``active_us`` is for how long the medium was observed, ``busy_us`` for how much of that it was busy.
+    """
+
+    busy_us: int
+    active_us: int
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One interface of a snapshot; ``busy_us`` and ``active_us`` never decrease while ``boot`` stays."""
+
+    index: int
+    name: str
+    technology: str
+    medium: str
+    busy_us: int
+    active_us: int
+    busy_share: float
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a node serves, taken at ``clock_us`` of its own monotonic clock."""
+
+    node: str
+    boot: bytes
+    clock_us: int
+    interfaces: tuple[Interface, ...]
+
+
+class Radio(Protocol):
+    """A back end for one interface."""
+
+    def read(self, now_s: float) -> Reading:
+        """A reading now; raises :class:`RadioError`."""
+
+
+class SteadyCounters:
+    """Turns counters that may start anew (driver reset, change of channel) into ones that only grow.
+
+    Also keeps the busy share of the last second. A step back of either counter is a restart: what it shows then was
+    counted since, and is added.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._busy_us = 0
+        self._active_us = 0
+        self._history: deque[tuple[int, int]] = deque([(0, 0)])
+
+    def add(self, busy_us: int, active_us: int) -> tuple[int, int, float]:
+        """The next reading; returns (busy_us, active_us, busy_share)."""
+        before = self._last or (busy_us, active_us)
+        restarted = busy_us < before[0] or active_us < before[1]
+        base = (0, 0) if restarted else before
+        self._last = (busy_us, active_us)
+        active_step = max(0, active_us - base[1])
+        # A driver may count a frame's end before the time it took; a medium is never busier than observed.
+        self._busy_us += min(max(0, busy_us - base[0]), active_step)
+        self._active_us += active_step
+        return self._busy_us, self._active_us, self._share()
+
+    def _share(self) -> float:
+        history = self._history
+        if self._active_us > history[-1][1]:
+            history.append((self._busy_us, self._active_us))
+        while len(history) > 2 and self._active_us - history[1][1] >= BUSY_WINDOW_US:
+            history.popleft()
+        busy, active = self._busy_us - history[0][0], self._active_us - history[0][1]
+        return busy / active if active > 0 else 0.0
+
+
+def named(neighbours: Sequence[Neighbour], nodes: dict[str, str]) -> tuple[Neighbour, ...]:
+    """The neighbours with the names of their nodes, by MAC; a name that a back end gave stays."""
+    return tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in neighbours)

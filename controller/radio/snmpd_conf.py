@@ -1,0 +1,41 @@
+"""The snmpd.conf of an access point, as text, and its file. Only what the controller polls can be read, by anyone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.radio.config import AgentConfig
+from hyroads.controller.radio.mib import BASE
+
+# system, interfaces, ifXTable, ours
+_SUBTREES = (".1.3.6.1.2.1.1", ".1.3.6.1.2.1.2", ".1.3.6.1.2.1.31", "." + ".".join(map(str, BASE)))
+
+
+def snmpd_conf(config: AgentConfig, command: Sequence[str], place: str) -> str:
+    """The text; ``command`` is what snmpd runs for our subtree. :class:`ConfigError` if nobody could read anything."""
+    if config.community is None and not config.users:
+        raise ConfigError(place, "users", "expected a community or at least one user")
+    if any(set(word) & set(" \t\n\"'#\\") for word in command):
+        raise ConfigError(place, "", f"snmpd cannot run a path with blanks or quotes: {shlex.join(command)}")
+    lines = ["# Written by hyroads ap-agent; holds secrets, hence mode 0600."]
+    lines += [f"agentAddress {','.join(f'udp:{address}' for address in config.listen)}"]
+    lines += [f"view hyroads included {subtree}" for subtree in _SUBTREES]
+    if config.community is not None:
+        lines.append(f"rocommunity {config.community} default -V hyroads")
+    for user in config.users:
+        lines.append(f"createUser {user.name} SHA-256 {user.auth_password} AES {user.priv_password}")
+        lines.append(f"rouser -s usm {user.name} authpriv -V hyroads")
+    lines += ["dontLogTCPWrappersConnects yes", f"pass_persist {_SUBTREES[-1]} {' '.join(command)}"]
+    return "\n".join(lines) + "\n"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read, from its first moment on."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as handle:
+        handle.write(text)
