@@ -7,14 +7,14 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from hyroads.controller.core import topologies
 from hyroads.controller.core.demand import DemandError, Demands, DemandSettings, Offer
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SLOT_S = 0.1
 SETTINGS = DemandSettings()
@@ -133,7 +133,7 @@ def test_a_cap_never_cuts_what_was_sent(sent: list[float], share: float) -> None
         history.append((now_s, rate))
         demands = demands.after({"f": Offer(rate, allowed, offer > allowed)}, now_s)
         recent = [r for t, r in history if t > now_s - SETTINGS.window_s]
-        assert demands.demand_mbps("f") >= max(SETTINGS.floor_mbps, max(recent))
+        assert demands.demand_mbps("f") >= max(SETTINGS.floor_mbps, *recent)
 
 
 def test_a_new_flow_gets_a_fair_share_and_a_flow_that_ended_is_forgotten() -> None:

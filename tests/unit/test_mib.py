@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from hyroads.controller.radio import mib
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,7 @@ def columns(entry):
     return {
         int(number): access
         for access, number in re.findall(
-            r"OBJECT-TYPE(?:(?!OBJECT-TYPE).)*?MAX-ACCESS\s+(\S+)(?:(?!OBJECT-TYPE).)*?::= \{ %s (\d+) \}" % entry,
+            rf"OBJECT-TYPE(?:(?!OBJECT-TYPE).)*?MAX-ACCESS\s+(\S+)(?:(?!OBJECT-TYPE).)*?::= \{{ {entry} (\d+) \}}",
             text,
             re.DOTALL,
         )

@@ -6,7 +6,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.radio.config import parse
 from hyroads.controller.radio.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects

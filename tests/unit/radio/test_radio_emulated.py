@@ -5,7 +5,6 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from hyroads.controller.radio.emulated import (
     EmulatedRadio,
     EstimateErrors,
