@@ -12,10 +12,11 @@ Errors of c_l go into the difference, and on the safe side: if capacities are ta
 than computed, the rest looks external, and the airtime of the domain still holds. Taken too low, the difference is
 negative, and cut off at 0.
 
-*Filter.* Measurement noise must not move rates. Values below ``floor`` are 0; a rise is followed with ``rise_tau_s``
-(traffic that is not ours must get its airtime soon), a fall with ``fall_tau_s``; and the value that is given changes
-only once the filtered one differs by more than ``dead_band``, or has been in the band for ``settle_s``: then it
-settles on it.
+*Filter.* Measurement noise must not move rates, and traffic that is not ours must get its airtime soon. Two
+differences in a row on one side of the filtered value, both further away than ``step``, are a step: up, it is taken
+as it is; down, it is followed with ``fall_tau_s``. Everything else is noise and averaged with ``noise_tau_s``, alike
+up and down, so that it has no bias. What is given to the controller is 0 below ``floor``, and changes only when the
+filtered value is more than ``dead_band`` away, or once in ``settle_s``.
 """
 
 from __future__ import annotations
@@ -79,26 +80,30 @@ class ExternalSettings:
     """Constants of the filter, see the module; an observer not heard of for ``stale_s`` is not used."""
 
     floor: float = 0.02
-    rise_tau_s: float = 0.1
-    fall_tau_s: float = 0.5
+    step: float = 0.06
+    noise_tau_s: float = 1.0
+    fall_tau_s: float = 0.3
     dead_band: float = 0.015
     settle_s: float = 1.0
     stale_s: float = 3.0
 
     def __post_init__(self) -> None:
         if (
-            min(self.rise_tau_s, self.fall_tau_s, self.stale_s, self.settle_s) <= 0
-            or min(self.floor, self.dead_band) < 0
+            min(self.noise_tau_s, self.fall_tau_s, self.stale_s, self.settle_s) <= 0
+            or min(self.floor, self.dead_band, self.step) < 0
         ):
-            raise EstimateError("times of the external-airtime filter must be positive, floor and dead band 0 or more")
+            raise EstimateError("times of the external-airtime filter must be positive, shares 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """External airtime at one observer: ``given`` is used, ``filtered`` follows the measurements."""
+    """External airtime at one observer: ``given`` is used, ``filtered`` follows the measurements, ``raw`` is the
+    last.
+    """
 
     given: float
     filtered: float
+    raw: float
     time_s: float
     moved_s: float
 
@@ -216,16 +221,22 @@ class ExternalAirtime:
     def _given(self, observer: Interface, now_s: float) -> float:
         return 0.0 if self._is_stale(observer, now_s) else self.states[observer].given
 
-    def _next(self, old: External | None, difference: float, now_s: float) -> External:
+    def _next(self, old: External | None, rest: float, now_s: float) -> External:
         settings = self.settings
-        raw = min(1.0, max(0.0, difference))
+        raw = min(1.0, max(0.0, rest))
         if old is None:
-            given = raw if raw > settings.floor else 0.0
-            return External(given, raw, now_s, now_s)
+            return External(raw if raw > settings.floor else 0.0, raw, raw, now_s, now_s)
         if now_s <= old.time_s:
             return old
-        tau_s = settings.rise_tau_s if raw > old.filtered else settings.fall_tau_s
-        filtered = old.filtered + (1.0 - math.exp((old.time_s - now_s) / tau_s)) * (raw - old.filtered)
+        filtered = self._followed(old, raw, now_s - old.time_s)
         wanted = filtered if filtered > settings.floor else 0.0
         moves = abs(wanted - old.given) > settings.dead_band or now_s - old.moved_s > settings.settle_s
-        return External(wanted if moves else old.given, filtered, now_s, now_s if moves else old.moved_s)
+        return External(wanted if moves else old.given, filtered, raw, now_s, now_s if moves else old.moved_s)
+
+    def _followed(self, old: External, raw: float, elapsed_s: float) -> float:
+        settings = self.settings
+        last, new = old.raw - old.filtered, raw - old.filtered
+        if min(last, new) > settings.step:
+            return (old.raw + raw) / 2
+        tau_s = settings.fall_tau_s if max(last, new) < -settings.step else settings.noise_tau_s
+        return old.filtered + (1.0 - math.exp(-elapsed_s / tau_s)) * new

@@ -1,0 +1,380 @@
+"""Estimates: near the truth under noise, quick after a step, and never silent about what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.core.estimate.busy_time import (
+    BusyCounter,
+    ExternalAirtime,
+    ExternalSettings,
+    Hearing,
+    busy_fraction,
+)
+from hyroads.controller.core.estimate.counters import difference
+from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
+from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, start, update
+from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping
+from hyroads.controller.core.estimate.link_estimate import (
+    LinkEstimator,
+    LinkSettings,
+    Sample,
+    Source,
+    low_rate_correction,
+)
+from hyroads.controller.core.estimate.quality import Quality
+from hyroads.controller.core.netfile import parse
+
+STEP_S = 0.1
+LINKS = {"l": "wifi"}
+
+
+def fed(values: list[float]) -> LinkEstimator:
+    return LinkEstimator(LINKS).after(Sample("l", Source.AGENT, value, i * STEP_S) for i, value in enumerate(values))
+
+
+# Filters
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(0, 1000), st.floats(1.0, 200.0), st.floats(0.0, 0.15))
+def test_noise_averages_out(seed: int, truth: float, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    estimator = fed((truth * (1 + noise * rng.standard_normal(100))).clip(0).tolist())
+    assert estimator.estimate("l", 9.9).capacity_mbps == pytest.approx(truth, rel=0.05 + noise)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=50), st.floats(0.01, 3))
+def test_the_mean_stays_among_the_samples(values: list[float], step_s: float) -> None:
+    state = None
+    for i, value in enumerate(values):
+        state = update(state, value, i * step_s, FilterSettings())
+    assert state is not None
+    assert min(values) - 1e-9 <= state.mean <= max(values) + 1e-9
+    assert state.variance >= 0
+    assert 0 < state.weight <= 1
+
+
+def test_one_outlier_changes_nothing_much_and_a_step_is_followed_after_three_samples() -> None:
+    steady = [50.0 + 0.5 * (-1) ** i for i in range(30)]
+    assert fed([*steady, 5.0]).estimate("l", 3.0).capacity_mbps == pytest.approx(50, rel=0.03)
+    assert fed([*steady, 25.0, 25.5, 24.5]).estimate("l", 3.2).capacity_mbps == pytest.approx(25, rel=0.03)
+
+
+def test_the_time_constant_does_not_depend_on_the_sampling_rate() -> None:
+    calm = FilterSettings(tau_s=1.0, window=1, jump_ratio=10.0)
+
+    def after_one_tau(step_s: float) -> float:
+        state = start(0.0, -step_s)
+        for i in range(int(50 / step_s)):
+            state = update(state, 0.0, i * step_s, calm)
+        for i in range(round(1.0 / step_s)):
+            state = update(state, 1.0, 50 + i * step_s, calm)
+        return state.mean
+
+    assert after_one_tau(0.1) == pytest.approx(1 - math.exp(-1), rel=0.01)
+    assert after_one_tau(0.5) == pytest.approx(1 - math.exp(-1), rel=0.01)
+
+
+def test_an_old_or_repeated_sample_is_ignored_and_a_senseless_one_refused() -> None:
+    state = update(start(5.0, 1.0), 6.0, 2.0, FilterSettings())
+    assert update(state, 100.0, 2.0, FilterSettings()) == state
+    with pytest.raises(EstimateError):
+        update(state, math.nan, 3.0, FilterSettings())
+    with pytest.raises(EstimateError):
+        Sample("l", Source.AGENT, -1.0, 0.0)
+    with pytest.raises(EstimateError, match="unknown link 'x'"):
+        LinkEstimator(LINKS).after([Sample("x", Source.AGENT, 1.0, 0.0)])
+
+
+# Links: sources and quality
+
+
+def test_quality_from_the_first_sample_to_the_last() -> None:
+    estimator = fed([40.0])
+    first = estimator.estimate("l", 0.0)
+    assert (first.quality, first.reason) == (Quality.UNSURE, "1 of 3 samples so far")
+    estimator = fed([40.0, 41.0, 39.0, 40.0])
+    good = estimator.estimate("l", 0.4)
+    assert (good.quality, good.source, good.reason) == (Quality.GOOD, Source.AGENT, "")
+    assert good.age_s == pytest.approx(0.1)
+    stale = estimator.estimate("l", 10.0)
+    assert stale.quality is Quality.STALE
+    assert stale.capacity_mbps == pytest.approx(40, rel=0.05)
+    assert "9.7 s old" in stale.reason
+    assert good.confidence > first.confidence > 0
+    assert stale.confidence < good.confidence
+    assert not stale.is_usable
+    gone = estimator.estimate("l", 100.0)
+    assert (gone.quality, gone.capacity_mbps, gone.confidence) == (Quality.MISSING, None, 0.0)
+
+
+def test_scatter_makes_an_estimate_unsure() -> None:
+    rng = np.random.default_rng(1)
+    wild = fed(rng.uniform(5, 95, 12).tolist()).estimate("l", 1.1)
+    assert wild.quality is Quality.UNSURE
+    assert "scatter" in wild.reason
+
+
+@pytest.mark.parametrize(
+    "agent, modulation, contradicts", [(50.0, 45.0, False), (50.0, 20.0, True), (20.0, 50.0, True)]
+)
+def test_sources_that_contradict_are_flagged_and_the_smaller_is_used(
+    agent: float, modulation: float, contradicts: bool
+) -> None:
+    samples = [Sample("l", Source.AGENT, agent, i * STEP_S) for i in range(10)]
+    samples += [Sample("l", Source.MODULATION, modulation, i * STEP_S) for i in range(10)]
+    estimate = LinkEstimator(LINKS).after(samples).estimate("l", 1.0)
+    assert (estimate.quality is Quality.CONTRADICTORY) == contradicts
+    assert estimate.capacity_mbps == pytest.approx(min(agent, modulation) if contradicts else agent)
+    if contradicts:
+        assert "agent says" in estimate.reason
+        assert "modulation says" in estimate.reason
+
+
+def test_a_stale_source_contradicts_nobody() -> None:
+    samples = [Sample("l", Source.AGENT, 20.0, i * STEP_S) for i in range(10)]
+    samples += [Sample("l", Source.MODULATION, 50.0, 9 + i * STEP_S) for i in range(10)]
+    estimate = LinkEstimator(LINKS).after(samples).estimate("l", 10.0)
+    assert (estimate.source, estimate.quality) == (Source.MODULATION, Quality.GOOD)
+
+
+def test_a_configured_capacity_is_used_until_something_is_measured() -> None:
+    estimator = LinkEstimator(LINKS).after([Sample("l", Source.CONFIGURED, 30.0, 0.0)])
+    told = estimator.estimate("l", 1e6)
+    assert (told.capacity_mbps, told.source, told.quality) == (30.0, Source.CONFIGURED, Quality.UNSURE)
+    estimator = estimator.after(Sample("l", Source.MODULATION, 60.0, 1 + i * STEP_S) for i in range(5))
+    assert estimator.estimate("l", 1.5).capacity_mbps == 60.0
+    assert estimator.estimate("l", 8.0).quality is Quality.STALE
+    assert estimator.forget("l").estimate("l", 8.0).quality is Quality.MISSING
+
+
+@given(st.floats(1, 500), st.floats(0, 1.2), st.floats(0, 0.8), st.floats(0.05, 1))
+def test_low_rate_correction_inverts_the_bias(capacity: float, load: float, bias: float, full: float) -> None:
+    utilisation = min(1.0, load * capacity / (full * capacity))
+    reported = capacity * (1 - bias * (1 - utilisation))
+    assert low_rate_correction(bias, full)(reported, load * capacity) == pytest.approx(capacity)
+
+
+def test_the_correction_applies_to_modulation_with_a_known_load_only() -> None:
+    correcting = LinkSettings(bias={"wifi": low_rate_correction(0.5)})
+
+    def seen(source: Source, load_mbps: float | None) -> float | None:
+        sample = Sample("l", source, 30.0, 0.0, load_mbps)
+        return LinkEstimator(LINKS, correcting).after([sample]).estimate("l", 0.0).capacity_mbps
+
+    assert seen(Source.MODULATION, 0.0) == pytest.approx(60.0)
+    assert seen(Source.MODULATION, 20.0) == 30.0
+    assert seen(Source.MODULATION, None) == 30.0
+    assert seen(Source.AGENT, 0.0) == 30.0
+
+
+# Counters and cross-checks
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**30))
+def test_a_wrapped_counter_still_counts(before: int, grown: int) -> None:
+    assert difference(before, (before + grown) % 2**32, 32) == grown
+
+
+def test_a_restarted_counter_says_nothing() -> None:
+    assert difference(2**31, 5, 32) is None
+    assert difference(10, 5) is None
+
+
+def reading(source: CounterSource, mbps: float, time_s: float = 10.0, frames: int = 1000) -> Reading:
+    """One second of frames that together carry this payload."""
+    header = 0 if source is CounterSource.AGENT else 14
+    return Reading(source, round(mbps * 1e6 / 8) + header * frames, frames, 1.0, time_s)
+
+
+IF_MIB, OPENFLOW, AGENT = CounterSource
+
+
+def test_headers_are_taken_off_before_comparing() -> None:
+    # 10 000 small frames: the headers are a third of the octets.
+    readings = [reading(IF_MIB, 3.0, frames=10_000), reading(OPENFLOW, 3.0, frames=10_000)]
+    check = cross_check([*readings, reading(AGENT, 3.0, frames=10_000)], 10.0)
+    assert (check.quality, check.outliers) == (Quality.GOOD, ())
+    assert check.rate_mbps == pytest.approx(3.0)
+
+
+def test_the_one_that_disagrees_with_two_is_named_and_not_used() -> None:
+    check = cross_check([reading(IF_MIB, 10.0), reading(OPENFLOW, 20.0), reading(AGENT, 19.5)], 10.0)
+    assert check.outliers == (IF_MIB,)
+    assert check.rate_mbps == pytest.approx(20.0)
+    assert check.disagreement == pytest.approx(0.5)
+    assert "if-mib" in check.reason
+
+
+def test_two_that_disagree_are_both_doubted() -> None:
+    check = cross_check([reading(IF_MIB, 10.0), reading(OPENFLOW, 20.0)], 10.0)
+    assert (check.quality, check.rate_mbps) == (Quality.CONTRADICTORY, None)
+    assert set(check.outliers) == {IF_MIB, OPENFLOW}
+
+
+def test_an_agent_may_count_less_than_the_port_but_not_more() -> None:
+    both = [reading(IF_MIB, 20.0), reading(OPENFLOW, 20.0)]
+    assert cross_check([*both, reading(AGENT, 3.0)], 10.0).quality is Quality.GOOD
+    assert cross_check([*both, reading(AGENT, 30.0)], 10.0).outliers == (AGENT,)
+
+
+def test_little_traffic_and_old_readings_prove_nothing() -> None:
+    assert cross_check([reading(IF_MIB, 0.0), reading(OPENFLOW, 0.05)], 10.0).quality is Quality.GOOD
+    old = cross_check([reading(IF_MIB, 10.0, time_s=1.0), reading(OPENFLOW, 20.0)], 10.0)
+    assert (old.quality, old.rate_mbps) == (Quality.UNSURE, pytest.approx(20.0))
+    assert cross_check([reading(IF_MIB, 10.0, time_s=1.0)], 10.0).quality is Quality.STALE
+    assert cross_check([], 10.0).quality is Quality.MISSING
+    with pytest.raises(EstimateError):
+        cross_check([reading(IF_MIB, 1.0), reading(IF_MIB, 1.0)], 10.0)
+
+
+# Busy time and external airtime
+
+
+def test_busy_share_of_the_time_between_two_readings() -> None:
+    first = BusyCounter(1_000_000, 10.0)
+    assert busy_fraction(first, BusyCounter(1_250_000, 11.0)).busy == 0.25
+    assert busy_fraction(None, first).quality is Quality.MISSING
+    assert busy_fraction(first, first).quality is Quality.STALE
+    assert busy_fraction(first, BusyCounter(5, 11.0)).reason == "the counter started anew"
+    assert busy_fraction(first, BusyCounter(2_020_000, 11.0)).busy == 1.0
+    assert busy_fraction(first, BusyCounter(3_000_000, 11.0)).quality is Quality.CONTRADICTORY
+
+
+CHAIN = parse(
+    {
+        "nodes": {n: {"role": "switch", "position": [30.0 * i, 0]} for i, n in enumerate("abcd")},
+        "links": [
+            {"id": f"{a}{b}", "from": a, "to": b, "technology": "wifi", "capacity_mbps": 20, "both": True}
+            for a, b in ("ab", "bc", "cd")
+        ],
+        "interference": {"rule": "range", "ranges_m": {"wifi": 35}},
+    },
+    "test",
+)
+AIR = "wifi"
+
+
+def test_own_traffic_is_taken_away_where_it_is_heard() -> None:
+    hears = {("a", AIR): {"b"}, ("d", AIR): {"c"}}
+    hearing = Hearing.of(CHAIN, hears, hears)
+    rates = np.zeros(6)
+    rates[CHAIN.link_index["ab"]] = 10.0
+    capacity = np.full(6, 20.0)
+    assert hearing.own_airtime(rates, capacity) == pytest.approx([0.5, 0.0])
+    assert hearing.own_airtime(rates, np.zeros(6)) == pytest.approx([1.0, 0.0])
+    external = ExternalAirtime(hearing).after({("a", AIR): 0.8, ("d", AIR): 0.1}, np.array([0.5, 0.0]), 0.0)
+    per_link = dict(zip(CHAIN.link_index, external.per_link(0.0), strict=True))
+    assert per_link["ab"] == per_link["ab~"] == pytest.approx(0.3)
+    assert per_link["cd"] == pytest.approx(0.1)
+    assert per_link["bc"] == 0.0  # no observer at its ends
+    assert external.per_link(10.0).max() == 0.0  # too old
+    assert external.stale(10.0) == (("a", AIR), ("d", AIR))
+
+
+def test_without_a_neighbour_table_the_domains_say_who_is_heard() -> None:
+    hearing = Hearing.of(CHAIN, [("a", AIR)])
+    heard = {CHAIN.links[i].id for i in hearing.heard.indices}
+    assert {"ab", "ab~", "bc", "bc~"} <= heard
+    with pytest.raises(EstimateError, match="no link"):
+        Hearing.of(CHAIN, [("a", "plc")])
+
+
+def one_observer() -> ExternalAirtime:
+    return ExternalAirtime(Hearing.of(CHAIN, [("a", AIR)]))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1.5)), min_size=1, max_size=80))
+def test_external_airtime_stays_within_bounds(slots: list[tuple[float, float]]) -> None:
+    external = one_observer()
+    for i, (busy, own) in enumerate(slots):
+        external = external.after({("a", AIR): busy}, np.array([own]), i * STEP_S)
+        given_share = external.per_link(i * STEP_S)
+        assert given_share.min() >= 0
+        most = max(max(0.0, b - o) for b, o in slots[: i + 1])
+        assert given_share.max() <= most + 1e-12
+
+
+@pytest.mark.parametrize("level", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_does_not_reach_the_controller(level: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    external = one_observer()
+    given_shares = []
+    for i in range(400):
+        busy = float(np.clip(0.5 + level + 0.02 * rng.standard_normal(), 0, 1))
+        external = external.after({("a", AIR): busy}, np.array([0.5]), i * STEP_S)
+        given_shares.append(float(external.per_link(i * STEP_S).max()))
+    tail = given_shares[50:]
+    assert np.mean(tail) == pytest.approx(level, abs=0.02)
+    # It moves about once a second at most, and by little.
+    assert np.count_nonzero(np.diff(tail)) <= 0.12 * len(tail)
+    assert np.std(tail) < 0.01
+
+
+def test_a_rise_is_followed_within_three_slots() -> None:
+    external = one_observer()
+    for i in range(20):
+        external = external.after({("a", AIR): 0.5 if i < 10 else 0.9}, np.array([0.5]), i * STEP_S)
+        if i == 12:
+            assert external.per_link(i * STEP_S).max() >= 0.9 * 0.4
+    assert external.per_link(1.9).max() == pytest.approx(0.4, rel=0.05)
+    with pytest.raises(EstimateError):
+        ExternalSettings(fall_tau_s=0.0)
+
+
+# Flap damping
+
+
+def flapping(times_s: list[float]) -> FlapDamping:
+    damping = FlapDamping()
+    for at_s in times_s:
+        damping = damping.after("l", up=False, now_s=at_s).after("l", up=True, now_s=at_s + 0.2)
+    return damping
+
+
+def test_one_failure_is_forgiven_at_once_and_frequent_ones_are_not() -> None:
+    once = flapping([0.0])
+    assert once.usable("l", 0.2)
+    often = flapping([0.0, 1.0, 2.0])
+    assert not often.usable("l", 2.3)
+    back_s = often.held_down(2.3)["l"]
+    assert not often.usable("l", back_s - 0.01)
+    assert often.usable("l", back_s + 0.01)
+    assert 5 < back_s - 2.3 < 20
+    assert flapping([0.0, 20.0, 40.0, 60.0]).usable("l", 60.3)
+
+
+def test_a_link_that_is_down_is_never_usable() -> None:
+    damping = FlapDamping().after("l", up=False, now_s=0.0)
+    assert not damping.usable("l", 0.1)
+    assert not damping.usable("l", 1e6)
+    assert damping.usable("other", 0.1)
+    assert damping.pruned(1e6).histories.keys() == {"l"}
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 5), min_size=3, max_size=120))
+def test_nothing_is_held_longer_than_the_maximum(gaps_s: list[float]) -> None:
+    times = np.cumsum(gaps_s).tolist()
+    damping = FlapDamping()
+    for at_s in times:
+        damping = damping.after("l", up=False, now_s=at_s).after("l", up=True, now_s=at_s + 0.001)
+    assert damping.usable("l", times[-1] + DampingSettings().max_hold_s + 1e-6)
+
+
+def test_repeated_reports_count_once_and_old_histories_are_dropped() -> None:
+    damping = FlapDamping()
+    for at_s in (0.0, 0.1, 0.2):
+        damping = damping.after("l", up=False, now_s=at_s)
+    assert damping.histories["l"].flaps == 1
+    damping = damping.after("l", up=True, now_s=0.3)
+    assert damping.pruned(1.0).histories
+    assert not damping.pruned(200.0).histories
+    with pytest.raises(EstimateError):
+        DampingSettings(max_hold_s=1.0)

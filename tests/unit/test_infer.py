@@ -1,0 +1,401 @@
+"""Topology and interference from measurements: the network comes back from what its nodes would report."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.core import topologies
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.infer.change import Carried, Change, ChangeDetector, affected_flows, minimal_replan
+from hyroads.controller.core.infer.domains import (
+    HearingInterference,
+    PairMeasurement,
+    PairTestError,
+    Verdict,
+    judge,
+    learned_interference,
+    must_conflict,
+)
+from hyroads.controller.core.infer.pair_test import ScheduleSettings, Situation, TestRecord, cancelled, schedule
+from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, TopologyError
+from hyroads.controller.core.interference import ConflictInterference, RangeInterference
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.paths import link_ids
+from hyroads.controller.core.planner import Planner
+from hyroads.controller.core.rates import rate_problem, solve
+
+# Topology
+
+
+def reports(network: Network, time_s: float = 0.0) -> Iterator[Report]:
+    """What every node of a network says of its links at a time."""
+    macs = Addressing.of(network).interface_mac
+    for node, technology in macs:
+        rows = []
+        for link in network.links:
+            if link.technology == technology and link.source == node:
+                rows.append(Neighbour(macs[link.target, technology], time_s, send_mbps=link.capacity_mbps))
+        yield Report(node, technology, time_s, tuple(rows))
+
+
+def tables(network: Network, time_s: float = 0.0) -> NeighbourTables:
+    result = NeighbourTables({mac: where for where, mac in Addressing.of(network).interface_mac.items()})
+    for report in reports(network, time_s):
+        result = result.after(report)
+    return result
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_multigraph_comes_back_from_neighbour_tables(seed: int) -> None:
+    network = topologies.enterprise(random.Random(seed))
+    inferred = tables(network).inferred(1.0, network.links)
+    # Plain clients of one network don't hear each other, so every pair that is heard one way is heard both ways.
+    assert inferred.links == network.links
+    assert (inferred.unknown, inferred.gone, inferred.one_way) == ((), (), ())
+    fresh = tables(network).inferred(1.0)
+    ends = [(x.source, x.target, x.technology, x.capacity_mbps) for x in network.links]
+    assert sorted((x.source, x.target, x.technology, x.capacity_mbps) for x in fresh.links) == sorted(ends)
+    assert len({link.id for link in fresh.links}) == len(fresh.links)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hearing_gives_the_domains_of_the_geometric_rule(seed: int) -> None:
+    network = topologies.enterprise(random.Random(seed))
+    network = replace(network, links=tuple(x for x in network.links if not _plain_pair(network, x.source, x.target)))
+    hears = {
+        (u.id, medium.technology): {
+            v.id for v in network.nodes.values() if np.hypot(*np.subtract(u.position_m, v.position_m)) <= medium.range_m
+        }
+        for u in network.nodes.values()
+        for medium in (topologies.WIFI, topologies.PLC)
+    }
+    learned = HearingInterference(list(network.nodes), network.links, hears)
+    ranges = {medium.technology: medium.range_m for medium in (topologies.WIFI, topologies.PLC)}
+    geometric = RangeInterference(network.nodes, network.links, ranges)
+    for link in range(len(network.links)):
+        assert learned.domain(link).tolist() == geometric.domain(link).tolist()
+    declared = ConflictInterference(network.links, learned.declaration()["conflicts"])
+    assert (declared.contention_matrix() != learned.contention_matrix()).nnz == 0
+
+
+def _plain_pair(network: Network, first: str, second: str) -> bool:
+    return network.nodes[first].is_plain_client and network.nodes[second].is_plain_client
+
+
+SMALL = parse(
+    {
+        "nodes": {n: {"role": "ap"} for n in "abc"},
+        "links": [
+            {"id": f"{x}{y}", "from": x, "to": y, "technology": "wifi", "capacity_mbps": 20, "both": True}
+            for x, y in ("ab", "bc")
+        ],
+        "interference": {"rule": "technology"},
+    },
+    "test",
+)
+MACS = Addressing.of(SMALL).interface_mac
+
+
+def row(node: str, heard_s: float, **rates: float) -> Neighbour:
+    return Neighbour(MACS[node, "wifi"], heard_s, **rates)
+
+
+def test_a_link_needs_both_ends_and_takes_the_receivers_word_if_the_sender_has_none() -> None:
+    state = NeighbourTables({mac: where for where, mac in MACS.items()})
+    state = state.after(Report("a", "wifi", 0.0, (row("b", 0.0, send_mbps=20.0),)))
+    alone = state.inferred(0.0)
+    assert alone.links == ()
+    assert alone.one_way == (("a", "b", "wifi"),)
+    assert alone.hears["b", "wifi"] == {"a"}
+    state = state.after(Report("b", "wifi", 0.0, (row("a", 0.0, receive_mbps=18.0),)))
+    both = state.inferred(0.0)
+    # b does not know what it can send to a, and a not what it receives: there is only one direction.
+    assert [(x.source, x.target, x.capacity_mbps) for x in both.links] == [("a", "b", 20.0)]
+    state = state.after(Report("a", "wifi", 1.0, (row("b", 1.0, receive_mbps=7.0),)))
+    assert {(x.source, x.target): x.capacity_mbps for x in state.inferred(1.0).links} == {
+        ("a", "b"): 18.0,
+        ("b", "a"): 7.0,
+    }
+
+
+def test_silent_neighbours_age_out_and_come_back() -> None:
+    state = tables(SMALL)
+    assert len(state.inferred(5.0).links) == 4
+    late = state.inferred(5.1)
+    assert late.links == ()
+    assert (("a", "wifi"), "b") in late.gone
+    for report in reports(SMALL, 6.0):
+        state = state.after(report)
+    assert len(state.inferred(6.0).links) == 4
+    # One table without a row is a hiccup of the radio, five seconds of them are not.
+    state = state.after(Report("a", "wifi", 7.0, ()))
+    assert len(state.inferred(7.0).links) == 4
+    assert len(state.inferred(11.5).links) == 0
+
+
+def test_strangers_are_reported_and_never_believed() -> None:
+    state = tables(SMALL).after(Report("a", "wifi", 1.0, (Neighbour("66:66:66:66:66:66", 1.0, 50.0),)))
+    state = state.after(Report("ghost", "wifi", 1.0, ()))
+    inferred = state.inferred(1.0, SMALL.links)
+    assert inferred.links == SMALL.links
+    assert {(u.node, u.reason) for u in inferred.unknown} == {
+        ("a", "nobody declared this address"),
+        ("ghost", "no such interface was declared"),
+    }
+    with pytest.raises(TopologyError):
+        state.after(Report("a", "wifi", 2.0, tuple(row("b", 0.0) for _ in range(5000))))
+
+
+# Pair tests
+
+
+def measurement(rng: np.random.Generator, conflict: bool, noise: float, count: int = 8) -> PairMeasurement:
+    rates = rng.uniform(5, 100, 2)
+    share = 0.5 if conflict else 1.0
+
+    def draw(mean: float) -> tuple[float, ...]:
+        return tuple((mean * (1 + noise * rng.standard_normal(count))).clip(0.01).tolist())
+
+    return PairMeasurement("x", "y", draw(rates[0]), draw(rates[1]), draw(rates[0] * share), draw(rates[1] * share))
+
+
+def test_verdicts_are_right_and_doubt_is_admitted() -> None:
+    rng = np.random.default_rng(5)
+    wrong = undecided = 0
+    for trial in range(400):
+        conflict = bool(trial % 2)
+        result = judge(measurement(rng, conflict, 0.15))
+        wrong += result.verdict is (Verdict.INDEPENDENT if conflict else Verdict.CONFLICT)
+        undecided += result.verdict is Verdict.UNDECIDED
+    assert wrong == 0
+    assert undecided < 20
+    doubts = [judge(measurement(rng, True, 1.0, 3)).verdict for _ in range(50)]
+    assert doubts.count(Verdict.UNDECIDED) > 25
+
+
+def test_an_unfair_split_is_still_a_conflict_and_partial_loss_is_not_decided_by_luck() -> None:
+    steady = (20.0, 20.1, 19.9, 20.0)
+    unfair = PairMeasurement("x", "y", steady, steady, (18.0, 18.1, 17.9, 18.0), (2.0, 2.1, 1.9, 2.0))
+    assert judge(unfair).verdict is Verdict.CONFLICT
+    half = PairMeasurement("x", "y", steady, steady, (15.0, 15.1, 14.9, 15.0), (15.0, 15.1, 14.9, 15.0))
+    assert judge(half).verdict is Verdict.UNDECIDED
+    with pytest.raises(PairTestError):
+        judge(replace(unfair, first_alone=(0.0, 0.0, 0.0)))
+    with pytest.raises(PairTestError):
+        judge(replace(unfair, first_alone=(1.0, 1.0)))
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(st.integers(0, 1000))
+def test_learned_interference_follows_verdicts_and_is_symmetric(seed: int) -> None:
+    rng = random.Random(seed)
+    network = topologies.residential(rng)
+    links = network.links
+    pairs = [pair for pair in combinations(links, 2) if pair[0].technology == pair[1].technology]
+    verdicts = {frozenset({a.id, b.id}): rng.choice(list(Verdict)) for a, b in rng.sample(pairs, min(12, len(pairs)))}
+    learned = learned_interference(links, network.interference, verdicts)
+    matrix = learned.contention_matrix()
+    assert (matrix != matrix.T).nnz == 0
+    for a, b in combinations(range(len(links)), 2):
+        verdict = verdicts.get(frozenset({links[a].id, links[b].id}))
+        expected = network.interference.contends(a, b)
+        if verdict is Verdict.CONFLICT:
+            expected = True
+        elif verdict is Verdict.INDEPENDENT and not must_conflict(links[a], links[b]):
+            expected = False
+        assert learned.contends(a, b) == learned.contends(b, a) == expected
+    assert all(learned.contends(a, a) for a in range(len(links)))
+
+
+OFFICE = topologies.office22(random.Random(3))
+
+
+def test_tests_never_overlap_on_a_technology_and_are_informative() -> None:
+    planned = schedule(OFFICE.links, OFFICE.interference, {}, Situation(), 100.0)
+    assert {test.technology for test in planned} == {"wifi", "plc"}
+    for technology in ("wifi", "plc"):
+        mine = [test for test in planned if test.technology == technology]
+        assert len(mine) == 8
+        for before, after in pairwise(mine):
+            assert before.end_s < after.start_s
+    by_id = {link.id: link for link in OFFICE.links}
+    for test in planned:
+        assert not must_conflict(by_id[test.first], by_id[test.second])
+        assert [who for _, _, who in test.phases] == [(test.first,), (test.second,), (test.first, test.second)]
+        times = [t for start_s, end_s, _ in test.phases for t in (start_s, end_s)]
+        assert times == sorted(times)
+        assert times[0] > 100.0
+
+
+def test_nothing_is_tested_near_traffic() -> None:
+    network = topologies.campus100(random.Random(1))
+    active = network.links[0].id
+    situation = Situation(active=frozenset({active}), busy={network.links[5].id: 0.3})
+    planned = schedule(network.links, network.interference, {}, situation, 0.0)
+    assert planned
+    for test in planned:
+        for link in (test.first, test.second):
+            assert not network.interference.contends(network.link_index[link], network.link_index[active])
+            assert link != network.links[5].id
+    free = schedule(network.links, network.interference, {}, Situation(), 0.0)
+    dropped = cancelled(free, network.links, network.interference, replace(situation, busy={free[0].first: 0.5}))
+    assert free[0] in dropped
+
+
+def test_known_pairs_wait_and_border_cases_come_first() -> None:
+    first = schedule(OFFICE.links, OFFICE.interference, {}, Situation(), 0.0)
+    records = {frozenset({t.first, t.second}): TestRecord(Verdict.CONFLICT, 10.0) for t in first}
+    undecided = frozenset({first[0].first, first[0].second})
+    records[undecided] = TestRecord(Verdict.UNDECIDED, 10.0)
+    later = schedule(OFFICE.links, OFFICE.interference, records, Situation(), 20.0)
+    assert not {frozenset({t.first, t.second}) for t in later} & records.keys()
+    for now_s, again in ((80.0, {undecided}), (3700.0, records.keys())):
+        every = ScheduleSettings(max_tests=10**6)
+        tests = schedule(OFFICE.links, OFFICE.interference, records, Situation(), now_s, settings=every)
+        assert {frozenset({t.first, t.second}) for t in tests} & records.keys() == again
+    chain = parse(
+        {
+            "nodes": {n: {"role": "ap"} for n in "abcdef"},
+            "links": [
+                {"id": f"{x}{y}", "from": x, "to": y, "technology": "wifi", "capacity_mbps": 20}
+                for x, y in ("ab", "cd", "ef")
+            ],
+            "interference": {"rule": "technology"},
+        },
+        "test",
+    )
+    hears = {
+        (n, "wifi"): set(others) for n, others in {"a": "bcd", "b": "acd", "c": "abd", "d": "abcef", "e": "df"}.items()
+    }
+    planned = schedule(chain.links, chain.interference, {}, Situation(hears=hears), 0.0)
+    # ab and ef have only a neighbour in common: the border; ab and cd hear each other throughout.
+    assert [{t.first, t.second} for t in planned] == [{"ab", "ef"}, {"cd", "ef"}, {"ab", "cd"}]
+
+
+# Changes
+
+
+def alarms(values: list[float]) -> list[int]:
+    """Slots of 0.1 s at which a link with these estimates raises an alarm."""
+    detector, seen = ChangeDetector().planned({"l": values[0]}, -0.1), []
+    for i, value in enumerate(values):
+        detector, changes = detector.after({"l": value}, i * 0.1)
+        if changes:
+            seen.append(i)
+    return seen
+
+
+def test_large_changes_alarm_soon_small_ones_never() -> None:
+    assert alarms([10.0] * 5 + [5.0] * 20) == [8]
+    assert alarms([10.0] * 5 + [20.0] * 20) == [8]
+    assert alarms([10.0] * 5 + [15.0] * 20) == [12]
+    assert alarms([10.0] * 5 + [11.4] * 1000) == []
+    assert alarms([10.0] * 5 + [0.0] * 5 + [10.0] * 5) == [5, 10]
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(st.integers(0, 10_000))
+def test_noise_of_a_tenth_alarms_nobody_in_ten_minutes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assert alarms([20.0, *(20 * np.exp(0.1 * rng.standard_normal(6000))).tolist()]) == []
+
+
+def test_links_that_appear_and_vanish_alarm_at_once_but_not_at_the_start() -> None:
+    detector, changes = ChangeDetector().after({"a": 10.0, "b": 5.0}, 0.0)
+    assert changes == ()
+    detector, changes = detector.after({"a": 10.0, "c": 7.0}, 0.1)
+    assert set(changes) == {Change("b", 5.0, 0.0), Change("c", 0.0, 7.0)}
+    _, changes = detector.after({"a": 10.0, "c": 7.0}, 0.2)
+    assert changes == ()
+    detector = detector.planned({"a": 20.0}, 0.3)
+    assert detector.after({"a": 20.0}, 0.4)[1] == ()
+
+
+def carried(network: Network, pairs: list[tuple[str, str]]) -> dict[str, Carried]:
+    planner = Planner(network, clients_relay=True)
+    flows = {}
+    for i, (source, target) in enumerate(pairs):
+        paths = planner.plan(source, target).multipath.links
+        flows[f"f{i}"] = Carried(source, target, tuple(tuple(link_ids(network, path)) for path in paths))
+    return flows
+
+
+def replanned(network: Network, flows: dict[str, Carried], changes: list[Change]) -> tuple[set[str], dict[str, object]]:
+    planner = Planner(network, clients_relay=True)
+
+    def plan(source: str, target: str) -> tuple[tuple[str, ...], ...]:
+        links = planner.plan(source, target).multipath.links
+        return tuple(tuple(link_ids(network, path)) for path in links)
+
+    def value(paths: tuple[tuple[str, ...], ...]) -> float:
+        as_links = [tuple(network.link_index[link] for link in path) for path in paths]
+        return float(solve(rate_problem(network, {"v": as_links}, flows=[FlowSpec("v", "", "")])).flow_rates_mbps[0])
+
+    affected = affected_flows(network, flows, changes)
+    return set(affected), minimal_replan(network, flows, affected, plan=plan, value=value)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_only_affected_flows_move_and_no_path_stays_broken(seed: int) -> None:
+    rng = random.Random(seed)
+    network = topologies.enterprise(rng, node_count=20, width_m=100.0, height_m=60.0)
+    pairs: list[tuple[str, str]] = []
+    while len(pairs) < 6:
+        pair = topologies.endpoints(network, rng)
+        try:
+            carried(network, [pair])
+        except PlanningError:
+            continue
+        pairs.append(pair)
+    flows = carried(network, pairs)
+    broken = rng.choice([link for path in flows["f0"].paths for link in path])
+    after = network.with_capacities({broken: 0.0})
+    affected, paths = replanned(after, flows, [Change(broken, 10.0, 0.0)])
+    assert "f0" in affected
+    for flow, old in flows.items():
+        if flow not in affected:
+            assert paths[flow] == old.paths
+        assert all(broken not in path for path in paths[flow])
+    # A link that nobody uses may vanish without anyone noticing.
+    used = {link for flow in flows.values() for path in flow.paths for link in path}
+    spare = next(link.id for link in network.links if link.id not in used)
+    assert affected_flows(network.with_capacities({spare: 0.0}), flows, [Change(spare, 10.0, 0.0)]) == ()
+
+
+def test_a_new_link_moves_the_flow_that_gains_and_no_other() -> None:
+    before = parse(
+        {
+            "nodes": {n: {"role": "ap"} for n in "abcxy"},
+            "links": [
+                {"id": "ab", "from": "a", "to": "b", "technology": "wifi", "capacity_mbps": 10},
+                {"id": "bc", "from": "b", "to": "c", "technology": "wifi", "capacity_mbps": 10},
+                {"id": "ac", "from": "a", "to": "c", "technology": "plc", "capacity_mbps": 30},
+                {"id": "xy", "from": "x", "to": "y", "technology": "wifi", "capacity_mbps": 50},
+            ],
+            "interference": {"rule": "technology"},
+        },
+        "test",
+    ).with_capacities({"ac": 0.0})
+    flows = carried(before, [("a", "c"), ("x", "y")])
+    after = before.with_capacities({"ac": 30.0})
+    affected, paths = replanned(after, flows, [Change("ac", 0.0, 30.0)])
+    assert affected == {"f0"}
+    assert ("ac",) in paths["f0"]
+    assert paths["f1"] == flows["f1"].paths
+
+
+def test_without_a_way_left_a_flow_gets_no_paths() -> None:
+    flows = {"f": Carried("a", "c", (("ab", "bc"),))}
+    after = SMALL.with_capacities({"bc": 0.0})
+    affected, paths = replanned(after, flows, [Change("bc", 20.0, 0.0)])
+    assert affected == {"f"}
+    assert paths == {"f": ()}
