@@ -259,7 +259,7 @@ def test_known_pairs_wait_and_border_cases_come_first() -> None:
     later = schedule(OFFICE.links, OFFICE.interference, records, Situation(), 20.0)
     assert not {frozenset({t.first, t.second}) for t in later} & records.keys()
     for now_s, again in ((80.0, {undecided}), (3700.0, records.keys())):
-        every = ScheduleSettings(max_tests=10**6)
+        every = ScheduleSettings(max_tests=10**6, max_links=10**6)
         tests = schedule(OFFICE.links, OFFICE.interference, records, Situation(), now_s, settings=every)
         assert {frozenset({t.first, t.second}) for t in tests} & records.keys() == again
     chain = parse(

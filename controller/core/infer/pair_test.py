@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+import numpy as np
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.infer.domains import Pair, Verdict, must_conflict
 from hyroads.controller.core.interference import Interference
@@ -54,6 +55,7 @@ class ScheduleSettings:
     retry_s: float = 60.0
     idle_below: float = 0.05
     max_tests: int = 8
+    max_links: int = 200
 
     def __post_init__(self) -> None:
         if self.phase_s <= 0 or self.guard_s < 0 or self.max_tests < 1:
@@ -110,7 +112,7 @@ def schedule(
     """The next tests, in order of time; tests of one technology follow each other, never overlapping.
 
     Only links that are idle now, with their whole domains, take part; the caller cancels with :func:`cancelled` when
-    that changes. O(idle links^2) per technology.
+    that changes. Of each technology the ``max_links`` most used idle links are considered, in all pairs.
     """
     disturbed = _disturbed(links, default, situation.active)
     idle = [
@@ -121,6 +123,7 @@ def schedule(
     planned: list[PlannedTest] = []
     for technology in dict.fromkeys(links[i].technology for i in idle):
         mine = [i for i in idle if links[i].technology == technology]
+        mine = sorted(mine, key=lambda i: -situation.uses.get(links[i].id, 0))[: settings.max_links]
         pairs = [pair for pair in combinations(mine, 2) if _wanted(links, pair, records, now_s, settings)]
         pairs.sort(key=lambda pair: _rank(links, pair, records, situation))
         start_s = now_s
@@ -153,9 +156,13 @@ def _disturbed(links: Sequence[Link], default: Interference, active: frozenset[s
 
     Links just outside a domain may conflict though the rule says no, which is why one step is not enough.
     """
-    carrying = (i for i, link in enumerate(links) if link.id in active)
-    near = {m for i in carrying for m in default.domain(i).tolist()}
-    return frozenset(m for i in near for m in default.domain(i).tolist())
+    near = np.zeros(len(links), dtype=bool)
+    for link in (i for i, link in enumerate(links) if link.id in active):
+        near[default.domain(link)] = True
+    disturbed = np.zeros(len(links), dtype=bool)
+    for link in np.flatnonzero(near).tolist():
+        disturbed[default.domain(link)] = True
+    return frozenset(np.flatnonzero(disturbed).tolist())
 
 
 def _is_idle(
