@@ -2,4 +2,5 @@
 pub mod edge;
 pub mod medium;
 pub mod planner;
+pub mod rng;
 pub mod sys;

@@ -49,6 +49,12 @@ impl Buf {
         fits
     }
 
+    /// A frame of zeros, cut to what fits.
+    pub fn zeroed(&mut self, len: usize) {
+        self.filled(len);
+        self.data[self.start..self.end].fill(0);
+    }
+
     /// Drops bytes from the front.
     pub fn strip(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);

@@ -3,7 +3,7 @@
 use super::buffer::{Buf, Pool};
 use super::frame::{ether_type, TYPE_AGENT, TYPE_HELLO};
 use super::options::Port;
-use super::sender::Exit;
+use super::outpath::Exit;
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::interface::{self, Mac};
 use crate::sys::packet::{Batch, PacketOptions, PacketSocket, ALL_PROTOCOLS};

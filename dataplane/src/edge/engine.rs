@@ -5,9 +5,10 @@ use super::frame::{outer_header, parse_access, parse_network, FromAccess, FromNe
 use super::frame::{BROADCAST, ETHERNET_LEN, TYPE_HELLO};
 use super::liveness::{Change, Liveness};
 use super::mtu::{too_big_reply, RateLimit};
+use super::outpath::{Exit, Outgoing, SWITCH_MAC};
 use super::protocol::{Config, Egress, HelloConfig};
 use super::receiver::{Receiver, ReceiverOptions, Released};
-use super::sender::{Exit, Offer, Outgoing, Sender, SWITCH_MAC};
+use super::sender::{Offer, Sender};
 use super::timers::Timers;
 use std::collections::BTreeMap;
 
@@ -139,7 +140,10 @@ impl Engine {
             let slot = &mut self.senders[usize::from(flow.number)];
             match slot {
                 Some(sender) => sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network),
-                None => *slot = Some(Box::new(Sender::new(now_ns, flow, &exits, random(), self.burst_ns))),
+                None => {
+                    let (first, seed) = (random(), u64::from(random()) << 32 | u64::from(random()));
+                    *slot = Some(Box::new(Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns)));
+                }
             }
             self.timers.arm(u32::from(flow.number), Some(now_ns));
         }

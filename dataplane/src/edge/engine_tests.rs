@@ -39,7 +39,22 @@ fn frame(engine: &mut Engine, bytes: &[u8]) -> Buf {
 
 #[test]
 fn frames_arrive_unchanged_and_in_order_over_unequal_paths() {
-    let (mut a, mut fx_a) = engine(0, SEND);
+    let b = carry(SEND);
+    assert_eq!(b.receivers().next().unwrap().1.counters.dummies, 0);
+}
+
+#[test]
+fn private_frames_arrive_unchanged_and_in_order_with_padding_or_without() {
+    let split = |text: &str| SEND.replacen("\"paths\"", &format!("\"split\":{text},\"paths\""), 1);
+    carry(&split(r#"{"kind":"hywf"}"#));
+    carry(&split(r#"{"kind":"fixed","shares":{"1":0.6,"2":0.4}}"#));
+    let b = carry(&split(r#"{"kind":"hywf","n_cons":15,"n_chp":100,"padding":{"gap_ms":0.4,"max_per_s":1000}}"#));
+    assert!(b.receivers().next().unwrap().1.counters.dummies > 100);
+}
+
+/// Carries 1.6 s of random frames from one engine to another, all of them in order; the second engine comes back.
+fn carry(send: &str) -> Engine {
+    let (mut a, mut fx_a) = engine(0, send);
     let (mut b, mut fx_b) = engine(0, RECEIVE);
     let mut rng = Rng::new(4);
     // (arrival, order, bytes) of what is under way.
@@ -47,7 +62,7 @@ fn frames_arrive_unchanged_and_in_order_over_unequal_paths() {
     let (mut offered, mut got): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     for step in 0..20_000u64 {
         let now = 1_000 * MS + step * MS / 10;
-        if step % 8 == 0 && step < 16_000 {
+        if step % 8 == 0 && (400..16_000).contains(&step) {
             let mut bytes: Vec<u8> = (0..14 + rng.below(1500)).map(|_| rng.next() as u8).collect();
             bytes[13] = 0;
             offered.push(bytes.clone());
@@ -78,6 +93,7 @@ fn frames_arrive_unchanged_and_in_order_over_unequal_paths() {
     assert_eq!((a.pool.in_use(), b.pool.in_use()), (0, 0));
     let receiver = b.receivers().next().unwrap().1;
     assert_eq!((receiver.counters.lost, receiver.counters.late, receiver.counters.timed_out), (0, 0, 0));
+    b
 }
 
 #[test]

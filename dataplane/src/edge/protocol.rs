@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
+use super::split_config::SplitMode;
 
 pub const VERSION: u32 = 1;
 pub const FIRST_FLOW: u16 = 16;
 /// As many labels as the headroom of a buffer holds.
 pub const MAX_LABELS: usize = 24;
 const MAX_PATHS: usize = 32;
-const MAX_RATE_MBPS: f64 = 1e6;
+pub const MAX_RATE_MBPS: f64 = 1e6;
 
 /// A line from the controller (or from whoever uses the Unix socket).
 #[derive(Debug)]
@@ -96,6 +97,8 @@ pub struct Ingress {
     pub default: bool,
     #[serde(default = "default_queue_ms")]
     pub queue_ms: u64,
+    #[serde(default)]
+    pub split: SplitMode,
     pub paths: Vec<OutPath>,
 }
 
@@ -317,7 +320,7 @@ impl Ingress {
         for path in &self.paths {
             path.check().map_err(|e| format!("path {}: {e}", path.id))?;
         }
-        Ok(())
+        self.split.check(&self.paths).map_err(|e| format!("split: {e}"))
     }
 }
 

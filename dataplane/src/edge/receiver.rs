@@ -54,6 +54,8 @@ pub struct ReceiverCounters {
     /// Numbers given up by the bounded hold.
     pub timed_out: u64,
     pub restarts: u64,
+    /// Padding, dropped.
+    pub dummies: u64,
     pub held_max: u64,
     pub hold_ns: u64,
 }
@@ -87,6 +89,8 @@ pub struct Receiver {
     accepted_ns: u64,
     data_ns: u64,
     active_ns: u64,
+    /// Every number before this one is known to have been used.
+    announced: u32,
     pub counters: ReceiverCounters,
 }
 
@@ -103,6 +107,7 @@ impl Receiver {
             accepted_ns: 0,
             data_ns: 0,
             active_ns: 0,
+            announced: 0,
             counters: ReceiverCounters::default(),
         }
     }
@@ -145,6 +150,7 @@ impl Receiver {
     pub fn on_frame(&mut self, now_ns: u64, shim: Shim, buf: Option<Buf>, wire_bytes: usize, out: &mut Released) {
         let window = self.window.get_or_insert_with(|| {
             self.highest = shim.sequence;
+            self.announced = shim.sequence;
             Window::new(shim.sequence)
         });
         let far = window.place(shim.sequence) == Place::Far;
@@ -161,6 +167,7 @@ impl Receiver {
     fn accept(&mut self, now_ns: u64, frame: Arrival, out: &mut Released) {
         let shim = frame.shim;
         self.accepted_ns = now_ns;
+        self.note_activity(now_ns, &shim);
         let stale = self.note_send_time(shim.sent_us);
         let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
         if delay_us.is_none() {
@@ -201,6 +208,7 @@ impl Receiver {
         };
         path.received_frames += 1;
         path.received_bytes += wire_bytes as u64;
+        self.counters.dummies += u64::from(shim.kind == Kind::Dummy);
         if stale {
             return;
         }
@@ -210,6 +218,18 @@ impl Receiver {
         let passed = shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data));
         if path.passed.map_or(true, |p| before(p, passed)) {
             path.passed = Some(passed);
+        }
+    }
+
+    /// A number that was used while the flow was idle wakes it up, also if only a keep-alive tells of it: its frame may be
+    /// on its way on a slower path that was silent for long.
+    fn note_activity(&mut self, now_ns: u64, shim: &Shim) {
+        let end = shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data));
+        if before(self.announced, end) {
+            self.announced = end;
+            if now_ns.saturating_sub(self.data_ns) > IDLE_NS {
+                self.active_ns = now_ns;
+            }
         }
     }
 
@@ -336,6 +356,7 @@ impl Receiver {
         }
         self.counters.restarts += 1;
         self.highest = next;
+        self.announced = next;
         // The sender's clock may have started anew as well.
         self.origin = ClockOrigin::default();
         self.newest_sent_us = None;

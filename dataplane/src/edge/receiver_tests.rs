@@ -146,6 +146,21 @@ fn a_loss_is_known_once_all_paths_passed_without_any_timer() {
 }
 
 #[test]
+fn frames_on_a_slow_path_are_waited_for_once_a_keep_alive_tells_of_them() {
+    let mut bench = Bench::new(options(false), &[1, 2]);
+    let hello = 1_000 * MS;
+    let mut arrivals = vec![(hello, shim(Kind::KeepAlive, 1, 0, 0)), (hello, shim(Kind::KeepAlive, 2, 0, 0))];
+    // After a silence a whole run takes the slow path; the other only says that numbers were used.
+    let t = 3_000 * MS;
+    arrivals.extend((0..20).map(|k| (t + 30 * MS + u64::from(k), shim(Kind::Data, 2, k, t))));
+    arrivals.push((t + 15 * MS, shim(Kind::KeepAlive, 1, 20, t)));
+    arrivals.push((t + 22 * MS, shim(Kind::Data, 1, 20, t)));
+    bench.play(arrivals);
+    assert_eq!(bench.numbers(), (0..=20).collect::<Vec<_>>());
+    assert_eq!((bench.receiver.counters.lost, bench.receiver.counters.late), (0, 0));
+}
+
+#[test]
 fn hold_is_bounded_and_a_silent_path_is_not_waited_for() {
     let mut bench = Bench::new(options(false), &[1, 2]);
     let t = 1_000 * MS;

@@ -32,6 +32,7 @@ pub struct IngressReport {
     pub dropped: u64,
     pub too_big: u64,
     pub sent: u64,
+    pub dummies: u64,
     pub paths: Vec<OutPathReport>,
 }
 
@@ -55,6 +56,7 @@ pub struct EgressReport {
     pub lost: u64,
     pub timed_out: u64,
     pub restarts: u64,
+    pub dummies: u64,
     pub held: usize,
     pub held_max: u64,
     pub hold_mean_ms: f64,
@@ -96,6 +98,7 @@ fn ingress(sender: &Sender) -> IngressReport {
         dropped: sender.dropped,
         too_big: sender.too_big,
         sent: sender.sent,
+        dummies: sender.dummies,
         paths: sender
             .paths()
             .iter()
@@ -122,6 +125,7 @@ fn egress(now_ns: u64, number: u16, receiver: &Receiver) -> EgressReport {
         lost: c.lost,
         timed_out: c.timed_out,
         restarts: c.restarts,
+        dummies: c.dummies,
         held: receiver.held(),
         held_max: c.held_max,
         hold_mean_ms: rounded(c.hold_ns as f64 / 1e6 / c.delivered_frames.max(1) as f64),

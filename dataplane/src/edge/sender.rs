@@ -2,11 +2,13 @@
 //! argument.
 
 use super::buffer::{Buf, Pool};
-use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
-use super::pace::Pacer;
-use super::protocol::{Ingress, OutPath};
+use super::frame::Kind;
+use super::outpath::{launch, path_header, send, signal, Exit, Outgoing, PathOut};
+use super::private::Private;
+use super::protocol::Ingress;
+use super::reorder::before;
 use super::split::Split;
-use crate::sys::interface::Mac;
+use super::split_config::SplitMode;
 use std::collections::{BTreeMap, VecDeque};
 
 const MS: u64 = 1_000_000;
@@ -18,50 +20,6 @@ const UNSHAPED_QUEUE_BYTES: usize = 2_000_000;
 const MAX_AGE_NS: u64 = 5_000 * MS;
 /// An idle path of an active flow sends keep-alives this often, an idle flow's less often, a forgotten flow's rarely.
 const KEEP_ALIVE: [(u64, u64); 3] = [(500 * MS, 20 * MS), (10_000 * MS, 500 * MS), (u64::MAX, 2_000 * MS)];
-/// Where frames go if the switch fills in the addresses.
-pub const SWITCH_MAC: Mac = [2, 0x48, 0x79, 0, 0, 0];
-
-/// Where a path's frames leave: index of the interface and its MAC.
-pub type Exit = (usize, Mac);
-
-#[derive(Debug)]
-pub struct PathOut {
-    pub spec: OutPath,
-    pub sent_frames: u64,
-    pub sent_bytes: u64,
-    exit: Exit,
-    header: Vec<u8>,
-    pacer: Pacer,
-    sent_ns: u64,
-}
-
-impl PathOut {
-    fn new(now_ns: u64, spec: &OutPath, exit: Exit, burst_ns: u64) -> Self {
-        PathOut {
-            spec: spec.clone(),
-            sent_frames: 0,
-            sent_bytes: 0,
-            exit,
-            header: path_header(spec, exit),
-            pacer: Pacer::new(now_ns, spec.rate_mbps, spec.mtu, burst_ns),
-            // A first keep-alive at once: it tells the receiver where the sequence starts.
-            sent_ns: 0,
-        }
-    }
-
-    fn weight(&self) -> f64 {
-        self.spec.rate_mbps.unwrap_or(self.spec.weight)
-    }
-
-    fn usable(&self) -> bool {
-        self.weight() > 0.0
-    }
-}
-
-fn path_header(spec: &OutPath, exit: Exit) -> Vec<u8> {
-    outer_header(spec.dst_mac.unwrap_or(SWITCH_MAC), exit.1, &spec.labels, TYPE_AGENT)
-}
-
 /// What became of a frame that was offered.
 #[derive(Debug)]
 pub enum Offer {
@@ -77,8 +35,14 @@ pub struct Sender {
     pub dropped: u64,
     pub too_big: u64,
     pub sent: u64,
+    /// Padding that was sent.
+    pub dummies: u64,
     paths: Vec<PathOut>,
+    mode: SplitMode,
     split: Split,
+    /// With a HyWF split; then `split` isn't used.
+    private: Option<Box<Private>>,
+    seed: u64,
     queue: VecDeque<(u64, Buf)>,
     queued_bytes: usize,
     queue_limit: usize,
@@ -89,19 +53,21 @@ pub struct Sender {
     burst_ns: u64,
 }
 
-/// A frame to put on an interface.
-pub type Outgoing = (usize, Buf);
-
 impl Sender {
-    /// `first` is the first sequence number: random, so that a receiver notices a restart.
-    pub fn new(now_ns: u64, spec: &Ingress, exits: &[Exit], first: u32, burst_ns: u64) -> Self {
+    /// `first` is the first sequence number: random, so that a receiver notices a restart. `seed` is that of a HyWF
+    /// split.
+    pub fn new(now_ns: u64, spec: &Ingress, exits: &[Exit], first: u32, seed: u64, burst_ns: u64) -> Self {
         let mut sender = Sender {
             number: spec.number,
             dropped: 0,
             too_big: 0,
             sent: 0,
+            dummies: 0,
             paths: Vec::new(),
+            mode: SplitMode::default(),
             split: Split::default(),
+            private: None,
+            seed,
             queue: VecDeque::new(),
             queued_bytes: 0,
             queue_limit: 0,
@@ -113,6 +79,7 @@ impl Sender {
         };
         let paths = spec.paths.iter().zip(exits);
         sender.paths = paths.map(|(path, exit)| PathOut::new(now_ns, path, *exit, burst_ns)).collect();
+        sender.set_mode(now_ns, &spec.split);
         let fresh = vec![None; sender.paths.len()];
         sender.reweigh(&fresh);
         sender
@@ -123,13 +90,14 @@ impl Sender {
     }
 
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.private.as_ref().map_or(0, |p| p.staged())
     }
 
     pub fn reset_counters(&mut self) {
         self.dropped = 0;
         self.too_big = 0;
         self.sent = 0;
+        self.dummies = 0;
         for path in &mut self.paths {
             path.sent_frames = 0;
             path.sent_bytes = 0;
@@ -140,6 +108,10 @@ impl Sender {
     /// so.
     pub fn update(&mut self, now_ns: u64, spec: &Ingress, exits: &[Exit], pool: &mut Pool, out: &mut Vec<Outgoing>) {
         self.queue_ms = spec.queue_ms;
+        if !matches!(spec.split, SplitMode::Hywf(_)) {
+            self.unbind(now_ns, pool, out);
+        }
+        self.set_mode(now_ns, &spec.split);
         let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
         let mut from = Vec::new();
         for (path, exit) in spec.paths.iter().zip(exits) {
@@ -165,6 +137,35 @@ impl Sender {
         }
         self.reweigh(&from);
         self.trim(pool);
+    }
+
+    fn set_mode(&mut self, now_ns: u64, mode: &SplitMode) {
+        self.mode = mode.clone();
+        match (mode, &mut self.private) {
+            (SplitMode::Hywf(hywf), Some(private)) => private.update(now_ns, hywf.settings()),
+            (SplitMode::Hywf(hywf), None) => {
+                self.private =
+                    Some(Box::new(Private::new(now_ns, hywf.settings(), self.seed ^ u64::from(self.sequence))));
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a HyWF split: what it has bound to paths has its numbers already, so it leaves at once.
+    fn unbind(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        for (path, sequence, buf) in self.private.take().map_or_else(Vec::new, |p| p.into_staged()) {
+            self.queued_bytes -= buf.len();
+            match path {
+                Some(index) => {
+                    self.sent += 1;
+                    out.push(launch(&mut self.paths[index], now_ns, self.number, sequence, buf));
+                }
+                None => {
+                    self.dropped += 1;
+                    pool.give(buf);
+                }
+            }
+        }
     }
 
     /// The fast way: new rates of some paths; a path that isn't named keeps its rate.
@@ -196,7 +197,10 @@ impl Sender {
 
     fn reweigh(&mut self, from: &[Option<usize>]) {
         let weights: Vec<f64> = self.paths.iter().map(PathOut::weight).collect();
-        self.split.set_weights(&weights, from);
+        self.split.set_weights(self.fixed_weights().as_ref().unwrap_or(&weights), from);
+        if let Some(private) = &mut self.private {
+            private.remap(from, self.paths.iter().map(PathOut::staging_bytes).collect());
+        }
         let unshaped = self.paths.iter().any(|p| p.spec.rate_mbps.is_none());
         let total_mbps: f64 = weights.iter().sum();
         self.queue_limit = match unshaped {
@@ -206,6 +210,16 @@ impl Sender {
         let room = |p: &PathOut| p.spec.mtu - p.spec.overhead();
         let used = self.paths.iter().filter(|p| p.usable()).map(room).min();
         self.max_inner = used.or_else(|| self.paths.iter().map(room).min()).unwrap_or(usize::MAX);
+    }
+
+    /// Fixed shares of the usable paths; None if they are all 0, or there are none.
+    fn fixed_weights(&self) -> Option<Vec<f64>> {
+        let shares = match &self.mode {
+            SplitMode::Fixed { shares } => shares,
+            _ => return None,
+        };
+        let share = |p: &PathOut| if p.usable() { shares.get(&p.spec.id).copied().unwrap_or(0.0) } else { 0.0 };
+        Some(self.paths.iter().map(share).collect()).filter(|w: &Vec<f64>| w.iter().any(|w| *w > 0.0))
     }
 
     /// Drops the oldest of what a slower flow can't send in time any more.
@@ -230,7 +244,10 @@ impl Sender {
             return Offer::TooBig(buf, self.max_inner);
         }
         self.data_ns = now_ns;
-        if self.queue.len() >= MIN_QUEUE_FRAMES && self.queued_bytes + buf.len() > self.queue_limit {
+        if let Some(private) = &mut self.private {
+            private.on_frame(now_ns, buf.len());
+        }
+        if self.queued() >= MIN_QUEUE_FRAMES && self.queued_bytes + buf.len() > self.queue_limit {
             self.dropped += 1;
             return Offer::Dropped(buf);
         }
@@ -250,22 +267,73 @@ impl Sender {
         while self.queue.front().map_or(false, |(at, _)| now_ns.saturating_sub(*at) > MAX_AGE_NS) {
             self.drop_head(pool);
         }
+        if self.private.is_some() {
+            return self.next_private(now_ns);
+        }
         let (index, len) = self.choose()?;
         if self.paths[index].pacer.ready_at(now_ns, len)? > now_ns {
             return None;
         }
-        let (_, mut buf) = self.queue.pop_front()?;
+        let (_, buf) = self.queue.pop_front()?;
         self.queued_bytes -= buf.len();
-        let path = &mut self.paths[index];
-        put_headers(&mut buf, path, Kind::Data, self.number, self.sequence, now_ns);
-        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
         self.split.sent(index, len);
-        path.pacer.sent(now_ns, len);
-        path.sent_ns = now_ns;
-        path.sent_frames += 1;
-        path.sent_bytes += len as u64;
         self.sent += 1;
-        Some((path.exit.0, buf))
+        Some(launch(&mut self.paths[index], now_ns, self.number, sequence, buf))
+    }
+
+    /// Binds what waits to paths, and sends the first frame of those that may leave now.
+    fn next_private(&mut self, now_ns: u64) -> Option<Outgoing> {
+        let private = self.private.as_mut()?;
+        while private.has_room() {
+            match self.queue.pop_front() {
+                None => break,
+                Some((at_ns, buf)) => match private.stage(self.sequence, buf) {
+                    Ok(()) => self.sequence = self.sequence.wrapping_add(1),
+                    Err(buf) => {
+                        self.queue.push_front((at_ns, buf));
+                        break;
+                    }
+                },
+            }
+        }
+        let ready = |(i, path): (usize, &PathOut)| {
+            let (sequence, len) = private.head(i)?;
+            let at_ns = path.pacer.ready_at(now_ns, len + path.spec.overhead())?;
+            (at_ns <= now_ns).then_some((i, sequence))
+        };
+        let earlier = |a: (usize, u32), b: (usize, u32)| if before(b.1, a.1) { b } else { a };
+        let (index, _) = self.paths.iter().enumerate().filter_map(ready).reduce(earlier)?;
+        let (sequence, buf) = private.take(index)?;
+        self.queued_bytes -= buf.len();
+        self.sent += 1;
+        Some(launch(&mut self.paths[index], now_ns, self.number, sequence, buf))
+    }
+
+    /// Every number before this one has left on a path, or never will.
+    fn passed(&self, path: usize) -> u32 {
+        self.private.as_ref().and_then(|p| p.head(path)).map_or(self.sequence, |(sequence, _)| sequence)
+    }
+
+    /// Padding that is due, if there is nothing else to send.
+    fn pad(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        let idle = self.queued() == 0;
+        let dummy = match &mut self.private {
+            Some(private) => private.dummy(now_ns).filter(|_| idle),
+            None => return,
+        };
+        if let Some((index, len)) = dummy {
+            let (path, len) = (&mut self.paths[index], len.min(self.max_inner));
+            if path.pacer.ready_at(now_ns, len + path.spec.overhead()).map_or(true, |at| at > now_ns) {
+                return;
+            }
+            if let Some(mut buf) = pool.take() {
+                buf.zeroed(len);
+                self.dummies += 1;
+                out.push(send(path, now_ns, Kind::Dummy, self.number, self.sequence, buf));
+            }
+        }
     }
 
     fn keep_alive_interval(&self, now_ns: u64) -> u64 {
@@ -273,12 +341,15 @@ impl Sender {
         KEEP_ALIVE.iter().find(|(until, _)| idle < *until).map_or(KEEP_ALIVE[2].1, |(_, interval)| *interval)
     }
 
-    /// Keep-alives that are due.
+    /// Keep-alives and padding that are due.
     pub fn keep_alives(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let interval = self.keep_alive_interval(now_ns);
-        let (number, sequence) = (self.number, self.sequence);
-        for path in self.paths.iter_mut().filter(|p| p.usable()) {
-            if path.sent_ns + interval <= now_ns {
+        self.pad(now_ns, pool, out);
+        for index in 0..self.paths.len() {
+            let path = &self.paths[index];
+            if path.usable() && path.sent_ns + interval <= now_ns {
+                let (number, sequence) = (self.number, self.passed(index));
+                let path = &mut self.paths[index];
                 path.sent_ns = now_ns;
                 out.extend(signal(path, now_ns, Kind::KeepAlive, number, sequence, pool));
             }
@@ -289,11 +360,24 @@ impl Sender {
     pub fn next_due(&self, now_ns: u64) -> Option<u64> {
         let interval = self.keep_alive_interval(now_ns);
         let alive = self.paths.iter().filter(|p| p.usable()).map(|p| p.sent_ns + interval).min();
-        let data = self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len));
+        let data = match &self.private {
+            None => self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len)),
+            Some(private) => self.private_due(now_ns, private),
+        };
         match (alive, data) {
             (Some(a), Some(d)) => Some(a.min(d)),
             (a, d) => a.or(d),
         }
+    }
+
+    fn private_due(&self, now_ns: u64, private: &Private) -> Option<u64> {
+        let ready = |(i, path): (usize, &PathOut)| {
+            let (_, len) = private.head(i)?;
+            path.pacer.ready_at(now_ns, len + path.spec.overhead())
+        };
+        let staged = self.paths.iter().enumerate().filter_map(ready);
+        let unbound = (!self.queue.is_empty() && private.has_room()).then_some(now_ns);
+        staged.chain(private.padding_due()).chain(unbound).min()
     }
 
     /// Gives everything back.
@@ -304,31 +388,16 @@ impl Sender {
         for (_, buf) in self.queue.drain(..) {
             pool.give(buf);
         }
+        for (_, _, buf) in self.private.map_or_else(Vec::new, |p| p.into_staged()) {
+            pool.give(buf);
+        }
     }
-}
-
-fn put_headers(buf: &mut Buf, path: &PathOut, kind: Kind, flow: u16, sequence: u32, now_ns: u64) {
-    let head = path.header.len();
-    // The headroom holds MAX_LABELS labels, which the configuration was checked for.
-    if let Some(room) = buf.prepend(head + SHIM_LEN) {
-        room[..head].copy_from_slice(&path.header);
-        let sent_us = (now_ns / 1000) as u32;
-        let shim = Shim { kind, path: path.spec.id, flow, sequence, sent_us };
-        shim.encode(&mut room[head..]);
-    }
-}
-
-/// A frame without an inner frame; it counts for the pacing, but does not wait for it.
-fn signal(path: &mut PathOut, now_ns: u64, kind: Kind, flow: u16, sequence: u32, pool: &mut Pool) -> Option<Outgoing> {
-    let mut buf = pool.take()?;
-    put_headers(&mut buf, path, kind, flow, sequence, now_ns);
-    let bytes = buf.len() - ETHERNET_LEN;
-    path.pacer.sent(now_ns, bytes);
-    path.sent_frames += 1;
-    path.sent_bytes += bytes as u64;
-    Some((path.exit.0, buf))
 }
 
 #[cfg(test)]
 #[path = "sender_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "sender_split_tests.rs"]
+mod split_tests;

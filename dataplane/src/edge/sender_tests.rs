@@ -1,32 +1,37 @@
 //! A sender driven by a simulated clock.
 
 use super::*;
-use crate::edge::frame::{be16, be32, parse_network, FromNetwork};
+use crate::edge::frame::{be16, be32, parse_network, FromNetwork, Shim};
 use crate::edge::pace::BURST_NS;
+use crate::edge::protocol::OutPath;
 use crate::edge::testing::Rng;
 
-fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
+pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
     OutPath { id, labels: labels.to_vec(), rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None }
 }
 
-fn flow(paths: Vec<OutPath>) -> Ingress {
-    Ingress { number: 16, id: "f".into(), default: false, queue_ms: 60, paths }
+pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
+    Ingress { number: 16, id: "f".into(), default: false, queue_ms: 60, split: SplitMode::Proportional, paths }
 }
 
-struct Bench {
-    sender: Sender,
-    pool: Pool,
+pub(super) struct Bench {
+    pub sender: Sender,
+    pub pool: Pool,
     /// Time, path, L2 payload, kind.
-    log: Vec<(u64, u8, usize, u8)>,
-    sequences: Vec<u32>,
-    exits: Vec<Exit>,
+    pub log: Vec<(u64, u8, usize, u8)>,
+    pub sequences: Vec<u32>,
+    pub exits: Vec<Exit>,
 }
 
 impl Bench {
-    fn new(paths: Vec<OutPath>) -> Self {
-        let exits: Vec<Exit> = paths.iter().map(|_| (0, [2; 6])).collect();
+    pub fn new(paths: Vec<OutPath>) -> Self {
+        Bench::with(flow(paths))
+    }
+
+    pub fn with(flow: Ingress) -> Self {
+        let exits: Vec<Exit> = flow.paths.iter().map(|_| (0, [2; 6])).collect();
         Bench {
-            sender: Sender::new(0, &flow(paths), &exits, u32::MAX - 5, BURST_NS),
+            sender: Sender::new(0, &flow, &exits, u32::MAX - 5, 1, BURST_NS),
             pool: Pool::new(2048, 10_000),
             log: Vec::new(),
             sequences: Vec::new(),
@@ -34,7 +39,7 @@ impl Bench {
         }
     }
 
-    fn note(&mut self, now: u64, buf: Buf) {
+    pub fn note(&mut self, now: u64, buf: Buf) {
         let bytes = buf.bytes();
         let mut at = 14;
         // The last switch would have popped the labels.
@@ -52,7 +57,7 @@ impl Bench {
         self.pool.give(buf);
     }
 
-    fn offer(&mut self, now: u64, len: usize) -> bool {
+    pub fn offer(&mut self, now: u64, len: usize) -> bool {
         let mut buf = self.pool.take().unwrap();
         buf.set(&vec![0x5a; len]);
         match self.sender.offer(now, buf) {
@@ -64,7 +69,7 @@ impl Bench {
         }
     }
 
-    fn service(&mut self, now: u64) {
+    pub fn service(&mut self, now: u64) {
         while let Some((_, buf)) = self.sender.next(now, &mut self.pool) {
             self.note(now, buf);
         }
@@ -76,7 +81,7 @@ impl Bench {
     }
 
     /// Keeps the queue full of frames from `from` to `to`.
-    fn saturate(&mut self, from: u64, to: u64, mut len: impl FnMut() -> usize) {
+    pub fn saturate(&mut self, from: u64, to: u64, mut len: impl FnMut() -> usize) {
         let mut now = from;
         while now < to {
             while self.offer(now, len()) {}
@@ -85,7 +90,7 @@ impl Bench {
         }
     }
 
-    fn bytes(&self, path: u8, from: u64, to: u64) -> f64 {
+    pub fn bytes(&self, path: u8, from: u64, to: u64) -> f64 {
         let of = |l: &&(u64, u8, usize, u8)| l.1 == path && (from..to).contains(&l.0);
         self.log.iter().filter(of).map(|l| l.2 as f64).sum()
     }

@@ -14,7 +14,7 @@ pub mod config;
 pub mod conflicts;
 pub mod control;
 pub mod model;
-pub mod rng;
+pub use crate::rng;
 pub mod shell;
 pub mod stats;
 

@@ -1,5 +1,5 @@
 //! A small seeded generator of pseudo-random numbers: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-//! generators, OOPSLA 2014). Good enough for access order and losses, and the same on every machine.
+//! generators, OOPSLA 2014). Good enough for access order, losses and splits, and the same on every machine.
 
 /// The generator; equal seeds give equal sequences.
 #[derive(Debug, Clone)]

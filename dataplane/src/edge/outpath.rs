@@ -1,0 +1,104 @@
+//! The sending end of one path: pacing, counters, and the headers of its frames.
+
+use super::buffer::{Buf, Pool};
+use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
+use super::pace::Pacer;
+use super::protocol::OutPath;
+use crate::sys::interface::Mac;
+
+/// Frames of a HyWF split are bound to a path at most about this much ahead, so that the other end, which waits for
+/// `max_hold_ms`, sees them in time.
+const STAGED_MS: f64 = 40.0;
+/// Where frames go if the switch fills in the addresses.
+pub const SWITCH_MAC: Mac = [2, 0x48, 0x79, 0, 0, 0];
+
+/// Where a path's frames leave: index of the interface and its MAC.
+pub type Exit = (usize, Mac);
+
+#[derive(Debug)]
+pub struct PathOut {
+    pub spec: OutPath,
+    pub sent_frames: u64,
+    pub sent_bytes: u64,
+    pub exit: Exit,
+    pub header: Vec<u8>,
+    pub pacer: Pacer,
+    pub sent_ns: u64,
+}
+
+impl PathOut {
+    pub fn new(now_ns: u64, spec: &OutPath, exit: Exit, burst_ns: u64) -> Self {
+        PathOut {
+            spec: spec.clone(),
+            sent_frames: 0,
+            sent_bytes: 0,
+            exit,
+            header: path_header(spec, exit),
+            pacer: Pacer::new(now_ns, spec.rate_mbps, spec.mtu, burst_ns),
+            // A first keep-alive at once: it tells the receiver where the sequence starts.
+            sent_ns: 0,
+        }
+    }
+
+    pub fn weight(&self) -> f64 {
+        self.spec.rate_mbps.unwrap_or(self.spec.weight)
+    }
+
+    pub fn usable(&self) -> bool {
+        self.weight() > 0.0
+    }
+
+    /// How much a HyWF split may bind to this path ahead of time; 0 if it can't be used.
+    pub fn staging_bytes(&self) -> usize {
+        match self.spec.rate_mbps {
+            None => usize::MAX,
+            Some(rate) if rate <= 0.0 => 0,
+            Some(rate) => ((rate * 125.0 * STAGED_MS) as usize).max(1),
+        }
+    }
+}
+
+pub fn path_header(spec: &OutPath, exit: Exit) -> Vec<u8> {
+    outer_header(spec.dst_mac.unwrap_or(SWITCH_MAC), exit.1, &spec.labels, TYPE_AGENT)
+}
+
+/// A frame to put on an interface.
+pub type Outgoing = (usize, Buf);
+
+fn put_headers(buf: &mut Buf, path: &PathOut, kind: Kind, flow: u16, sequence: u32, now_ns: u64) {
+    let head = path.header.len();
+    // The headroom holds MAX_LABELS labels, which the configuration was checked for.
+    if let Some(room) = buf.prepend(head + SHIM_LEN) {
+        room[..head].copy_from_slice(&path.header);
+        let sent_us = (now_ns / 1000) as u32;
+        let shim = Shim { kind, path: path.spec.id, flow, sequence, sent_us };
+        shim.encode(&mut room[head..]);
+    }
+}
+
+/// A user's frame on its way.
+pub fn launch(path: &mut PathOut, now_ns: u64, flow: u16, sequence: u32, buf: Buf) -> Outgoing {
+    path.sent_ns = now_ns;
+    send(path, now_ns, Kind::Data, flow, sequence, buf)
+}
+
+/// A frame without an inner frame; it counts for the pacing, but does not wait for it.
+pub fn signal(
+    path: &mut PathOut,
+    now_ns: u64,
+    kind: Kind,
+    flow: u16,
+    sequence: u32,
+    pool: &mut Pool,
+) -> Option<Outgoing> {
+    Some(send(path, now_ns, kind, flow, sequence, pool.take()?))
+}
+
+pub fn send(path: &mut PathOut, now_ns: u64, kind: Kind, flow: u16, sequence: u32, mut buf: Buf) -> Outgoing {
+    put_headers(&mut buf, path, kind, flow, sequence, now_ns);
+    let bytes = buf.len() - ETHERNET_LEN;
+    path.pacer.sent(now_ns, bytes);
+    path.sent_frames += 1;
+    path.sent_bytes += bytes as u64;
+    (path.exit.0, buf)
+}
