@@ -21,6 +21,7 @@ from hyroads.mininet.openvswitch import OpenVSwitch
 from hyroads.mininet.programs import Program, run, wait_until
 from hyroads.mininet.rest_client import RestClient
 from hyroads.mininet.run_directory import namespace_name
+from hyroads.mininet.snmp_agents import SnmpAgents
 
 if TYPE_CHECKING:
     from hyroads.mininet.hybrid import HybridNet, HybridNode
@@ -45,6 +46,7 @@ class EmulationOptions:
     realtime: bool = True
     settings: dict[str, object] = field(default_factory=dict)
     medium: dict[str, object] = field(default_factory=dict)
+    snmp: bool = False
 
 
 class Emulation:
@@ -61,6 +63,7 @@ class Emulation:
         self.net: HybridNet | None = None
         self.controller = self._make_controller()
         self.shared: Any = None
+        self.snmp: SnmpAgents | None = None
         self._died_s: dict[str, float] = {}
 
     def _make_controller(self) -> Program:
@@ -83,6 +86,9 @@ class Emulation:
             self.controller.start()
         say(f"Mininet network of {len(self.network.nodes)} nodes, {len(self.network.links)} links")
         self._start_mininet()
+        if self.options.snmp:
+            self.snmp = SnmpAgents(self.network, self.addressing, self.directory / "snmp", self.shared.socket)
+            self.snmp.start()
         if self.options.controller:
             say("controller")
             self.wait_ready()
@@ -181,6 +187,7 @@ class Emulation:
     def restart_dead(self, say: Say) -> None:
         """Starts agents and controller again a second after they ended, as a service manager would."""
         programs = [*self.agents().values(), *([self.controller] if self.options.controller else [])]
+        programs += self.snmp.programs.values() if self.snmp is not None else ()
         for program in programs:
             if program.alive:
                 self._died_s.pop(program.name, None)

@@ -14,7 +14,7 @@ from hyroads.mininet import run_directory
 from hyroads.mininet.emulation import REST_PORT, Emulation, EmulationOptions, Say
 from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.isolation import EXIT_INTERRUPTED, run_isolated
-from hyroads.mininet.programs import Program, check_prerequisites, find_program, run
+from hyroads.mininet.programs import SNMP_TOOLS, TOOLS, Program, check_prerequisites, find_program, run
 
 Body = Callable[[Emulation], int]
 
@@ -29,7 +29,7 @@ class RunOptions:
 
 def run_network(network: Network, name: str, body: Body, options: RunOptions, say: Say) -> int:
     """Runs ``body`` on the emulated network and returns its status; nothing of the network is left afterwards."""
-    check_prerequisites()
+    check_prerequisites({**TOOLS, **SNMP_TOOLS} if options.emulation.snmp else TOOLS)
     for program in ("hyroads-edge", "hyroads-medium"):
         find_program(program)
     Addressing.of(network)

@@ -85,7 +85,12 @@ def _run_snmpd(args: argparse.Namespace) -> int:
         raise ConfigError(str(directory), "", str(error.strerror)) from error
     # No module is needed to answer by numbers; without this snmpd parses all it finds.
     environment = {**os.environ, "SNMP_PERSISTENT_DIR": str(directory / "state"), "MIBS": ""}
-    os.execve(program, [program, "-f", "-Le", "-C", "-c", str(directory / "snmpd.conf")], environment)  # noqa: S606
+    os.execve(program, _arguments(program, directory), environment)  # noqa: S606
+
+
+def _arguments(program: str, directory: Path) -> list[str]:
+    """In the foreground, with our configuration alone; without the SMUX module, which opens a port of its own."""
+    return [program, "-f", "-Le", "-I", "-smux", "-C", "-c", str(directory / "snmpd.conf")]
 
 
 def _print(objects: object) -> int:

@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network")
     parser.add_argument("--script", metavar="FILE", help="run a file of Mininet commands, then end")
     add_run_arguments(parser)
+    parser.add_argument("--snmp", action="store_true", help="a real snmpd per node (docs/measurement.md, section 5)")
     parser.add_argument(
         "--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"
     )
@@ -58,6 +59,7 @@ def options(args: argparse.Namespace) -> RunOptions:
     emulation = EmulationOptions(
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
+        snmp=getattr(args, "snmp", False),
         settings={} if args.margin is None else {"margin": args.margin},
     )
     return RunOptions(publish=args.publish, emulation=emulation)

@@ -11,7 +11,8 @@ from hyroads.controller.measure.samples import InterfaceSample, NeighbourSample,
 
 STALE_MS = 500
 FROZEN_POLLS = 3
-# net-snmp refreshes IF-MIB each 3 s only (15 s in old versions): a rate over less would be 0, 0, 3x.
+# net-snmp refreshes IF-MIB each 3 s only: a rate from poll to poll would be 0, 0, 3x. Rates are taken between polls
+# that found new values, when the cache was at most one poll old.
 RATE_WINDOW_S = 6.0
 CLOCK_TOLERANCE = 0.2
 CLOCK_SLACK_S = 0.3
@@ -25,9 +26,10 @@ QUIET_MBPS = 0.1
 
 @dataclass
 class _Track:
-    """IF-MIB counters of one interface at the times they were read."""
+    """IF-MIB counters of one interface at the polls that found new values: (time_s, bytes in, bytes out)."""
 
     history: deque[tuple[float, int, int]] = field(default_factory=deque)
+    idle: bool = False
 
 
 class Deriver:
@@ -106,22 +108,38 @@ class Deriver:
         """Rates in and out over the window; None until it is long enough, or after a restart of the counters."""
         if raw.in_bytes is None or raw.out_bytes is None:
             return None, None, 0.0
-        track = self._tracks.setdefault((raw.index, raw.name), _Track()).history
-        if track:
-            last_s, last_in, last_out = track[-1]
-            most = MAX_PLAUSIBLE_MBPS / 8e-6 * max(time_s - last_s, RATE_WINDOW_S)
-            steps = (difference(last_in, raw.in_bytes, most=most), difference(last_out, raw.out_bytes, most=most))
-            if None in steps:
-                track.clear()
-        track.append((time_s, raw.in_bytes, raw.out_bytes))
-        while len(track) > 2 and time_s - track[1][0] >= RATE_WINDOW_S:
-            track.popleft()
-        first_s, first_in, first_out = track[0]
-        if time_s - first_s < RATE_WINDOW_S * 0.999:
-            return None, None, time_s - first_s
-        elapsed_s = time_s - first_s
-        received, sent = difference(first_in, raw.in_bytes) or 0, difference(first_out, raw.out_bytes) or 0
+        track = self._tracks.setdefault((raw.index, raw.name), _Track())
+        if not _advance(track, time_s, raw.in_bytes, raw.out_bytes):
+            return None, None, 0.0
+        if track.idle:
+            return 0.0, 0.0, RATE_WINDOW_S
+        (first_s, first_in, first_out), (last_s, last_in, last_out) = track.history[0], track.history[-1]
+        elapsed_s = last_s - first_s
+        received, sent = difference(first_in, last_in) or 0, difference(first_out, last_out) or 0
         return rate_mbps(received, elapsed_s), rate_mbps(sent, elapsed_s), elapsed_s
+
+
+def _advance(track: _Track, time_s: float, in_bytes: int, out_bytes: int) -> bool:
+    """Takes the next poll's counters; returns whether the window is long enough for a rate."""
+    history = track.history
+    if history:
+        last_s, last_in, last_out = history[-1]
+        most = MAX_PLAUSIBLE_MBPS / 8e-6 * max(time_s - last_s, RATE_WINDOW_S)
+        if None in (difference(last_in, in_bytes, most=most), difference(last_out, out_bytes, most=most)):
+            history.clear()
+            track.idle = False
+        elif (last_in, last_out) == (in_bytes, out_bytes):
+            # Nothing for longer than any cache: the interface is idle, and the next rate starts from here.
+            track.idle = track.idle or time_s - last_s >= RATE_WINDOW_S
+            if track.idle:
+                history.clear()
+                history.append((time_s, in_bytes, out_bytes))
+            return track.idle or history[-1][0] - history[0][0] >= RATE_WINDOW_S * 0.999
+    track.idle = False
+    history.append((time_s, in_bytes, out_bytes))
+    while len(history) > 2 and time_s - history[1][0] >= RATE_WINDOW_S:
+        history.popleft()
+    return time_s - history[0][0] >= RATE_WINDOW_S * 0.999
 
 
 def _busy(raw: RawInterface, old: RawInterface | None) -> tuple[float | None, float, list[str]]:
