@@ -47,12 +47,15 @@ class IngressFlow:
     egress: str
     queue_ms: int
     paths: tuple[PathConfig, ...]
+    private: bool = False
+    """Split by HyWF over two networks instead of by rates."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
         paths = [path.document() for path in self.paths]
         head = {"number": self.number, "id": self.id, "default": False, "queue_ms": self.queue_ms}
-        return {**head, "paths": paths}
+        split = {"split": {"kind": "hywf"}} if self.private else {}
+        return {**head, **split, "paths": paths}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from hyroads.controller.numbering import Numbers, PathName
 from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
+from hyroads.controller.private_paths import single_technology_paths, two_networks
 from hyroads.controller.state import Fabric, State
 
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
@@ -105,6 +106,7 @@ class LiveNetwork:
     fabric: Fabric
     dead: frozenset[str]
     _multipaths: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
+    _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
 
     @cached_property
     def network(self) -> Network:
@@ -127,6 +129,14 @@ class LiveNetwork:
                 found = ()
             self._multipaths[key] = found
         return self._multipaths[key]
+
+    def private_paths(self, source: str, target: str) -> tuple[Path, ...]:
+        """Two paths without a common technology; empty if there are none."""
+        key = (source, target)
+        pair = two_networks(self.network, self.multipath(source, target))
+        if not pair and key not in self._one_technology:
+            self._one_technology[key] = single_technology_paths(self.network, source, target)
+        return pair or two_networks(self.network, self._one_technology[key])
 
     def single_path(self, source: str, target: str) -> Path:
         """Shortest path; empty if there is no way."""
@@ -174,6 +184,8 @@ def make_plan(state: State, live: LiveNetwork, numbers: Numbers, options: Option
         kept = _worth_it(rates.get(flow, ()))
         if draft.reason is None and not kept:
             draft.reason = "no airtime is left for it"
+        if draft.reason is None and draft.is_private and len(kept) < 2:
+            draft.reason = "private: no airtime is left for one of its two networks"
         names = {index: _names(live.network, draft.paths[index]) for index in kept}
         numbers = numbers.with_paths(flow, names.values()) if draft.reason is None else numbers
         flows[flow] = _finish(live, draft, numbers, {names[index]: rate for index, rate in kept.items()})
@@ -199,6 +211,10 @@ class _Draft:
     paths: tuple[Path, ...] = ()
     reason: str | None = None
 
+    @property
+    def is_private(self) -> bool:
+        return self.spec.policy is Policy.PRIVATE
+
 
 def _draft(state: State, live: LiveNetwork, flow: str) -> _Draft:
     fabric, spec = live.fabric, state.flows[flow].spec
@@ -207,8 +223,14 @@ def _draft(state: State, live: LiveNetwork, flow: str) -> _Draft:
     if draft.reason is None:
         draft.paths = _paths(live, spec)
         if not draft.paths:
-            draft.reason = "no declared path is live" if spec.paths else "no path is live"
+            draft.reason = _no_path(draft)
     return draft
+
+
+def _no_path(draft: _Draft) -> str:
+    if draft.is_private:
+        return "private: no two live paths without a common technology"
+    return "no declared path is live" if draft.spec.paths else "no path is live"
 
 
 def _edge(fabric: Fabric, node: str) -> str | None:
@@ -230,11 +252,13 @@ def _obstacle(state: State, fabric: Fabric, draft: _Draft) -> str | None:
 
 
 def _paths(live: LiveNetwork, spec: FlowSpec) -> tuple[Path, ...]:
+    private = spec.policy is Policy.PRIVATE
     if not spec.paths:
-        return live.multipath(spec.source, spec.target)
+        return (live.private_paths if private else live.multipath)(spec.source, spec.target)
     index, links = live.network.link_index, live.network.links
     declared = [tuple(index[name] for name in path) for path in spec.paths]
-    return tuple(path for path in declared if all(links[link].capacity_mbps > 0 for link in path))
+    usable = tuple(path for path in declared if all(links[link].capacity_mbps > 0 for link in path))
+    return two_networks(live.network, usable) if private else usable
 
 
 def _single_out_twins(drafts: Mapping[str, _Draft]) -> None:
@@ -331,7 +355,7 @@ def _agents(fabric: Fabric, flows: Mapping[str, FlowPlan], options: Options) -> 
         if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
             continue
         paths = tuple(PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu) for path in plan.paths)
-        entry = IngressFlow(plan.number, flow, plan.egress, options.queue_ms, paths)
+        entry = IngressFlow(plan.number, flow, plan.egress, options.queue_ms, paths, plan.spec.policy is Policy.PRIVATE)
         ingress.setdefault(plan.ingress, {})[flow] = entry
         ids = tuple(sorted(path.id for path in plan.paths))
         egress.setdefault(plan.egress, {})[flow] = EgressFlow(plan.number, flow, ids, options.max_hold_ms)

@@ -29,7 +29,7 @@ class FlowDeclaration(Strict):
     utility = fields.Raw(metadata={"description": 'log (default) or {"alpha": x}'})
     weight = fields.Float()
     paths = fields.List(fields.List(fields.String()), metadata={"description": "fixed multipath, as link ids"})
-    policy = fields.String(validate=validate.OneOf(["throughput", "single"]))
+    policy = fields.String(validate=validate.OneOf(["throughput", "single", "private"]))
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})
 
 

@@ -17,7 +17,7 @@ IP_PROTO_UDP = 17
 
 _FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy")
 _POLICIES = tuple(policy.value for policy in Policy)
-_RESERVED_POLICIES = ("latency", "private", "ncast")
+_RESERVED_POLICIES = ("latency", "ncast")
 
 
 def parse_flows(top: Section, nodes: Collection[str], links: Mapping[str, Link]) -> tuple[FlowSpec, ...]:

@@ -33,10 +33,13 @@ class Utility(StrEnum):
 
 
 class Policy(StrEnum):
-    """How a flow is carried: over the best multipath, or over the single shortest path."""
+    """How a flow is carried: over the best multipath, the single shortest path, or two networks neither of which can
+    tell what is fetched.
+    """
 
     THROUGHPUT = "throughput"
     SINGLE = "single"
+    PRIVATE = "private"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.netfile import parse
@@ -255,3 +256,37 @@ def test_every_plan_is_admissible_and_lands_where_it_should(case: tuple[Fabric, 
         assert (airtime_rows(network, used) @ np.array(rates)).max() <= 0.95 + 1e-6
     assert planned(fabric, state) == plan, "the same state gives the same plan"
     assert planned(fabric, state, plan.numbers) == plan, "saved numbers give the same plan"
+
+
+DUAL = """
+nodes: {a: {role: gateway}, b: {role: ap}, c: {role: client}}
+links:
+  - {id: ab-plc, from: a, to: b, technology: plc, capacity_mbps: 10, both: true}
+  - {id: ab-wifi, from: a, to: b, technology: wifi, capacity_mbps: 15, both: true}
+  - {id: bc-lan, from: b, to: c, technology: lan, capacity_mbps: 100, both: true}
+interference: {rule: technology}
+flows:
+  - {id: f1, from: a, to: b, policy: private}
+  - {id: f2, from: b, to: a, policy: throughput}
+  - {id: f3, from: a, to: c, policy: private}
+"""
+
+
+def test_private_flows_take_two_networks_and_are_split_so(fabric: Fabric) -> None:
+    dual = fabric_of(parse(yaml.safe_load(DUAL), "dual"))
+    plan = planned(dual, start(dual))
+    flow = plan.flows["f1"]
+    assert (flow.mode, flow.reason) == (MULTIPATH, None)
+    assert {path.links for path in flow.paths} == {("ab-plc",), ("ab-wifi",)}
+    agent = plan.agents["a"].document()["ingress"]
+    assert [entry["split"] for entry in agent if entry["id"] == "f1"] == [{"kind": "hywf"}]
+    assert all("split" not in entry for entry in plan.agents["b"].document()["ingress"])
+    # The last hop is common to both paths: whoever watches it sees all.
+    assert plan.flows["f3"].mode == SINGLE
+    assert plan.flows["f3"].reason == "private: no two live paths without a common technology"
+    cut = planned(dual, links_heard(start(dual), dual, "b", {"ab-plc": False}, 1.0))
+    assert cut.flows["f1"].mode == SINGLE and cut.flows["f1"].paths[0].links == ("ab-wifi",)
+    # In the triangle everything ends on WiFi.
+    private = replace(fabric.network.flows[0], policy=Policy.PRIVATE, paths=())
+    state = flow_declared(start(fabric), DeclaredFlow(replace(private, id="p", source="c", target="a"), Origin.API))
+    assert planned(fabric, state).flows["p"].mode == SINGLE
