@@ -21,6 +21,7 @@ from hyroads.controller.version import version
 COMMANDS: dict[str, str] = {
     "plan": "hyroads.controller.cli.plan",
     "allocate": "hyroads.controller.cli.allocate",
+    "study": "hyroads.controller.cli.study",
     "latency": "hyroads.controller.cli.latency",
     "check-config": "hyroads.controller.cli.check_config",
     "demo": "hyroads.controller.cli.demo",
@@ -33,6 +34,7 @@ COMMANDS: dict[str, str] = {
 SUMMARIES: dict[str, str] = {
     "plan": "best path, multipath and arms between two nodes of a network file",
     "allocate": "rates of all flows of a network file",
+    "study": "repeat a published experiment, with plots and a report",
     "latency": "best technology and best split of a load over two technologies",
     "check-config": "check a network file and summarise it",
     "demo": "run an emulated network with real traffic and compare with theory (root)",

@@ -1,0 +1,93 @@
+"""What a study is: settings in, a result out; how it is drawn and written is the same for all studies.
+
+A study's module has ``TITLE: str`` and ``run(settings, progress) -> Result``. It draws nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from hyroads.controller.core.errors import HyroadsError
+from numpy.typing import NDArray
+
+Cell = str | float | int | None
+Progress = Callable[[int, int], None]
+
+
+class StudyError(HyroadsError):
+    """A study could not be run or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``runs``: independent repetitions, None for the study's default; ``quick``: a coarse result in seconds."""
+
+    runs: int | None = None
+    seed: int = 1
+    quick: bool = False
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under headings; numbers are kept exact here and rounded when shown."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Lines over a common axis; ``marks`` are horizontal lines with a label, ``logarithmic`` is about the x axis."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    x: NDArray[np.float64]
+    lines: Mapping[str, NDArray[np.float64]]
+    logarithmic: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure against what is wanted of it."""
+
+    what: str
+    wanted: str
+    measured: float | int | None
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a study found. ``setting`` says in words what was simulated, ``notes`` what to make of it."""
+
+    title: str
+    setting: str
+    tables: Sequence[Table]
+    plots: Sequence[Plot]
+    checks: Sequence[Check]
+    notes: Sequence[str]
+
+
+class Study(Protocol):
+    """What the module of a study offers."""
+
+    TITLE: str
+
+    def run(self, settings: Settings, progress: Progress) -> Result:
+        """Carry it out; ``progress(done, total)`` is called now and then."""
+
+
+def shown(cell: Cell) -> str:
+    """A cell as it is printed: three digits after the point, a dash for what does not exist."""
+    if cell is None:
+        return "-"
+    return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
