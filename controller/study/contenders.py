@@ -64,7 +64,7 @@ def courses(
 
 
 def smoothed(curve: FloatArray) -> FloatArray:
-    """Means over a window around each trial that grows with it (10 % of the trial, at its end what is left)."""
+    """Means over a window around each trial that grows with it (10 % of the trial; less at the end)."""
     sums = np.concatenate([[0.0], np.cumsum(curve)])
     at = np.arange(len(curve))
     half = np.minimum(at // 20, len(curve) - 1 - at)
@@ -74,10 +74,23 @@ def smoothed(curve: FloatArray) -> FloatArray:
 def first_trial(curve: FloatArray, level: float) -> int | None:
     """The first trial, from 1, in which the mean over the runs is at least ``level``; None if it never is.
 
-    The smoothed curve is meant: with few runs a raw one crosses a level it creeps up to far too early, by chance.
+    The smoothed curve is meant, where its window is whole: with few runs a raw one crosses a level that it creeps up
+    to far too early, by chance.
     """
-    reached = np.flatnonzero(smoothed(curve) >= level)
+    reached = np.flatnonzero(smoothed(curve)[: whole_windows(len(curve))] >= level)
     return int(reached[0]) + 1 if len(reached) else None
+
+
+def above_for_good(curve: FloatArray, level: float) -> int | None:
+    """The trial, from 1, from which on the smoothed curve stays at ``level`` or above; None if it ends below."""
+    below = np.flatnonzero(smoothed(curve)[: whole_windows(len(curve))] < level)
+    trial = int(below[-1]) + 2 if len(below) else 1
+    return trial if trial <= whole_windows(len(curve)) else None
+
+
+def whole_windows(trials: int) -> int:
+    """How many trials of a curve have a whole window around them in ``smoothed``."""
+    return int((np.arange(trials) * 21 // 20 < trials).sum())
 
 
 def _simulate(task: _Task) -> Course:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
@@ -26,7 +27,9 @@ def run_all(work: Callable[[Task], Outcome], tasks: Sequence[Task], workers: int
             progress(done, len(tasks))
         return results
     # Processes start anew: a fork would copy the thread that draws the progress bar in whatever state it is.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    # An interrupt is for this process, which then drops what is waiting.
+    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=ignore) as pool:
         futures = [pool.submit(work, task) for task in tasks]
         try:
             for done, _ in enumerate(as_completed(futures), start=1):

@@ -30,7 +30,7 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
         axes.plot(plot.x, values, label=label, linewidth=1.2, color=f"C{number % 10}", zorder=3)
     for height, text in plot.marks:
         axes.axhline(height, color="0.6", linewidth=0.8, linestyle="--")
-        axes.annotate(text, (1.0, height), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+        axes.annotate(text, (0.01, height), xycoords=("axes fraction", "data"), ha="left", va="bottom", color="0.4")
     if plot.logarithmic:
         axes.set_xscale("log")
     axes.set(title=plot.title, xlabel=plot.x_label, ylabel=plot.y_label)

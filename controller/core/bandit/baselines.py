@@ -53,6 +53,10 @@ class EpsGreedy:
         arms = record(state.arms, rows, chosen, vectors, self.window is None) if len(rows) else state.arms
         return replace(state, arms=arms, trial=state.trial + 1)
 
+    def alert(self, state: PlainState, which: BoolArray) -> PlainState:
+        """Hints are not used."""
+        return state
+
 
 @dataclass(frozen=True)
 class EpsNGreedy(EpsGreedy):
@@ -116,6 +120,10 @@ class Rexp3:
         trial = state.trial + 1
         weights = np.where((trial % self.batch == 0)[:, None], 0.0, weights)
         return replace(state, arms=arms, trial=trial, log_weights=weights)
+
+    def alert(self, state: Rexp3State, which: BoolArray) -> Rexp3State:
+        """Hints are not used."""
+        return state
 
     def _probabilities(self, state: Rexp3State) -> FloatArray:
         weights = np.exp(state.log_weights - state.log_weights.max(axis=1, keepdims=True))

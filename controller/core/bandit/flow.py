@@ -95,6 +95,10 @@ class FlowBandit:
         decision = Decision(np.array([probed]), np.array([action.arm], dtype=np.int64))
         return replace(self, state=self.policy.observe(self.state, decision, vector))
 
+    def alerted(self) -> FlowBandit:
+        """The bandit after a hint other than a probe of a change: losses, or a link's new capacity."""
+        return replace(self, state=self.policy.alert(self.state, np.array([True])))
+
     def restarted(self) -> FlowBandit:
         """Nothing learned."""
         return flow_bandit(self.policy, self.planned_mbps)

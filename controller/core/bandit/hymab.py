@@ -101,6 +101,10 @@ class Hymab:
             changed[rows[out]] = True
         return HymabState(arms, trial, changed, eps_min, strikes)
 
+    def alert(self, state: HymabState, which: BoolArray) -> HymabState:
+        """eps_min is raised for the flows ``which`` [B]: something else than a probe hints at a change."""
+        return replace(state, eps_min=np.where(which, self.eps_min_alert, state.eps_min)) if self.dynamic else state
+
     def _deviation(self, arms: Arms, rows: IndexArray, chosen: IndexArray, vectors: FloatArray) -> FloatArray:
         """[R]: how far new estimates are off the arms' means, relative; a first estimate is neither near nor far."""
         mean = arms.reward_mbps[rows, chosen]

@@ -2,7 +2,7 @@
 
 What differs, and why:
 
-- *Which arm.* Top-two Thompson sampling (Russo, COLT 2016): half of the probes go to the leader, the others to the
+- *Which arm.* Top-two Thompson sampling (Russo, COLT 2016): most of the probes go to the leader, the others to the
   arm that a draw from the beliefs makes the best of the rest. UCB1's bonus is far larger than the differences between
   multipaths, so it spreads probes almost evenly; but the leader is what is sent on, so its mean is the one to know
   well and to watch.
@@ -59,8 +59,8 @@ class HymabPlus:
     """
 
     exponent: float = 2.0
-    floor: float = 0.02
-    leader_share: float = 0.5
+    floor: float = 0.015
+    leader_share: float = 0.6
     window: int = 32
     newest: int = 8
     alarm: float = 3.5
@@ -101,6 +101,14 @@ class HymabPlus:
         )
         rows, chosen, vectors = measured(decision, rates_mbps)
         return self._learn(quiet, rows, chosen, vectors) if len(rows) else quiet
+
+    def alert(self, state: HymabPlusState, which: BoolArray) -> HymabPlusState:
+        """The leader of the flows ``which`` [B] is probed at once: something else than a probe hints at a change."""
+        due = state.due.copy()
+        rows = np.flatnonzero(which)
+        at = (rows, leaders(state.arms)[rows])
+        due[at] = np.maximum(due[at], 1)
+        return replace(state, due=due)
 
     def _earned(self, state: HymabPlusState, leader: IndexArray) -> FloatArray:
         """[B]: the share of a probe that a trial is worth."""

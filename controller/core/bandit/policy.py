@@ -71,6 +71,10 @@ class Policy(Protocol[S]):
         """The state after a trial; ``rates_mbps`` [B, K] counts where ``decision.probe``, NaN is a void measurement."""
         ...
 
+    def alert(self, state: S, which: BoolArray) -> S:
+        """The state after a hint, other than a probe, that capacities of the flows ``which`` [B] have changed."""
+        ...
+
 
 def leaders(arms: Arms) -> IndexArray:
     """[B]: the arm with the best mean, the first of equals; this is what is exploited."""

@@ -164,7 +164,7 @@ def test_pooling_and_domains_undo_the_bias_of_single_probes() -> None:
     # One domain of five links: a WiFi path of two hops, heard by everyone.
     alpha = np.full((5, 1), 0.1)
     singles, pooled, grouped = [], [], []
-    for _ in range(300):
+    for _ in range(100):
         samples = measured(alpha, np.full((10, 1), 6.0), noise=0.2, rng=rng)
         usable = [s for s in samples if not s.saturated]
         singles.append(np.mean([optimal_rates([s], np.ones(5)).sum() for s in usable]))
