@@ -21,6 +21,7 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEst
 from hyroads.controller.core.estimate.quality import Quality
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import Allocation, RateProblem, solve
+from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.utility import FloatArray
 
 PathId = tuple[str, int]
@@ -69,11 +70,12 @@ class LoopState:
     pushed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def with_problem(self, problem: RateProblem) -> LoopState:
-        """With other flows or paths (a new layout): estimates stay, the warm start and removed flows go."""
+        """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
         pushed = {flow: rates for flow, rates in self.pushed.items() if flow in problem.layout.flow_ids}
         slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
         same = {flow: r for flow, r in pushed.items() if len(r) == slices[flow].stop - slices[flow].start}
-        return replace(self, problem=problem, allocation=None, pushed=same)
+        warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
+        return replace(self, problem=problem, allocation=warm, pushed=same)
 
 
 @dataclass(frozen=True, eq=False)

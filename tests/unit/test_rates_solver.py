@@ -15,6 +15,7 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem, solve
+from hyroads.controller.core.rates.allocation import transferred
 from scipy.optimize import linprog, minimize
 
 
@@ -398,3 +399,18 @@ def test_warm_start_on_the_same_problem_takes_no_step() -> None:
     again = solve(problem, result)
     assert again.steps <= 1
     assert again.utility == pytest.approx(result.utility, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_rates_of_other_flows_are_a_warm_start_for_more_and_for_fewer(seed: int) -> None:
+    """Flows come and go between slots: the optimum is that of a cold start."""
+    rng = random.Random(seed)
+    network = topologies.enterprise(rng)
+    flows = {f"f{i}": random_paths(network, rng, 2) for i in range(6)}
+    some = problem_of(network, dict(list(flows.items())[1:4]))
+    every = problem_of(network, flows)
+    for before, after in ((some, every), (every, some)):
+        start = transferred(solve(before), after.layout)
+        warm, cold = solve(after, start), solve(after)
+        assert warm.relative_gap < 1e-6
+        assert warm.flow_rates_mbps == pytest.approx(cold.flow_rates_mbps, rel=1e-4)

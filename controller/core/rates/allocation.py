@@ -10,7 +10,7 @@ bounds what any other allocation could gain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hyroads.controller.core.rates.problem import Layout, RateProblem
@@ -45,6 +45,20 @@ class Allocation:
     def relative_gap(self) -> float:
         """``gap_utility`` relative to the utility's magnitude; 0 if there is no gap."""
         return self.gap_utility / abs(self.utility) if self.gap_utility > 0 else 0.0
+
+
+def transferred(old: Allocation, layout: Layout) -> Allocation:
+    """An allocation of another layout of the same network as a warm start for this one: not optimal, not even feasible.
+
+    Paths that stay keep their rates, new ones have none; prices belong to links and stay.
+    """
+    known = dict(zip(_path_names(old.layout), old.path_rates_mbps.tolist(), strict=True))
+    rates = np.array([known.get(name, 0.0) for name in _path_names(layout)], dtype=float)
+    return replace(old, layout=layout, path_rates_mbps=rates, flow_rates_mbps=layout.flow_rates(rates))
+
+
+def _path_names(layout: Layout) -> list[tuple[str, tuple[int, ...]]]:
+    return [(layout.flow_ids[flow], path) for flow, path in zip(layout.path_flow.tolist(), layout.paths, strict=True)]
 
 
 def feasible_rates(reduced: Reduced, rates_mbps: FloatArray) -> FloatArray:

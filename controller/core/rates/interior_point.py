@@ -27,7 +27,20 @@ from dataclasses import dataclass
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities
+from scipy import sparse
 from scipy.linalg import blas, lapack
+
+# Correctors: how many a step, how much longer a step they aim at, when the gain is worth it, and around which share
+# of the target products may stay.
+_CORRECTORS = 2
+_LONG_ENOUGH = 0.9
+_AMBITION = 0.3
+_LEAST_GAIN = 0.1
+_NEIGHBOURHOOD = 0.1
+# A path whose rate answers to a price so much less than its flow's rate does is left out of the Newton matrix.
+_UNMOVED = 1e-12
+# Never so near to the bound that rounding reaches it.
+_INSIDE = 1.0 - 1e-10
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,11 @@ class Flows:
         """Group columns by flow; every flow has at least one column."""
         limited = np.flatnonzero(np.isfinite(demand))
         return Flows(of, np.searchsorted(of, np.arange(len(utilities))), utilities, limited, demand[limited])
+
+    def weighted(self, weights: FloatArray) -> sparse.csr_matrix:
+        """The f x n matrix that sums over each flow's columns with these weights."""
+        bounds = np.append(self.starts, len(self.of))
+        return sparse.csr_matrix((weights, np.arange(len(self.of)), bounds), shape=(len(self.starts), len(self.of)))
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Sums over each flow's columns, along the last axis."""
@@ -84,6 +102,7 @@ class Iterate:
 
 
 Step = tuple[FloatArray, ...]
+Products = tuple[FloatArray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +122,24 @@ class Residuals:
 
 
 class InteriorPoint:
-    """The method on a growing set of rows; ``rows`` is k x n, dense, each row with budget 1."""
+    """The method on a growing set of rows; ``rows`` is k x n, dense, each row with budget 1.
+
+    They are stored by columns, so that what is done per path or flow runs over contiguous memory.
+    """
 
     def __init__(self, flows: Flows, rows: FloatArray, start: Iterate, regularisation: float, pace: Pace) -> None:
         self.flows = flows
-        self.rows = rows
+        self._keep(rows)
         self.point = start
         self.pace = pace
         self.relative_regularisation = regularisation
         self.regularisation = np.zeros_like(start.x)
         self.residuals = self._residuals()
+
+    def _keep(self, rows: FloatArray) -> None:
+        self.columns = np.ascontiguousarray(rows.T)
+        self.rows = self.columns.T
+        self.workspace = np.empty((len(self.flows.starts) + len(self.flows.of), len(rows)))
 
     def price_rows(self, factor: float) -> None:
         """Multiply the prices of rows; paths that then cost more than their flow pays get the difference as z."""
@@ -134,7 +161,7 @@ class InteriorPoint:
         point.t = point.t + self.flows.sums(lost)[self.flows.limited]
         mu = max(mu, point.complementarity())
         slack = 1.0 - rows @ point.x
-        self.rows = np.vstack([self.rows, rows])
+        self._keep(np.vstack([self.rows, rows]))
         point.s = np.concatenate([point.s, slack])
         point.row_price = np.concatenate([point.row_price, mu / slack])
         self.residuals = self._residuals()
@@ -160,13 +187,39 @@ class InteriorPoint:
         sigma = (ahead.complementarity() / mu) ** 3
         target = max(sigma, self.pace.centring) * mu
         dx, ds, dt, dl, dz, dn, _ = affine
-        step = newton.solve(target - dx * dz, target - ds * dl, target - dt * dn)
+        wanted = (target - dx * dz, target - ds * dl, target - dt * dn)
+        step = newton.solve(*wanted)
+        step = self._centred(newton, wanted, step, target)
         # Near the end almost the whole way to the bound is safe, which makes the last steps superlinear.
-        boundary = max(self.pace.boundary, 1.0 - self.relative_mu() if self.pace.centring == 0.0 else 0.0)
+        near = min(_INSIDE, 1.0 - self.relative_mu()) if self.pace.centring == 0.0 else 0.0
+        boundary = max(self.pace.boundary, near)
         length = min(1.0, boundary * _length(point, step), self._trusted(step))
         self.point = Iterate(*(part + length * d for part, d in zip(point.parts(), step, strict=True)))
         self.residuals = self._residuals()
         return length
+
+    def _centred(self, newton: _Newton, wanted: Products, step: Step, target: float) -> Step:
+        """The step, corrected while that makes it longer: products far from the target at a longer step are pulled
+        back.
+
+        Gondzio's multiple centrality correctors ("Multiple centrality corrections in a primal-dual method for linear
+        programming", Comput. Optim. Appl. 6, 1996). A corrector costs one solution with the factor at hand.
+        """
+        point = self.point
+        length = _length(point, step)
+        for _ in range(_CORRECTORS):
+            if length >= _LONG_ENOUGH:
+                break
+            ahead = min(1.0, length + _AMBITION)
+            trial = Iterate(*(part + ahead * d for part, d in zip(point.parts(), step, strict=True)))
+            pairs = ((trial.x, trial.bound_price), (trial.s, trial.row_price), (trial.t, trial.demand_price))
+            wanted = tuple(w + _pull(a * b, target) for w, (a, b) in zip(wanted, pairs, strict=True))
+            better = newton.solve(*wanted)
+            longer = _length(point, better)
+            if longer < length + _LEAST_GAIN * _AMBITION:
+                break
+            step, length = better, longer
+        return step
 
     def _trusted(self, step: Step) -> float:
         """Length up to which the slopes U' are about as linear in the logarithm as the Newton step takes them."""
@@ -209,12 +262,20 @@ class _Newton:
 
     def _factorise(self) -> FloatArray:
         """Cholesky factor (upper) of A H^-1 A' + diag(s / lambda)."""
-        rows, flows, point = self.method.rows, self.method.flows, self.method.point
-        mean = flows.sums(rows * self.share)
-        columns = [mean * np.sqrt(self.between)]
-        if len(flows.starts) < len(flows.of):
-            columns.append((rows - mean[:, flows.of]) * np.sqrt(self.spread))
-        gram = blas.dsyrk(1.0, np.hstack(columns).T, trans=1)
+        flows, point, columns = self.method.flows, self.method.point, self.method.columns
+        count = len(flows.starts)
+        # Paths that hardly react change only rows that are far from binding: they are left out of the matrix.
+        live = np.flatnonzero(self.spread > _UNMOVED * self.between[flows.of])
+        if count == len(flows.of):
+            live = live[:0]
+        factors = self.method.workspace[: count + len(live)]
+        mean, within = factors[:count], factors[count:]
+        mean[:] = flows.weighted(self.share) @ columns
+        np.take(mean, flows.of[live], axis=0, out=within)
+        np.subtract(columns if len(live) == len(columns) else columns[live], within, out=within)
+        within *= np.sqrt(self.spread[live])[:, None]
+        mean *= np.sqrt(self.between)[:, None]
+        gram = blas.dsyrk(1.0, factors.T)
         diagonal = gram.diagonal() + point.s / point.row_price
         for regularisation in (1e-15, 1e-12, 1e-9, 1e-6):
             np.fill_diagonal(gram, diagonal * (1.0 + regularisation))
@@ -251,6 +312,12 @@ class _Newton:
         d_demand = demand_target - point.demand_price / point.t * dt
         d_flow = point.flow_price * res.flow - self.curvature * total
         return dx, ds, dt, d_row, d_bound, d_demand, d_flow
+
+
+def _pull(products: FloatArray, target: float) -> FloatArray:
+    """What brings products into the neighbourhood of the target; large ones are pulled by a bounded amount."""
+    low, high = _NEIGHBOURHOOD * target, target / _NEIGHBOURHOOD
+    return np.asarray(np.maximum(np.clip(products, low, high) - products, -high))
 
 
 def _length(point: Iterate, step: Step) -> float:

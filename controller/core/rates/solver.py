@@ -39,6 +39,9 @@ _SEARCH_ERROR = 0.3
 _OVERLAP = 0.8
 _START_MU = 0.2
 _FEW_ROWS = 24
+# A cover of this many rows is thinned out: most rows of a large one never bind, and the matrix is dense.
+_MANY_ROWS = 64
+_THIN = 0.7
 _UNCHANGED_GAP = 1e-8
 _SLACK = 1e-5
 _LARGE_ALPHA = 4.0
@@ -194,7 +197,24 @@ class _Search:
         if count <= _FEW_ROWS:
             return np.arange(count)
         loads = self.reduced.loads(self.start_mbps)
-        return self._spread_out(np.argsort(-loads, kind="stable"), 1.0)
+        order = np.argsort(-loads, kind="stable")
+        rows = self._spread_out(order, 1.0)
+        return rows if len(rows) <= _MANY_ROWS else self._covering(self._spread_out(order, _THIN))
+
+    def _covering(self, rows: IndexArray) -> IndexArray:
+        """These rows, and more until every used link is in one: each time the one with the most links that are in
+        none.
+        """
+        matrix = self.reduced.rows
+        missing = (np.diff(self.reduced.rows_t.indptr) > 0) & (self.reduced.airtime > 0)
+        taken = rows.tolist()
+        for row in taken:
+            missing[matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]] = False
+        while missing.any():
+            row = int(np.argmax(matrix @ missing.astype(float)))
+            taken.append(row)
+            missing[matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]] = False
+        return np.array(taken, dtype=np.intp)
 
     def _add_violated(self, method: InteriorPoint) -> bool:
         loads = self.reduced.loads(method.point.x * self.unit_mbps)
