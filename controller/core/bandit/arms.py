@@ -44,10 +44,9 @@ class Arms:
 
 def unexplored(flows: int, arms: int, paths: int, window: int) -> Arms:
     """Arms of which nothing is known; ``window`` is W."""
-    count = np.zeros((flows, arms), dtype=np.int64)
-    return Arms(
-        np.zeros((flows, arms, window, paths)), count, count, np.zeros((flows, arms, paths)), np.zeros((flows, arms))
-    )
+    kept, probes = np.zeros((2, flows, arms), dtype=np.int64)
+    recent, mean = np.zeros((flows, arms, window, paths)), np.zeros((flows, arms, paths))
+    return Arms(recent, kept, probes, mean, np.zeros((flows, arms)))
 
 
 def record(arms: Arms, rows: IndexArray, chosen: IndexArray, rates_mbps: FloatArray, cumulative: bool = False) -> Arms:

@@ -12,7 +12,7 @@ measured, and the rules for other flows' arrivals, changes of the arm set and re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,7 @@ class FlowBandit:
             new.mean_mbps[0, arm, :paths] = old.mean_mbps[0, source, :paths]
             new.kept[0, arm], new.probes[0, arm] = old.kept[0, source], old.probes[0, source]
             new.reward_mbps[0, arm] = old.reward_mbps[0, source]
-        return fresh
+        return replace(fresh, state=_of_the_flow(self.state, fresh.state))
 
     def _padded(self, arm: int, rates_mbps: Sequence[float] | FloatArray) -> FloatArray:
         rates = np.asarray(rates_mbps, dtype=np.float64)
@@ -138,6 +138,13 @@ class FlowBandit:
         vector = np.zeros(self.state.arms.mean_mbps.shape[2])
         vector[: len(rates)] = rates
         return vector
+
+
+def _of_the_flow(old: Any, fresh: Any) -> BanditState:
+    """``fresh`` with what ``old`` knows about the flow and not about arms: trials, noise, eps_min (all arrays [B])."""
+    per_flow = {f.name: getattr(old, f.name) for f in fields(old) if getattr(getattr(old, f.name), "ndim", 0) == 1}
+    carried: BanditState = replace(fresh, **{**per_flow, "changed": fresh.changed})
+    return carried
 
 
 def flow_bandit(policy: Policy[Any], planned_mbps: Sequence[Sequence[float]]) -> FlowBandit:

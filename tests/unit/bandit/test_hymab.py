@@ -234,6 +234,28 @@ def test_recomputed_arms_keep_what_is_known_of_the_same_paths() -> None:
         learned().with_arms([[3.0]], [0])
 
 
+@pytest.mark.parametrize("policy", [Hymab(), HymabPlus(), Rexp3()], ids=ids)
+def test_recomputed_arms_go_on_as_if_nothing_had_happened(policy) -> None:
+    """The same arms in the same order: means and windows go on, through more measurements than a window holds."""
+    rng = np.random.default_rng(9)
+    bandit, _ = drive(flow_bandit(policy, [[9.0], [8.0]]), ((9.0,), (8.0,)), 3000, rng, 0.1)
+    moved = bandit.with_arms([[9.0], [8.0]], [0, 1])
+    assert moved.probes == bandit.probes and moved.state.trial[0] == 3000
+    for rate in (9.5, 8.5, 9.1):
+        bandit, moved = bandit.observe(Probe(0), [rate]), moved.observe(Probe(0), [rate])
+        assert moved.rewards_mbps == bandit.rewards_mbps
+        assert np.array_equal(moved.state.arms.kept, bandit.state.arms.kept)
+
+
+def test_a_hint_of_change_makes_plus_probe_what_it_uses_and_hymab_probe_more() -> None:
+    rng = np.random.default_rng(10)
+    bandit, _ = drive(flow_bandit(HymabPlus(), [[9.0], [7.0]]), ((9.0,), (7.0,)), 1000, rng)
+    assert bandit.alerted().decide(rng) == Probe(0)
+    plain, _ = drive(flow_bandit(Hymab(), [[9.0], [7.0]]), ((9.0,), (7.0,)), 1000, rng)
+    assert plain.state.eps_min[0] == 0.05 and plain.alerted().state.eps_min[0] == 0.15
+    assert flow_bandit(Rexp3(), [[9.0]]).alerted().exploit() == Exploit(0, (9.0,))
+
+
 @pytest.mark.parametrize("rates", [[1.0], [1.0, -1.0], [1.0, np.nan]])
 def test_wrong_measurements_are_refused(rates) -> None:
     with pytest.raises(BanditError):
