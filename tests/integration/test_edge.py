@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import threading
@@ -182,6 +183,53 @@ def test_udp_arrives_in_order_and_at_equal_delay_over_unequal_paths(tmp_path: Pa
         # Both ways at the delay of the slow path.
         times_ms = pair.ping_ms("10.8.0.2", 40, 0.02)
         assert sorted(times_ms)[len(times_ms) // 2] > 45
+
+
+def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path: Path) -> None:
+    with new_pair(tmp_path, paths=[EmulatedPath(20, 5), EmulatedPath(20, 15)]) as pair:
+        pair.configure("b", (18, 18))
+        config = pair.config("a", (18, 18))
+        padding = {"gap_ms": 2, "burst": 20, "max_per_s": 200}
+        config["ingress"][0]["split"] = {
+            "kind": "hywf",
+            "n_cons": 5,
+            "n_chp": 1e6,
+            "silence_ms": 40,
+            "padding": padding,
+        }
+        accesses, frames = 24, 100
+        with (
+            socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
+            socket_in(pair, "b", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as back,
+            pair.client("a") as client,
+        ):
+            client.configure(config)
+            back.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+            back.bind(("10.8.0.2", 7000))
+            back.settimeout(2)
+            shares, number = [], itertools.count()
+            for _ in range(accesses):
+                client.reset_counters()
+                for _ in range(frames):
+                    out.sendto(struct.pack("!I", next(number)) + bytes(496), ("10.8.0.2", 7000))
+                    time.sleep(0.0005)
+                one, two = (path["sent_frames"] for path in client.stats()["ingress"][0]["paths"])
+                shares.append(one / (one + two))
+                time.sleep(0.08)
+            dummies = client.stats()["ingress"][0]["dummies"]
+            got = []
+            with contextlib.suppress(TimeoutError):
+                while len(got) < accesses * frames:
+                    got.append(struct.unpack("!I", back.recv(2000)[:4])[0])
+        assert got == list(range(accesses * frames))
+        # Uniform shares have a standard deviation of 0.29; a split by rates or a fixed one has next to none.
+        assert statistics.stdev(shares) > 0.12, shares
+        assert dummies > 0
+        with pair.client("b") as client:
+            (flow,) = client.stats()["egress"]
+            assert flow["dummies"] >= accesses
+            assert all(path["received_frames"] > 200 for path in flow["paths"])
+            assert flow["stale"] == flow["duplicate"] == 0
 
 
 def test_rates_hold_and_change_while_running(pair: EdgePair) -> None:
