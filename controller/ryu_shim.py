@@ -32,8 +32,9 @@ _ofproto_parser = _load("ofproto.ofproto_parser")
 ofproto = _load("ofproto.ofproto_v1_3")
 ofp_event = _load("controller.ofp_event")
 _handler = _load("controller.handler")
-_controller = _load("controller.controller")
+# Before the controller, which it imports: the other way round is a circle.
 _manager = _load("base.app_manager")
+_controller = _load("controller.controller")
 CONF = _load("cfg").CONF
 
 AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
