@@ -31,14 +31,16 @@ from hyroads.controller.measure.readings import (
     interface_indices,
     neighbour_columns,
     neighbour_indices,
+    neighbour_names,
     reading,
 )
 from hyroads.controller.measure.samples import Event, NodeSample, Silence, to_line
 from hyroads.controller.measure.snmp_client import SnmpClient, SnmpError, Values
 from hyroads.controller.measure.targets import CollectorConfig, Target, parse
+from hyroads.controller.radio.mib import NODE_NAME
 from pysnmp.hlapi.v3arch.asyncio import SnmpEngine
 
-NICE = 5
+NICE = 10
 _PR_SET_PDEATHSIG = 1
 
 Emit = Callable[[Event], None]
@@ -84,8 +86,10 @@ class Poller:
         except (SnmpError, ReadingError) as error:
             self._failures += 1
             wait_s = min(self._config.max_backoff_s, self._config.interval_s * 2.0 ** min(self._failures - 1, 10))
-            # What is known of the target may be the reason: the next poll starts from nothing.
-            self._known = _Known()
+            if self._failures > 1 or isinstance(error, ReadingError):
+                # What is known of the target may be the reason: the next poll starts from nothing. Not after a single
+                # lost datagram, for that costs four requests where there may be too many already.
+                self._known = _Known()
             self._emit(Silence(self._target.name, time.monotonic(), self._failures, wait_s, str(error)[:200]))
             return wait_s
         self._failures = 0
@@ -93,30 +97,28 @@ class Poller:
         return self._config.interval_s
 
     async def _sample(self) -> NodeSample:
+        """One GETBULK: what is known by name, and the neighbour table with a row to spare."""
+        if time.monotonic() >= self._known.slow_until_s:
+            await self._discover()
         known = self._known
-        exact = [(*column, index) for index in known.interfaces for column in IF_COLUMNS]
-        interfaces = await self._client.columns(
-            [*SCALARS, *exact], interface_columns(INTERFACE_FAST), len(known.interfaces)
-        )
+        columns = (*interface_columns(INTERFACE_FAST), *IF_COLUMNS)
+        exact = [(*column, index) for index in known.interfaces for column in columns]
+        values = await self._client.columns([*SCALARS, *exact], neighbour_columns(NEIGHBOUR_FAST), known.rows)
         answered_s = time.monotonic()
-        neighbours = await self._client.columns([], neighbour_columns(NEIGHBOUR_FAST), known.rows)
-        values = {**interfaces, **neighbours}
-        await self._refresh(values, answered_s)
+        rows = neighbour_indices(values)
+        name = neighbour_columns(NEIGHBOUR_SLOW)[0]
+        if not all((*name, *row) in known.slow for row in rows):
+            await self._discover()
+        self._known.rows = len(rows)
         return self._deriver.sample(reading({**self._known.slow, **values}), answered_s)
 
-    async def _refresh(self, values: Values, now_s: float) -> None:
-        """Reads the slow columns again when their time has come, or rows have appeared or gone."""
-        known, indices, rows = self._known, interface_indices(values), neighbour_indices(values)
-        same = indices == known.interfaces and all((*neighbour_columns((8,))[0], *row) in known.slow for row in rows)
-        if same and now_s < known.slow_until_s:
-            known.rows = len(rows)
-            return
-        slow = await self._client.columns([], interface_columns(INTERFACE_SLOW), len(indices))
-        slow.update(await self._client.columns([], neighbour_columns(NEIGHBOUR_SLOW), len(rows)))
-        missing = [(*column, index) for index in indices if index not in known.interfaces for column in IF_COLUMNS]
-        for start in range(0, len(missing), 30):
-            values.update(await self._client.columns(missing[start : start + 30], [], 0))
-        self._known = _Known(indices, len(rows), slow, now_s + self._config.slow_every_s)
+    async def _discover(self) -> None:
+        """Reads names and what else hardly changes: when its time has come, or when rows have appeared."""
+        known = self._known
+        slow = await self._client.columns([NODE_NAME], interface_columns(INTERFACE_SLOW), len(known.interfaces))
+        slow.update(await self._client.columns([], neighbour_columns(NEIGHBOUR_SLOW), known.rows))
+        until_s = time.monotonic() + self._config.slow_every_s
+        self._known = _Known(interface_indices(slow), len(neighbour_names(slow)), slow, until_s)
 
 
 async def collect(config: CollectorConfig, emit: Emit) -> None:

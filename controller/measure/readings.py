@@ -6,21 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.radio.mib import BOOT, CLOCK, INTERFACE_ENTRY, NEIGHBOUR_ENTRY, NODE_NAME, SNAPSHOT_AGE, Oid
+from hyroads.controller.radio.mib import (
+    BOOT,
+    CLOCK,
+    INTERFACE_ENTRY,
+    NEIGHBOUR_ENTRY,
+    NODE_NAME,
+    RECORD,
+    SNAPSHOT_AGE,
+    Oid,
+)
 from hyroads.controller.radio.model import UNKNOWN_SIGNAL_DBM
 
 IF_OPER_STATUS: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 8)
 IF_HC_IN_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
 IF_HC_OUT_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 10)
 IF_COLUMNS = (IF_OPER_STATUS, IF_HC_IN_OCTETS, IF_HC_OUT_OCTETS)
-SCALARS = (NODE_NAME, BOOT, CLOCK, SNAPSHOT_AGE)
+SCALARS = (BOOT, CLOCK, SNAPSHOT_AGE)
 OPER_UP = 1
 
 # Columns of the two tables that change all the time, and those that are read now and then.
 INTERFACE_FAST = (5, 6)
 INTERFACE_SLOW = (1, 2, 3)
-NEIGHBOUR_FAST = (3, 4, 5, 7)
-NEIGHBOUR_SLOW = (2, 6, 8)
+NEIGHBOUR_FAST = (9,)
+NEIGHBOUR_SLOW = (2, 8)
 
 Values = Mapping[Oid, int | bytes]
 
@@ -81,15 +90,24 @@ def neighbour_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
 
 
 def interface_indices(values: Values) -> tuple[int, ...]:
-    """Interfaces that an answer speaks of."""
-    column = (*INTERFACE_ENTRY, INTERFACE_FAST[0])
+    """Interfaces that an answer names."""
+    column = (*INTERFACE_ENTRY, INTERFACE_SLOW[0])
     return tuple(sorted(oid[-1] for oid in values if oid[:-1] == column))
 
 
 def neighbour_indices(values: Values) -> tuple[Oid, ...]:
-    """Rows of the neighbour table that an answer speaks of: ifIndex and six numbers of the MAC."""
-    column, depth = (*NEIGHBOUR_ENTRY, NEIGHBOUR_FAST[0]), len(NEIGHBOUR_ENTRY) + 1
-    return tuple(sorted(oid[depth:] for oid in values if oid[:depth] == column and len(oid) == depth + 7))
+    """Rows of the neighbour table of which an answer has the numbers: ifIndex and six numbers of the MAC."""
+    return _rows(values, NEIGHBOUR_FAST[0])
+
+
+def neighbour_names(values: Values) -> tuple[Oid, ...]:
+    """Rows of the neighbour table that an answer names."""
+    return _rows(values, NEIGHBOUR_SLOW[0])
+
+
+def _rows(values: Values, column: int) -> tuple[Oid, ...]:
+    start, depth = (*NEIGHBOUR_ENTRY, column), len(NEIGHBOUR_ENTRY) + 1
+    return tuple(sorted(oid[depth:] for oid in values if oid[:depth] == start and len(oid) == depth + 7))
 
 
 def reading(values: Values) -> RawReading:
@@ -132,14 +150,18 @@ def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
     own = {column: (*NEIGHBOUR_ENTRY, column, *index) for column in (*NEIGHBOUR_FAST, *NEIGHBOUR_SLOW)}
     if not all(oid in values for oid in own.values()) or not all(part < 256 for part in index[1:]):
         return None
+    numbers = _bytes(values, own[9])
+    if len(numbers) != RECORD.size:
+        raise ReadingError(f"SNMP: hyroadsNeighbourRecord: expected {RECORD.size} octets, got {len(numbers)}")
+    tx_kbps, rx_kbps, last_heard_ms, tx_loss, signal_dbm = RECORD.unpack(numbers)
     return RawNeighbour(
         mac=":".join(f"{part:02x}" for part in index[1:]),
         node=_text(values, own[2]),
-        tx_capacity_kbps=_number(values, own[3]),
-        rx_capacity_kbps=_number(values, own[4]),
-        tx_loss=_number(values, own[5]),
-        signal_dbm=_number(values, own[6]),
-        last_heard_ms=_number(values, own[7]),
+        tx_capacity_kbps=tx_kbps,
+        rx_capacity_kbps=rx_kbps,
+        tx_loss=tx_loss,
+        signal_dbm=signal_dbm,
+        last_heard_ms=last_heard_ms,
         modulation=_text(values, own[8]),
     )
 

@@ -39,9 +39,9 @@ class CollectorConfig:
 
     targets: tuple[Target, ...]
     interval_s: float = 1.0
-    timeout_s: float = 0.5
+    timeout_s: float = 0.8
     max_backoff_s: float = 30.0
-    slow_every_s: float = 30.0
+    slow_every_s: float = 10.0
 
 
 def parse(text: str) -> CollectorConfig:

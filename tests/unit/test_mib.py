@@ -31,7 +31,7 @@ def test_the_module_is_valid_at_the_strictest_level():
 
 @needs_smilint
 @pytest.mark.parametrize(
-    ("good", "bad"), [("Gauge32 (0..10000)", "Gauge33"), ("{ hyroadsNeighbourEntry 8 }", "{ x 8 }")]
+    ("good", "bad"), [("Gauge32 (0..10000)", "Gauge33"), ("{ hyroadsNeighbourEntry 9 }", "{ x 9 }")]
 )
 def test_the_compiler_would_notice(tmp_path, good, bad):
     broken = tmp_path / MODULE.name

@@ -73,6 +73,21 @@ def test_values_are_in_the_ranges_of_the_module(snapshot):
             assert value.value <= 10_000
 
 
+@given(neighbours)
+def test_the_record_says_the_same_as_the_columns(neighbour):
+    interface = Interface(1, "x", "", "", 0, 0, 0.0, (neighbour,))
+    rows = {
+        oid[len(BASE) + 3]: value
+        for oid, value in objects(Snapshot("", b"", 0, (interface,)))
+        if oid[len(BASE) + 1] == 3
+    }
+    packed = rows[9].value
+    assert len(packed) == 16
+    numbers = [int.from_bytes(packed[i : i + 4], "big") for i in (0, 4, 8)]
+    numbers += [int.from_bytes(packed[12:14], "big"), int.from_bytes(packed[14:], "big", signed=True)]
+    assert numbers == [rows[column].value for column in (3, 4, 7, 5, 6)]
+
+
 def small():
     neighbour = Neighbour("02:00:01:01:00:02", "b", 12_345, 0, 0.25, None, 7, "x")
     return Snapshot("a", b"12345678", 1_000, (Interface(3, "a-wifi", "wifi", "wifi", 5, 10, 0.5, (neighbour,)),))

@@ -1,0 +1,45 @@
+"""``hyroads emulate --snmp``: a real snmpd per node, polled with SNMPv3 while the network runs."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hyroads.controller.measure.samples import NodeSample, from_line
+
+pytestmark = pytest.mark.skipif(not shutil.which("snmpd"), reason="snmpd is not installed")
+
+
+def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
+    running = lab.emulate("t-snmp", "--snmp")
+    files = Path("/run/hyroads/t-snmp/snmp")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files.glob("*.json"))
+    command = ["ip", "netns", "exec", "hr-t-snmp", sys.executable, "-m", "hyroads.controller.measure.collector"]
+    process = subprocess.Popen(command, stdin=(files / "collector.json").open("rb"), stdout=subprocess.PIPE)
+    samples = {}
+    while len(samples) < 2 or min(map(len, samples.values())) < 3:
+        event = from_line(process.stdout.readline())
+        if isinstance(event, NodeSample):
+            samples.setdefault(event.node, []).append(event)
+    process.terminate()
+    process.wait(5)
+    # The triangle's true capacities, as its network file says.
+    seen = {
+        (node, n.node, i.technology): n.tx_capacity_mbps
+        for node, made in samples.items()
+        for i in made[-1].interfaces
+        for n in i.neighbours
+    }
+    assert seen == {
+        ("a", "b", "plc"): 10,
+        ("a", "b", "wifi"): 15,
+        ("b", "a", "plc"): 10,
+        ("b", "a", "wifi"): 15,
+        ("b", "c", "wifi"): 30,
+    }
+    assert all(i.up and not i.flags and 0 <= i.busy_share < 0.5 for m in samples.values() for i in m[-1].interfaces)
+    pids = list(running.processes())
+    assert running.interrupt() == 130
+    assert lab.leftovers("t-snmp") == []
+    assert lab.alive(pids) == []
