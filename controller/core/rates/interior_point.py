@@ -67,10 +67,11 @@ class Flows:
         limited = np.flatnonzero(np.isfinite(demand))
         return Flows(of, np.searchsorted(of, np.arange(len(utilities))), utilities, limited, demand[limited])
 
-    def weighted(self, weights: FloatArray) -> sparse.csr_matrix:
-        """The f x n matrix that sums over each flow's columns with these weights."""
-        bounds = np.append(self.starts, len(self.of))
-        return sparse.csr_matrix((weights, np.arange(len(self.of)), bounds), shape=(len(self.starts), len(self.of)))
+    def averaging(self) -> sparse.csr_matrix:
+        """The f x n matrix that sums over each flow's columns; its data are the weights, to be set."""
+        count = len(self.of)
+        bounds = np.append(self.starts, count)
+        return sparse.csr_matrix((np.ones(count), np.arange(count), bounds), shape=(len(self.starts), count))
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Sums over each flow's columns, along the last axis."""
@@ -129,6 +130,7 @@ class InteriorPoint:
 
     def __init__(self, flows: Flows, rows: FloatArray, start: Iterate, regularisation: float, pace: Pace) -> None:
         self.flows = flows
+        self.averaging = flows.averaging()
         self._keep(rows)
         self.point = start
         self.pace = pace
@@ -270,7 +272,8 @@ class _Newton:
             live = live[:0]
         factors = self.method.workspace[: count + len(live)]
         mean, within = factors[:count], factors[count:]
-        mean[:] = flows.weighted(self.share) @ columns
+        self.method.averaging.data = self.share
+        mean[:] = self.method.averaging @ columns
         np.take(mean, flows.of[live], axis=0, out=within)
         np.subtract(columns if len(live) == len(columns) else columns[live], within, out=within)
         within *= np.sqrt(self.spread[live])[:, None]
