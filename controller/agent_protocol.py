@@ -17,6 +17,8 @@ from hyroads.controller.core.errors import HyroadsError
 VERSION = 1
 MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
+AGENT, RADIO = "agent", "radio"
+_MOST = 1e300
 
 
 class ProtocolError(HyroadsError):
@@ -145,13 +147,14 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First line of an agent."""
+    """First line of a session: of an agent, or of an access point's radios (``role``)."""
 
     node: str
     program: str
     boot: str
     token: str | None = field(repr=False)
     revision: int
+    role: str = AGENT
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -176,7 +179,8 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    return Hello(message["node"], message["program"], message["boot"], message["token"], message["revision"])
+    names = ("node", "program", "boot", "token", "revision", "role")
+    return Hello(*(message[name] for name in names))
 
 
 def _no_constant(name: str) -> float:
@@ -205,6 +209,9 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
     token = message.get("token")
     if token is not None and not isinstance(token, str):
         raise ProtocolError("hello.token is not text")
+    role = message.get("role", AGENT)
+    if role not in (AGENT, RADIO):
+        raise ProtocolError("hello.role is neither agent nor radio")
     return {
         "type": "hello",
         "version": _integer(message, "version"),
@@ -212,7 +219,8 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "program": _text(message, "program") if "program" in message else "",
         "boot": _text(message, "boot"),
         "token": token,
-        "revision": _integer(message, "revision"),
+        "revision": _integer(message, "revision") if role == AGENT else 0,
+        "role": role,
     }
 
 
@@ -269,7 +277,8 @@ def _numbers(source: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, floa
     result: dict[str, float | int | None] = {}
     for key in keys:
         value = source.get(key)
-        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+        # JSON's 1e999 is infinite in Python.
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _MOST):
             raise ProtocolError(f"report: {key} is not a number")
         result[key] = value
     return result
@@ -290,4 +299,6 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pong": _answer,
     "link": _link,
     "report": _report,
+    # Checked by ``radio_protocol``, once it is clear that the session is a radio's.
+    "radio": dict,
 }

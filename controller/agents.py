@@ -1,6 +1,8 @@
 """The agents' server: sessions over TCP, one per agent, in green threads (docs/dataplane.md, section 2).
 
-It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what it sends it is told.
+It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what it sends it is told. Access
+points speak to the same port in another role (docs/live.md, section 2); what their radios read goes to a
+:class:`RadioListener`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from itertools import count
 from typing import Any, Protocol
 
 from hyroads.controller import ryu_shim as shim
-from hyroads.controller.agent_protocol import MAX_LINE, VERSION, Hello, ProtocolError, encode, parse_hello, parse_line
+from hyroads.controller.agent_protocol import (
+    MAX_LINE,
+    RADIO,
+    VERSION,
+    Hello,
+    ProtocolError,
+    encode,
+    parse_hello,
+    parse_line,
+)
+from hyroads.controller.radio_protocol import RadioReport, parse_radio
 from hyroads.controller.settings import Timings
 
 LOG = logging.getLogger("hyroads.agents")
@@ -43,8 +55,31 @@ class Listener(Protocol):
         """A line that the protocol does not allow, a wrong token, too many connections."""
 
 
+class RadioListener(Protocol):
+    """Who wants to know what radios read."""
+
+    def radio_up(self, session: Session) -> None:
+        """An access point's radios are connected; ``session.read()`` asks for a reading at once."""
+
+    def radio_down(self, session: Session) -> None:
+        """They are gone."""
+
+    def radio_report(self, session: Session, report: RadioReport) -> None:
+        """A reading."""
+
+
+@dataclass(frozen=True)
+class Radios:
+    """Which nodes may speak as radios, how often they shall read, and who listens."""
+
+    listener: RadioListener
+    nodes: frozenset[str]
+    interval_ms: int = 100
+
+
 Answer = Callable[[str | None], None]
 """Called with None when a request was carried out, else with what went wrong."""
+_Handler = Callable[["Session", dict[str, Any]], None]
 
 
 @dataclass
@@ -55,7 +90,7 @@ class _Request:
 
 @dataclass
 class Session:
-    """One connected agent."""
+    """One connected agent, or the radios of one access point."""
 
     hello: Hello
     peer: str
@@ -75,7 +110,7 @@ class Session:
 
     @property
     def node(self) -> str:
-        """The agent's node."""
+        """Its node."""
         return self.hello.node
 
     def request(self, document: Mapping[str, Any], answer: Answer) -> None:
@@ -91,6 +126,12 @@ class Session:
         except shim.QueueFull:
             self.close("it does not read")
 
+    def read(self) -> int:
+        """Ask radios for a reading at once; the number that it will carry."""
+        seq = next(self._seq)
+        self.send({"type": "read", "seq": seq})
+        return seq
+
     def ping(self) -> None:
         """Ask for a sign of life."""
         seq = next(self._seq)
@@ -101,7 +142,7 @@ class Session:
         """End the session (the reader notices and tells the listener)."""
         if not self.closed:
             self.closed = True
-            LOG.info("agent %s (%s): closing, %s", self.node, self.peer, why)
+            LOG.info("%s %s (%s): closing, %s", self.hello.role, self.node, self.peer, why)
             shim.shut(self._socket)
 
     def write_loop(self) -> None:
@@ -155,25 +196,30 @@ class AgentServer:
         timings: Timings,
         token: str | None,
         clock: Callable[[], float],
+        *,
+        radios: Radios | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
+        self.radios: dict[str, Session] = {}
+        self._radios = radios
         self._listener = listener
         self._nodes = nodes
         self._timings = timings
         self._token = token
         self._clock = clock
         self._connections = 0
-        self._handlers: dict[str, Callable[[Session, dict[str, Any]], None]] = {
+        self._most_connections = 2 * (len(nodes) + (len(radios.nodes) if radios else 0)) + SPARE_CONNECTIONS
+        common: dict[str, _Handler] = {
             "ok": lambda session, message: session.answered(message),
             "error": lambda session, message: session.answered(message),
             "pong": lambda session, message: session.ponged(message),
             "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
-            "link": self._on_link,
-            "report": self._on_report,
             "unknown": lambda session, message: session.send(
                 {"type": "error", "seq": message["seq"], "message": "unknown type"}
             ),
         }
+        self._handlers = {**common, "link": self._on_link, "report": self._on_report}
+        self._radio_handlers = {**common, "radio": self._on_radio}
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -181,7 +227,7 @@ class AgentServer:
         while True:
             connection, address = listener.accept()
             peer = f"{address[0]}:{address[1]}"
-            if self._connections >= len(self._nodes) * 2 + SPARE_CONNECTIONS:
+            if self._connections >= self._most_connections:
                 self._listener.agent_misbehaved(peer, "too many connections")
                 connection.close()
                 continue
@@ -220,19 +266,39 @@ class AgentServer:
                 # A slow answer makes guessing slow.
                 shim.sleep(0.5)
                 raise ProtocolError("wrong token")
-        if hello.node not in self._nodes:
-            raise ProtocolError("no such node with an agent in the network")
         session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
-        old = self.sessions.get(hello.node)
+        return self._welcome_radio(session) if hello.role == RADIO else self._welcome_agent(session)
+
+    def _replace(self, known: dict[str, Session], session: Session) -> None:
+        """The newest connection of a node counts: the old one may be of a machine that lost its power."""
+        old = known.get(session.node)
         if old is not None:
             old.close("replaced by a new connection")
             self._ended(old)
-        self.sessions[hello.node] = session
-        timings = self._timings
+        known[session.node] = session
+
+    def _welcome_radio(self, session: Session) -> Session:
+        radios = self._radios
+        if radios is None or session.node not in radios.nodes:
+            raise ProtocolError("no such node with radios in the network")
+        self._replace(self.radios, session)
+        session.send({"type": "welcome", "version": VERSION, "interval_ms": radios.interval_ms})
+        LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
+        session.joined = True
+        radios.listener.radio_up(session)
+        return session
+
+    def _welcome_agent(self, session: Session) -> Session:
+        hello, timings = session.hello, self._timings
+        if hello.node not in self._nodes:
+            raise ProtocolError("no such node with an agent in the network")
+        self._replace(self.sessions, session)
         session.send(
             {"type": "welcome", "version": VERSION, "report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
         )
-        LOG.info("agent %s connected from %s, revision %d, boot %s", hello.node, peer, hello.revision, hello.boot)
+        LOG.info(
+            "agent %s connected from %s, revision %d, boot %s", hello.node, session.peer, hello.revision, hello.boot
+        )
         # One that has run before says what its links are like before anything is planned.
         session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
         if hello.revision:
@@ -247,13 +313,14 @@ class AgentServer:
             self._listener.agent_up(session)
 
     def _read_loop(self, session: Session, lines: shim.LineReader) -> None:
+        handlers = self._radio_handlers if session.hello.role == RADIO else self._handlers
         while not session.closed:
             line = lines.next(None)
             if line is None:
                 return
             session.heard_s = self._clock()
             message = parse_line(line)
-            handler = self._handlers.get(message["type"])
+            handler = handlers.get(message["type"])
             if handler is None:
                 raise ProtocolError(f"{message['type']} out of place")
             handler(session, message)
@@ -268,6 +335,11 @@ class AgentServer:
         self._listener.agent_report(session, report)
         if not report["more"]:
             self._join(session)
+
+    def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
+        report = parse_radio(message)
+        if self._radios is not None:
+            self._radios.listener.radio_report(session, report)
 
     def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
         """A last line to say why, if the peer still reads."""
@@ -284,6 +356,10 @@ class AgentServer:
             LOG.info("agent %s (%s) is gone", session.node, session.peer)
             if session.joined:
                 self._listener.agent_down(session)
+        elif self.radios.get(session.node) is session and self._radios is not None:
+            del self.radios[session.node]
+            LOG.info("radios of %s (%s) are gone", session.node, session.peer)
+            self._radios.listener.radio_down(session)
 
     def _tick_loop(self) -> None:
         """Pings, and an end to sessions that are silent."""
@@ -293,8 +369,8 @@ class AgentServer:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
             now_s = self._clock()
             late = now_s - due_s > dead_s / 4
-            for session in list(self.sessions.values()):
-                if now_s >= session.join_by_s:
+            for session in [*self.sessions.values(), *self.radios.values()]:
+                if not session.joined and now_s >= session.join_by_s:
                     self._join(session)
                 if now_s < due_s:
                     continue

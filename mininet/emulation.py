@@ -19,6 +19,7 @@ from hyroads.mininet.edge_client import EdgeClient
 from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.openvswitch import OpenVSwitch
 from hyroads.mininet.programs import Program, run, wait_until
+from hyroads.mininet.radio_channel import RadioChannel
 from hyroads.mininet.rest_client import RestClient
 from hyroads.mininet.run_directory import namespace_name
 from hyroads.mininet.snmp_agents import SnmpAgents
@@ -47,6 +48,9 @@ class EmulationOptions:
     settings: dict[str, object] = field(default_factory=dict)
     medium: dict[str, object] = field(default_factory=dict)
     snmp: bool = False
+    measured: bool = False
+    """The controller is told by emulated radios what they measure, with ``errors`` (``EstimateErrors``)."""
+    errors: dict[str, float] = field(default_factory=dict)
 
 
 class Emulation:
@@ -64,6 +68,7 @@ class Emulation:
         self.controller = self._make_controller()
         self.shared: Any = None
         self.snmp: SnmpAgents | None = None
+        self.radios: RadioChannel | None = None
         self._died_s: dict[str, float] = {}
 
     def _make_controller(self) -> Program:
@@ -86,13 +91,20 @@ class Emulation:
             self.controller.start()
         say(f"Mininet network of {len(self.network.nodes)} nodes, {len(self.network.links)} links")
         self._start_mininet()
-        if self.options.snmp:
-            self.snmp = SnmpAgents(self.network, self.addressing, self.directory / "snmp", self.shared.socket)
-            self.snmp.start()
+        self._start_radios()
         if self.options.controller:
             say("controller")
             self.wait_ready()
         say("ready")
+
+    def _start_radios(self) -> None:
+        options, where = self.options, (self.network, self.addressing)
+        if options.snmp:
+            self.snmp = SnmpAgents(*where, self.directory / "snmp", self.shared.socket, options.errors)
+            self.snmp.start()
+        if options.measured:
+            self.radios = RadioChannel(*where, self.directory, self.shared.socket, options.errors)
+            self.radios.start()
 
     def _start_mininet(self) -> None:
         # Mininet 2.3 imports distutils, which Python 3.11 warns about.
@@ -188,6 +200,7 @@ class Emulation:
         """Starts agents and controller again a second after they ended, as a service manager would."""
         programs = [*self.agents().values(), *([self.controller] if self.options.controller else [])]
         programs += self.snmp.programs.values() if self.snmp is not None else ()
+        programs += [self.radios.program] if self.radios is not None else ()
         for program in programs:
             if program.alive:
                 self._died_s.pop(program.name, None)

@@ -6,8 +6,6 @@ has a loopback address of its own, 127.161.0.<node number>, on port 161. The cre
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
+from hyroads.mininet.access_points import agent_document, write_private
 from hyroads.mininet.programs import Program
 
 SNMP_PORT = 161
@@ -54,8 +53,8 @@ class SnmpAgents:
         """Writes all files and starts all programs."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for node in self.programs:
-            _write(self._config_file(node), self.agent_document(node))
-        _write(self.collector_file, self.collector_document())
+            write_private(self._config_file(node), self.agent_document(node))
+        write_private(self.collector_file, self.collector_document())
         for program in self.programs.values():
             program.start()
 
@@ -64,13 +63,10 @@ class SnmpAgents:
         names = ("auth_password", "priv_password")
         user = {"name": USER, **{key: self._secrets[key] for key in names}}
         return {
-            "node": node,
+            **agent_document(self.network, self.addressing, node, self._medium_socket, self._errors),
             "listen": [f"{agent_host(self.addressing.node_number[node])}:{SNMP_PORT}"],
             "community": self._secrets["community"],
             "users": [user],
-            "medium_socket": str(self._medium_socket),
-            "errors": self._errors,
-            "interfaces": [self._interface(node, technology) for technology in self.addressing.technologies(node)],
         }
 
     def collector_document(self) -> dict[str, object]:
@@ -80,25 +76,6 @@ class SnmpAgents:
         hosts = {node: agent_host(self.addressing.node_number[node]) for node in self.programs}
         return {"targets": [{"name": n, "host": h, "port": SNMP_PORT, **keys} for n, h in hosts.items()]}
 
-    def _interface(self, node: str, technology: str) -> dict[str, object]:
-        out, into = {}, {}
-        for link in self.network.links:
-            if link.technology == technology and link.source == node:
-                out[link.target] = link.id
-            elif link.technology == technology and link.target == node:
-                into[link.source] = link.id
-        peers = [
-            {
-                "mac": self.addressing.interface_mac[other, technology],
-                "node": other,
-                "out_link": out.get(other),
-                "in_link": into.get(other),
-            }
-            for other in sorted({*out, *into})
-        ]
-        name = self.addressing.interface_name[node, technology]
-        return {"name": name, "technology": technology, "backend": "emulated", "peers": peers}
-
     def _config_file(self, node: str) -> Path:
         return self.directory / f"agent-{self.addressing.node_number[node]}.json"
 
@@ -107,10 +84,3 @@ class SnmpAgents:
         command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(self._config_file(node))]
         command += ["--directory", str(self.directory / f"node-{number}")]
         return Program(f"snmpd of {node}", command, self.directory / f"snmpd-{number}.log")
-
-
-def _write(path: Path, document: object) -> None:
-    """A file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        json.dump(document, handle)

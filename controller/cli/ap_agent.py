@@ -7,8 +7,15 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-HELP = "Serve an access point's radios over SNMP: writes a configuration for snmpd and runs it (docs/measurement.md)."
+if TYPE_CHECKING:
+    from hyroads.controller.radio.config import AgentConfig
+
+HELP = (
+    "Serve an access point's radios: over SNMP (writes a configuration for snmpd and runs it), or over the "
+    "controller's own channel (docs/measurement.md)."
+)
 MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -21,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where snmpd.conf and snmpd's state go (default %(default)s)",
     )
     parser.add_argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)")
+    parser.add_argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token")
     what = parser.add_mutually_exclusive_group()
+    what.add_argument("--channel", metavar="HOST:PORT", help="no SNMP: tell the controller what is read")
     what.add_argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout")
     what.add_argument("--print", action="store_true", help="print what is served now, then end")
 
@@ -34,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from hyroads.controller.radio.pass_persist import serve
 
     config = parse(_read(Path(args.config)), args.config)
+    if args.channel is not None:
+        return _run_channel(args, config)
     if not args.pass_persist and not args.print:
         return _run_snmpd(args)
     if args.pass_persist:
@@ -43,6 +54,24 @@ def run(args: argparse.Namespace) -> int:
         serve(sys.stdin.buffer, sys.stdout.buffer, objects)
         return 0
     return _print(objects)
+
+
+def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
+    """Speaks to the controller for ever."""
+    from hyroads.controller.core.errors import ConfigError
+    from hyroads.controller.radio.agent import make_radios
+    from hyroads.controller.radio.backends import MAKERS
+    from hyroads.controller.radio.channel import Channel, address_of
+    from hyroads.controller.radio.complaints import Complaints
+    from hyroads.controller.radio.readings import OwnReadings
+
+    token = None if args.token_file is None else _read(Path(args.token_file)).strip()
+    if not config.interfaces:
+        raise ConfigError(args.config, "interfaces", "expected at least one interface to read")
+    complain = Complaints("hyroads ap-agent")
+    readings = OwnReadings(config, make_radios(config, MAKERS), complain)
+    Channel(address_of(args.channel), token, [config.node], readings, complain).run()
+    return 0
 
 
 def _read(path: Path) -> str:

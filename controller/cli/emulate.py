@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 HELP = "Run a network file as an emulated network with agents and controller until Ctrl-C (needs root)."
 
 
+ERRORS = {
+    "noise": ("--noise", "relative standard deviation of capacity estimates (default 0)"),
+    "busy_noise": ("--busy-noise", "relative standard deviation of busy times (default 0)"),
+    "low_rate_bias": ("--low-rate-bias", "how much too low a link without traffic is taken to be, 0 to 1 (default 0)"),
+    "hold_s": ("--noise-hold", "seconds for which an estimate errs alike (default 0.1)"),
+}
+"""The errors of emulated radios: key of ``EstimateErrors`` -> option and help."""
+RADIO_HOLD_S = 0.1
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("network", help="network file, or the name of one that comes with HyRoads (triangle)")
@@ -31,6 +41,10 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)")
     parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
+    group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
+    group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
+    for name, (option, text) in ERRORS.items():
+        group.add_argument(option, dest=name, type=float, metavar="X", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,11 +70,22 @@ def options(args: argparse.Namespace) -> RunOptions:
         raise EmulationError(f"--publish {args.publish}: expected a port number, or 0")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
+    errors = {name: getattr(args, name, None) for name in ERRORS}
+    measured = getattr(args, "measured", False)
+    given = {name: value for name, value in errors.items() if value is not None}
+    if given and not (measured or getattr(args, "snmp", False)):
+        raise EmulationError(f"{ERRORS[next(iter(given))][0]}: only with --measured or --snmp: nothing else has errors")
+    for name, value in given.items():
+        if not (0 < value <= 60 if name == "hold_s" else 0 <= value <= 1):
+            expected = "more than 0, at most 60 s" if name == "hold_s" else "a share from 0 to 1"
+            raise EmulationError(f"{ERRORS[name][0]} {value:g}: expected {expected}")
     emulation = EmulationOptions(
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
         snmp=getattr(args, "snmp", False),
         settings={} if args.margin is None else {"margin": args.margin},
+        measured=measured,
+        errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
     )
     return RunOptions(publish=args.publish, emulation=emulation)
 

@@ -1,0 +1,116 @@
+"""Readings of radios over the agents' port: what is hostile is refused, what is read is what was sent."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.agent_protocol import ProtocolError, encode, parse_hello, parse_line
+from hyroads.controller.radio.channel import interface_document
+from hyroads.controller.radio.model import Neighbour, Reading
+from hyroads.controller.radio_protocol import MAX_NEIGHBOURS, RadioReport, parse_radio
+
+ROW = {
+    "mac": "02:00:01:01:00:02",
+    "tx_mbps": 15.2,
+    "rx_mbps": None,
+    "loss": 0.01,
+    "signal_dbm": -61,
+    "last_heard_ms": 4,
+}
+MESSAGE = {
+    "type": "radio", "seq": None, "time_s": 17.25,
+    "interfaces": [{"technology": "wifi", "busy_us": 250, "active_us": 1000, "neighbours": [ROW]},
+                   {"technology": "plc", "busy_us": 0, "active_us": 0, "neighbours": []}],
+}  # fmt: skip
+REMOVE = object()
+
+
+def read(line: bytes) -> RadioReport:
+    message = parse_line(line)
+    assert message["type"] == "radio"
+    return parse_radio(message)
+
+
+def test_a_reading_comes_in_as_it_went_out() -> None:
+    reading = Reading(250, 1000, (Neighbour("02:00:01:01:00:02", "b", 15_200, 0, 0.01, -61, 4, "VHT MCS 3"),))
+    document = {**MESSAGE, "seq": 9, "interfaces": [interface_document("wifi", reading)]}
+    report = read(encode(document))
+    assert (report.seq, report.time_s) == (9, 17.25)
+    (interface,) = report.interfaces
+    assert (interface.technology, interface.busy_us, interface.active_us) == ("wifi", 250, 1000)
+    # No estimate is no rate of 0.
+    assert interface.neighbours == (("02:00:01:01:00:02", 15.2, None, 0.01, -61, 4),)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("time_s",), REMOVE), (("time_s",), "1"), (("time_s",), True), (("time_s",), -1), (("seq",), 1.5),
+        (("interfaces",), REMOVE), (("interfaces",), {}), (("interfaces",), [1]),
+        (("interfaces",), [MESSAGE["interfaces"][0]] * 2),
+        (("interfaces", 0, "technology"), ""), (("interfaces", 0, "technology"), "x" * 65),
+        (("interfaces", 0, "technology"), "a\nb"), (("interfaces", 0, "busy_us"), -1),
+        (("interfaces", 0, "busy_us"), 1.5), (("interfaces", 0, "busy_us"), 1 << 64),
+        (("interfaces", 0, "active_us"), None), (("interfaces", 0, "neighbours"), None),
+        (("interfaces", 0, "neighbours"), [ROW, ROW]), (("interfaces", 0, "neighbours"), [ROW] * (MAX_NEIGHBOURS + 1)),
+        (("interfaces", 0, "neighbours", 0, "mac"), "02:00:01:01:00:0G"),
+        (("interfaces", 0, "neighbours", 0, "mac"), "02:00:01:01:00:02\n"),
+        (("interfaces", 0, "neighbours", 0, "mac"), "02:00:01:01:00:0A"),
+        (("interfaces", 0, "neighbours", 0, "tx_mbps"), -0.1), (("interfaces", 0, "neighbours", 0, "tx_mbps"), "15"),
+        (("interfaces", 0, "neighbours", 0, "rx_mbps"), 1e12), (("interfaces", 0, "neighbours", 0, "loss"), 1.1),
+        (("interfaces", 0, "neighbours", 0, "loss"), None), (("interfaces", 0, "neighbours", 0, "signal_dbm"), -60.5),
+        (("interfaces", 0, "neighbours", 0, "signal_dbm"), True),
+        (("interfaces", 0, "neighbours", 0, "last_heard_ms"), 1 << 40),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_it_must_be_is_refused(place: tuple[str | int, ...], value: object) -> None:
+    document = copy.deepcopy(MESSAGE)
+    where = document
+    for key in place[:-1]:
+        where = where[key]  # type: ignore[index]
+    if value is REMOVE:
+        del where[place[-1]]  # type: ignore[arg-type]
+    else:
+        where[place[-1]] = value  # type: ignore[index]
+    with pytest.raises(ProtocolError):
+        read(encode(document))
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
+def test_numbers_without_a_bound_are_refused(number: str) -> None:
+    line = json.dumps(MESSAGE).replace("17.25", number).encode()
+    with pytest.raises(ProtocolError):
+        read(line)
+    line = json.dumps(MESSAGE).replace("15.2", number).encode()
+    with pytest.raises(ProtocolError):
+        read(line)
+
+
+_KEYS = st.sampled_from([*MESSAGE, *MESSAGE["interfaces"][0], *ROW])
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["", "wifi", ROW["mac"]]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["seq", "time_s", "interfaces", "x"]), _JSON))
+def test_anything_else_is_an_error_of_the_protocol(document: dict[str, object]) -> None:
+    try:
+        report = read(json.dumps({**document, "type": "radio"}).encode())
+    except ProtocolError:
+        return
+    assert isinstance(report, RadioReport)
+
+
+def test_a_radio_says_hello_without_a_revision() -> None:
+    hello = {"type": "hello", "version": 1, "role": "radio", "node": "a", "boot": "9f", "program": "x 1", "token": None}
+    assert parse_hello(parse_line(encode(hello))).role == "radio"
+    with pytest.raises(ProtocolError):
+        parse_line(encode({**hello, "role": "agent"}))
+    with pytest.raises(ProtocolError):
+        parse_line(encode({**hello, "role": "king"}))

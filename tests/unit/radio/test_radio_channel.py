@@ -1,0 +1,187 @@
+"""The access point's end of the radio channel against a server on loopback: sessions, intervals, questions, ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator
+
+import pytest
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.radio.channel import Channel, Document, address_of
+
+INTERVAL_MS = 50
+
+
+class Counting:
+    """Readings that count how often they are taken; ``missing`` nodes have none."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, ...]] = []
+        self.missing: set[str] = set()
+
+    def collect(self, nodes: Collection[str], patience_s: float) -> dict[str, Document]:
+        self.taken.append(tuple(nodes))
+        number = len(self.taken)
+        return {n: {"time_s": number, "interfaces": []} for n in nodes if n not in self.missing}
+
+
+class Peer:
+    """The controller's side of one session."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(5)
+        self.connection = connection
+        self.lines = connection.makefile("rb")
+        self.hello = self.read()
+
+    def read(self) -> Document:
+        line = self.lines.readline()
+        assert line, "the session ended"
+        return json.loads(line)
+
+    def next(self, kind: str) -> Document:
+        while True:
+            message = self.read()
+            if message["type"] == kind:
+                return message
+
+    def send(self, **message: object) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def welcome(self) -> Peer:
+        self.send(type="welcome", version=1, interval_ms=INTERVAL_MS)
+        return self
+
+    def close(self) -> None:
+        self.lines.close()
+        self.connection.close()
+
+
+class Setting:
+    def __init__(self, nodes: list[str]) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(5)
+        self.readings = Counting()
+        self.complaints: list[str] = []
+        self.stopped = False
+        self.channel = Channel(
+            self.server.getsockname()[:2], "secret-token", nodes, self.readings, self.complaints.append
+        )
+        self.thread = threading.Thread(target=self.channel.run, args=(lambda: self.stopped,))
+        self.thread.start()
+
+    def accept(self) -> Peer:
+        return Peer(self.server.accept()[0])
+
+    def end(self) -> None:
+        self.stopped = True
+        self.thread.join(5)
+        self.channel.close()
+        self.server.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def one() -> Iterator[Setting]:
+    setting = Setting(["a"])
+    yield setting
+    setting.end()
+
+
+def test_it_says_hello_and_then_reads_at_the_interval_it_was_told(one: Setting) -> None:
+    peer = one.accept()
+    assert peer.hello.items() >= {"type": "hello", "role": "radio", "node": "a", "token": "secret-token"}.items()
+    assert not one.readings.taken  # nothing before the welcome
+    peer.welcome()
+    began_s = time.monotonic()
+    messages = [peer.read() for _ in range(10)]
+    elapsed_s = time.monotonic() - began_s
+    assert {m["type"] for m in messages} == {"radio"} and all(m["seq"] is None for m in messages)
+    assert [m["time_s"] for m in messages] == list(range(1, 11))
+    assert 8 * INTERVAL_MS / 1000 < elapsed_s < 30 * INTERVAL_MS / 1000
+    peer.close()
+
+
+def test_questions_are_answered_at_once_and_carry_their_number(one: Setting) -> None:
+    peer = one.accept()
+    peer.send(type="welcome", version=1, interval_ms=10_000)
+    assert peer.next("radio")["seq"] is None
+    began_s = time.monotonic()
+    peer.send(type="ping", seq=7)
+    peer.send(type="read", seq=41)
+    assert peer.read() == {"type": "pong", "seq": 7}
+    assert peer.read()["seq"] == 41
+    assert time.monotonic() - began_s < 2
+    peer.close()
+
+
+def test_a_node_without_a_reading_says_nothing_and_stays_connected(one: Setting) -> None:
+    one.readings.missing.add("a")
+    peer = one.accept().welcome()
+    peer.send(type="ping", seq=1)
+    assert peer.read() == {"type": "pong", "seq": 1}
+    deadline_s = time.monotonic() + 5
+    while len(one.readings.taken) < 3 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    one.readings.missing.clear()
+    assert peer.read()["time_s"] > 3
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]\n", b"{\n", b"x" * 100_000, b'{"type":"welcome"}\n', b'{"type":"welcome","interval_ms":true}\n']
+)
+def test_after_nonsense_it_dials_again_with_the_same_boot(one: Setting, line: bytes) -> None:
+    first = one.accept()
+    first.connection.sendall(line)
+    second = one.accept().welcome()
+    assert second.hello["boot"] == first.hello["boot"]
+    assert second.next("radio")["interfaces"] == []
+    assert any(complaint.startswith("a: ") for complaint in one.complaints)
+    assert not any("secret-token" in complaint for complaint in one.complaints)
+    first.close()
+    second.close()
+
+
+def test_a_controller_that_does_not_read_gets_no_backlog(one: Setting) -> None:
+    one.readings.collect = lambda nodes, patience_s: {"a": {"time_s": time.monotonic(), "interfaces": ["x" * 500_000]}}  # type: ignore[assignment,method-assign]
+    peer = one.accept().welcome()
+    time.sleep(1.5)
+    # What the kernel and one unsent message hold, then the newest.
+    ages_s = []
+    for _ in range(40):
+        message = peer.read()
+        ages_s.append(time.monotonic() - message["time_s"])
+    assert ages_s[0] > 0.5 and ages_s[-1] < 0.5
+    peer.close()
+
+
+def test_one_look_serves_the_sessions_of_all_nodes() -> None:
+    setting = Setting(["a", "b", "c"])
+    peers = [setting.accept().welcome() for _ in range(3)]
+    assert {peer.hello["node"] for peer in peers} == {"a", "b", "c"}
+    assert len({peer.hello["boot"] for peer in peers}) == 3
+    time.sleep(0.1)
+    taken = len(setting.readings.taken)
+    counts = [peer.next("radio")["time_s"] for peer in peers for _ in range(5)]
+    assert max(counts) - taken < 15
+    assert setting.readings.taken[-1] == ("a", "b", "c")
+    setting.end()
+    for peer in peers:
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "6654", "127.0.0.1", "127.0.0.1:", ":6654", "127.0.0.1:0", "127.0.0.1:99999", "x:y"]
+)
+def test_wrong_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        address_of(text)
+
+
+def test_addresses() -> None:
+    assert address_of("127.0.0.1:6654") == ("127.0.0.1", 6654)
+    assert address_of("[::1]:6654") == ("::1", 6654)
