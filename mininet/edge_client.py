@@ -6,7 +6,6 @@ Synchronous: one request, its answer. What the agent says by itself (links, ping
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.mininet.line_socket import LineSocket, reason
 
 MAX_LINE_BYTES = 2 << 20
 
@@ -28,16 +28,17 @@ class EdgeClient:
     def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
         self.path = str(path)
         self.events: list[dict[str, Any]] = []
-        self._received = b""
         self._sequence = 0
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
+        self._timeout_s = timeout_s
         try:
-            self._socket.connect(self.path)
-            self.hello = self._read()
+            self._lines = LineSocket(self.path, timeout_s, MAX_LINE_BYTES)
         except OSError as error:
-            self._socket.close()
-            raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
+            raise self._error(error) from error
+        try:
+            self.hello = self._read()
+        except EdgeError:
+            self.close()
+            raise
 
     @classmethod
     def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> EdgeClient:
@@ -61,7 +62,7 @@ class EdgeClient:
 
     def close(self) -> None:
         """Ends the connection; the agent goes on."""
-        self._socket.close()
+        self._lines.close()
 
     def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Sends a message with the next number and gives its answer; raises EdgeError if the agent refuses it."""
@@ -119,23 +120,18 @@ class EdgeClient:
 
     def _write(self, message: Mapping[str, Any]) -> None:
         try:
-            self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            self._lines.write(json.dumps(message, separators=(",", ":")).encode())
         except OSError as error:
-            raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
+            raise self._error(error) from error
 
     def _read(self) -> dict[str, Any]:
-        while b"\n" not in self._received:
-            try:
-                chunk = self._socket.recv(1 << 16)
-            except OSError as error:
-                raise EdgeError(f"agent at {self.path}: {error.strerror or error}") from error
-            if not chunk:
-                raise EdgeError(f"agent at {self.path}: connection closed")
-            self._received += chunk
-            if len(self._received) > MAX_LINE_BYTES:
-                raise EdgeError(f"agent at {self.path}: line longer than {MAX_LINE_BYTES} bytes")
-        line, _, self._received = self._received.partition(b"\n")
-        message = json.loads(line)
+        try:
+            message = json.loads(self._lines.read())
+        except OSError as error:
+            raise self._error(error) from error
         if not isinstance(message, dict) or "type" not in message:
             raise EdgeError(f"agent at {self.path}: expected an object with a type")
         return message
+
+    def _error(self, error: OSError) -> EdgeError:
+        return EdgeError(f"agent at {self.path}: {reason(error, self._timeout_s)}")

@@ -6,7 +6,6 @@ Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.mininet.line_socket import LineSocket, reason
 
 MAX_REPLY_BYTES = 16 << 20
 
@@ -101,14 +101,10 @@ class MediumClient:
     def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
         self.path = str(path)
         self._timeout_s = timeout_s
-        self._received = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
         try:
-            self._socket.connect(self.path)
+            self._lines = LineSocket(self.path, timeout_s, MAX_REPLY_BYTES)
         except OSError as error:
-            self._socket.close()
-            raise MediumError(f"medium at {self.path}: {error.strerror or error}") from error
+            raise MediumError(f"medium at {self.path}: {reason(error, timeout_s)}") from error
 
     @classmethod
     def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> MediumClient:
@@ -137,7 +133,7 @@ class MediumClient:
 
     def close(self) -> None:
         """Close the connection; the emulator goes on."""
-        self._socket.close()
+        self._lines.close()
 
     def ping(self) -> None:
         """Return once the emulator has answered."""
@@ -175,30 +171,18 @@ class MediumClient:
 
     def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            self._socket.sendall(json.dumps(request, allow_nan=False).encode() + b"\n")
-            reply = json.loads(self._read_line())
+            self._lines.write(json.dumps(request, allow_nan=False).encode())
+            reply = json.loads(self._lines.read())
         except ValueError as error:
             raise MediumError(f"medium at {self.path}: {request['op']}: {error}") from error
         except OSError as error:
             # A late reply must not be taken for the next request's.
             self.close()
-            reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror
-            raise MediumError(f"medium at {self.path}: {request['op']}: {reason or error}") from error
+            raise MediumError(f"medium at {self.path}: {request['op']}: {reason(error, self._timeout_s)}") from error
         if not isinstance(reply, dict) or reply.get("ok") is not True:
             problem = reply.get("error") if isinstance(reply, dict) else reply
             raise MediumError(f"medium at {self.path}: {request['op']}: {problem}")
         return reply
-
-    def _read_line(self) -> bytes:
-        while b"\n" not in self._received:
-            chunk = self._socket.recv(1 << 16)
-            if not chunk:
-                raise ConnectionResetError(0, "the emulator closed the connection")
-            self._received += chunk
-            if len(self._received) > MAX_REPLY_BYTES:
-                raise ConnectionResetError(0, f"reply longer than {MAX_REPLY_BYTES} bytes")
-        line, self._received = self._received.split(b"\n", 1)
-        return line
 
 
 def _port(entry: Mapping[str, Any]) -> PortStats:
