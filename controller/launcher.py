@@ -7,6 +7,7 @@ It is restored here before any of Ryu is imported. The console script ``ryu-mana
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,9 +24,19 @@ def restore_eventlet_names() -> None:
         wsgi.ALREADY_HANDLED = ()  # type: ignore[attr-defined]
 
 
+def _quiet_eventlet() -> None:
+    """No word of locks that eventlet comes too late for: it says so of one that ``platform`` made and nobody shares.
+
+    Until the framework has set up its log, the handler of last resort is the only one.
+    """
+    if logging.lastResort is not None:
+        logging.lastResort.setLevel(logging.CRITICAL)
+
+
 def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     """``ryu-manager``: Ryu's own command line. A HyRoads error ends it with status 2 and one line on stderr."""
     restore_eventlet_names()
+    _quiet_eventlet()
     manager = import_module("ryu.cmd.manager")
     try:
         manager.main(args=None if arguments is None else list(arguments), prog="ryu-manager")

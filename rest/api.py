@@ -12,11 +12,20 @@ from flask_smorest import Api, Blueprint
 from hyroads.rest import schemas
 from hyroads.rest.contract import Service, Token
 from hyroads.rest.problems import problem, register
+from werkzeug.routing import BaseConverter
 
 PREFIX = "/api/v1"
 MAX_BODY = 64 * 1024
 READS = ("GET", "HEAD", "OPTIONS")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+JSON = "application/json"
+
+
+class _FlowId(BaseConverter):
+    """The rest of the address, slashes included: ids may be any printable text."""
+
+    regex = ".+"
+    part_isolating = False
 
 
 def create_app(
@@ -39,7 +48,10 @@ def create_app(
         PROPAGATE_EXCEPTIONS=False,
     )
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.before_request(lambda: _admit(tokens))
+    app.url_map.converters["flow_id"] = _FlowId
+    # Two slashes in an id are not another way to write one.
+    app.url_map.merge_slashes = False
+    app.before_request(lambda: _admit(tokens) or _readable())
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
     for blueprint in (_flows(service), _network(service)):
@@ -62,6 +74,19 @@ def _admit(tokens: Sequence[Token]) -> Response | None:
         return answer
     if found[0].role != "admin" and request.method not in READS:
         return problem(403, f"token {found[0].name} may only read")
+    return None
+
+
+def _readable() -> Response | None:
+    """Is the body what we read? Otherwise it would be taken for an empty one. None: go on."""
+    if request.content_length is None and "Transfer-Encoding" in request.headers:
+        return problem(411, "expected a body with Content-Length")
+    if request.content_length and request.mimetype != JSON:
+        return problem(415, f"expected Content-Type: {JSON}")
+    try:
+        request.get_json(silent=True)
+    except RecursionError:
+        return problem(400, "expected a body that is not nested so deeply")
     return None
 
 
@@ -92,14 +117,14 @@ def _flows(service: Service) -> Blueprint:
         answer.headers["Location"] = f"{PREFIX}/flows/{flow['id']}"
         return answer
 
-    @blueprint.get("/<string:flow>")
+    @blueprint.get("/<flow_id:flow>")
     @blueprint.response(200, schemas.FlowSchema)
     @blueprint.alt_response(404, schema=schemas.ProblemSchema)
     def show_flow(flow: str) -> ResponseReturnValue:
         """One flow."""
         return jsonify(service.flow(flow))
 
-    @blueprint.delete("/<string:flow>")
+    @blueprint.delete("/<flow_id:flow>")
     @blueprint.arguments(schemas.WaitQuery, location="query")
     @blueprint.response(204)
     @blueprint.alt_response(404, schema=schemas.ProblemSchema)

@@ -5,6 +5,8 @@ What a flow may say in detail is checked by the same code that reads the network
 
 from __future__ import annotations
 
+from typing import Any
+
 from marshmallow import RAISE, Schema, fields, validate
 
 
@@ -17,6 +19,15 @@ class Strict(Schema):
         unknown = RAISE
 
 
+class Number(fields.Float):
+    """A number, not text that looks like one."""
+
+    def _validated(self, value: Any) -> Any:
+        if isinstance(value, str):
+            raise self.make_error("invalid", input=value)
+        return super()._validated(value)
+
+
 _Rate = fields.Float(allow_none=True, metadata={"description": "Mb/s at L2 payload"})
 
 
@@ -27,7 +38,7 @@ class FlowDeclaration(Strict):
     source = fields.String(required=True, data_key="from", metadata={"description": "node id"})
     target = fields.String(required=True, data_key="to", metadata={"description": "node id"})
     utility = fields.Raw(metadata={"description": 'log (default) or {"alpha": x}'})
-    weight = fields.Float()
+    weight = Number()
     paths = fields.List(fields.List(fields.String()), metadata={"description": "fixed multipath, as link ids"})
     policy = fields.String(validate=validate.OneOf(["throughput", "single", "private"]))
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})

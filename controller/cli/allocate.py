@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.errors import ConfigError, PlanningError
+from hyroads.controller.core.errors import ConfigError, NoRouteError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings
@@ -68,7 +68,11 @@ def run(args: argparse.Namespace) -> int:
     slots = DEFAULT_SLOTS if args.slots is None else args.slots
     if not 1 <= slots <= MAX_SLOTS:
         raise PlanningError(f"slots {slots}: expected a whole number from 1 to {MAX_SLOTS}")
-    problem = rate_problem(network, flow_paths(network, margin), margin=margin)
+    try:
+        paths = flow_paths(network, margin)
+    except NoRouteError as error:
+        raise NoRouteError(f"{args.file}: flows: {error}") from error
+    problem = rate_problem(network, paths, margin=margin)
     rates = _MODES[args.mode](problem, slots)
     report = document(network, problem, rates)
     if args.json:

@@ -49,6 +49,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the network; the result is the exit status."""
+    from hyroads.controller.core.addressing import Addressing
     from hyroads.controller.netfile_io import read_file
     from hyroads.mininet.interactive import keep_running
     from hyroads.mininet.network_files import find_network, network_name
@@ -56,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     path = find_network(args.network)
     network = read_file(path)
+    Addressing.of(network, str(path))
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from hyroads.controller.core.checking import describe, suggestion
+from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.paths import Path, RatedPath, link_ids, path_nodes
@@ -63,10 +65,19 @@ def run(args: argparse.Namespace) -> int:
     """Plan one flow; the result is the exit status."""
     network = read_file(args.file)
     margin = args.margin if args.margin is not None else network.margin or 0.0
+    for option, node in (("--from", args.source), ("--to", args.target)):
+        if node not in network.nodes:
+            near = suggestion(node, network.nodes)
+            raise PlanningError(f"{option} {describe(node)}: expected the id of a node of {args.file}{near}")
+    if args.source == args.target:
+        raise PlanningError(f"--to {describe(args.target)}: expected another node than --from")
     planner = Planner(network, clients_relay=args.relay == "all")
-    plan = planner.plan(
-        args.source, args.target, shortest=args.shortest, depth=args.depth, arms=args.arms, margin=margin
-    )
+    try:
+        plan = planner.plan(
+            args.source, args.target, shortest=args.shortest, depth=args.depth, arms=args.arms, margin=margin
+        )
+    except NoRouteError as error:
+        raise NoRouteError(f"{args.file}: {error}") from error
     optimum_mbps = multipath_optimum_mbps(network, plan.multipath.links, margin)
     if args.json:
         print(json.dumps(document(network, plan, optimum_mbps), indent=2))

@@ -46,9 +46,14 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
     if not args.no_plots:
         need_matplotlib()
+    folder = args.out or Path("out") / f"study-{args.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(f"--out {folder}: {error.strerror}") from error
     with _progress(args.name) as progress:
         result = study(args.name).run(settings, progress)
-    files = write(result, args.out or Path("out") / f"study-{args.name}", plots=not args.no_plots)
+    files = write(result, folder, plots=not args.no_plots)
     if args.json:
         print(json.dumps(document(args.name, result, files), indent=2))
     else:

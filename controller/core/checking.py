@@ -119,7 +119,7 @@ class Place:
             self.expected(what or "a finite number")
             return default
         if not low <= value <= high or (open_low and value == low):
-            self.expected(what or f"a number from {low:g} to {high:g}")
+            self.expected(_with_bound(what, value, low, high) if what else f"a number from {low:g} to {high:g}")
             return default
         return float(value)
 
@@ -199,6 +199,13 @@ class Section:
     def optional(self, name: str) -> Place | None:
         """The place of a key's value, None if the key isn't given."""
         return self[name] if name in self.values else None
+
+
+def _with_bound(what: str, value: float, low: float, high: float) -> str:
+    """What was expected, with the bound that the value broke where the words leave it open."""
+    if value > high and f"{high:g}" not in what:
+        return f"{what} and at most {high:g}"
+    return f"{what} and at least {low:g}" if 0 < value < low else what
 
 
 def id_problem(value: object) -> str:

@@ -29,3 +29,7 @@ class ConfigError(HyroadsError):
 
 class PlanningError(HyroadsError):
     """A path, multipath or rate could not be computed for the given network."""
+
+
+class NoRouteError(PlanningError):
+    """No path leads from one node to the other."""

@@ -158,7 +158,8 @@ def _network(version: int) -> Callable[[Place], str | None]:
 
     def read(place: Place) -> str | None:
         try:
-            if isinstance(place.value, str):
+            # A zone (fe80::1%eth0) is a host's own business and in no packet.
+            if isinstance(place.value, str) and "%" not in place.value:
                 network = ipaddress.ip_network(place.value)
                 if network.version == version:
                     return str(network.network_address) if network.num_addresses == 1 else str(network)

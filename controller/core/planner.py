@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.paths import Multipath, RatedPath
@@ -87,7 +87,7 @@ class Planner:
             raise PlanningError(f"margin {margin:g}: expected a share of airtime, 0 <= margin < 1")
         result = self._explore(query)
         if result.single_path is None:
-            raise PlanningError(f"no route from {source!r} to {target!r}")
+            raise NoRouteError(f"no route from {source!r} to {target!r}")
         free = 1.0 - margin
         scaled = tuple(Multipath(tuple(_scaled(path, free) for path in arm.paths)) for arm in result.arms)
         return Plan(_scaled(result.single_path, free), scaled, margin)

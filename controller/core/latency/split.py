@@ -13,7 +13,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_queue_length, slope
+from hyroads.controller.core.latency.two_state_queue import (
+    LOWEST_RATE,
+    LatencyError,
+    TwoStateQueue,
+    mean_queue_length,
+    slope,
+)
 from scipy.optimize import brentq
 
 _TOLERANCE = 1e-14
@@ -36,8 +42,8 @@ def best_split(first: TwoStateQueue, second: TwoStateQueue, load: float) -> Spli
     """The split of ``load`` packets/s, more than 0 and less than muhat_1 + muhat_2 (:class:`LatencyError`)."""
     total = first.muhat + second.muhat
     unstable = f"load {load:g}: unstable: expected less than {total:g} packets/s, the sum of the mean service rates"
-    if not load > 0:
-        raise LatencyError(f"load {load:g}: expected a number of packets/s above 0")
+    if not load >= LOWEST_RATE:
+        raise LatencyError(f"load {load:g}: expected at least {LOWEST_RATE:g} packets/s")
     if not load < total:
         raise LatencyError(unstable)
     share, proportional = optimal_share(first, second, load), first.muhat / total

@@ -26,6 +26,8 @@ from hyroads.controller.core.errors import HyroadsError
 # Newton's method with bisection behind it ends after some ten steps; this is only a bound.
 _MOST_STEPS = 200
 _RELATIVE_ROUNDING = 4e-16
+# Far beyond any network, and far from where squares of rates leave the range of floating-point numbers.
+LOWEST_RATE, HIGHEST_RATE = 1e-12, 1e12
 
 
 class LatencyError(HyroadsError):
@@ -49,12 +51,12 @@ class TwoStateQueue:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise LatencyError(f"{name} {value:g}: expected a finite number, 0 or more")
+            if not 0 <= value <= HIGHEST_RATE:
+                raise LatencyError(f"{name} {value:g}: expected a number from 0 to {HIGHEST_RATE:g}")
         if self.alpha == 0 and self.mu_h != self.mu_l:
             raise LatencyError("alpha_h and alpha_l are both 0: which rate holds is not determined")
-        if not self.muhat > 0:
-            raise LatencyError("the mean service rate is 0")
+        if not self.muhat >= LOWEST_RATE:
+            raise LatencyError(f"the mean service rate is {self.muhat:g}: expected at least {LOWEST_RATE:g} packets/s")
 
     @property
     def alpha(self) -> float:

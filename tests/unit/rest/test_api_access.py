@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask.testing import FlaskClient
@@ -91,13 +92,27 @@ def test_problems_say_what_and_where(defects: list[str]) -> None:
     assert problem.status_code == 422 and problem.content_type == "application/problem+json"
     assert set(problem.get_json()["errors"]) == {"colour", "weight"}
     assert web.post("/api/v1/flows", data="{", content_type="application/json").status_code == 400
-    assert web.post("/api/v1/flows", data="id=f", content_type="text/plain").status_code in (415, 422)
+    assert web.post("/api/v1/flows", data="id=f", content_type="text/plain").status_code == 415
+    assert web.post("/api/v1/flows", json={**FLOW, "weight": "5"}).status_code == 422
+    assert web.post("/api/v1/flows", data="[" * 60_000, content_type="application/json").status_code == 400
+    chunked = {"Transfer-Encoding": "chunked"}
+    assert web.post("/api/v1/flows", headers=chunked, content_type="application/json").status_code == 411
     assert web.get("/api/v1/flows/nothing").get_json()["status"] == 404
     assert web.get("/api/v1/flows?wait=maybe").status_code == 200
     late = web.post("/api/v1/flows", json={**FLOW, "id": "slow"})
     assert late.status_code == 504 and late.get_json()["pending"] == ["switch a"]
     assert web.post("/api/v1/flows?wait=false", json={**FLOW, "id": "slow"}).status_code == 202
     assert defects == []
+
+
+@pytest.mark.parametrize("flow", ["a/b", "/", "//x/", "fl\u00fc\u00df 1", "%2F", "?x=1#y", ".."])
+def test_every_id_has_an_address(defects: list[str], flow: str) -> None:
+    web = client(defects)
+    assert web.post("/api/v1/flows", json={**FLOW, "id": flow}).status_code == 201
+    address = f"/api/v1/flows/{quote(flow, safe='')}"
+    assert web.get(address).get_json()["id"] == flow
+    assert web.delete(address).status_code == 204
+    assert web.get("/api/v1/flows").get_json()["flows"] == [] == defects
 
 
 def test_defect_is_told_and_hidden(defects: list[str]) -> None:

@@ -1,0 +1,72 @@
+"""Whatever match a flow may declare, a real Open vSwitch takes it and tells it back unchanged."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import ovs_rig
+from hyroads.controller.core.checking import Place, Problems
+from hyroads.controller.core.netfile_flows import parse_match
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.diff import Change, difference
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.rule import Rule
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
+
+NUMBERS: dict[str, list[int | str]] = {
+    "eth_type": [0x0600, 0x0800, "0x0800", 0x0806, 0x8100, 0x86DD, 0x8847, 0x8848, 0x88A8, 0x88B5, 0x894F, 0xFFFF],
+    "ip_proto": [0, 1, 6, 17, 58, 132, 255],
+}
+V4 = ["0.0.0.0", "10.0.0.3", "10.0.0.0/8", "0.0.0.0/0", "128.0.0.0/1", "10.0.0.0/255.0.0.0", "10.0.0.3/32",
+      "255.255.255.255", "224.0.0.0/4", "10.0.0.0/0.0.0.255", "10.0.0.1/8"]  # fmt: skip
+V6 = ["::", "::/0", "fe80::1", "fe80::1%eth0", "2001:db8::/32", "::1/128", "ff00::/8", "::ffff:10.0.0.1", "8000::/1"]
+PORTS = [0, 1, 80, 65535]
+
+
+def wanted() -> Iterator[dict[str, Any]]:
+    """Every field with every value alone, each with a plausible type, then random mixtures."""
+    values: dict[str, list[Any]] = {**NUMBERS}
+    values |= dict.fromkeys(("ipv4_src", "ipv4_dst"), V4) | dict.fromkeys(("ipv6_src", "ipv6_dst"), V6)
+    values |= dict.fromkeys(("udp_src", "udp_dst", "tcp_src", "tcp_dst"), PORTS)
+    for name, choices in values.items():
+        for value in choices:
+            yield {name: value}
+            yield {"eth_type": 0x0800, name: value}
+            yield {"eth_type": 0x86DD, name: value}
+    draw = random.Random(7)
+    for _ in range(600):
+        names = draw.sample(sorted(values), draw.randint(1, 4))
+        yield {name: draw.choice(values[name]) for name in names}
+
+
+def accepted() -> list[Match]:
+    """What of it the reader of flows takes, without repetitions."""
+    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    for document in wanted():
+        problems = Problems("test")
+        match = parse_match(Place(document, problems))
+        if not problems.errors:
+            found[tuple(sorted(match.items()))] = None
+    ends = {"eth_src": "02:00:00:00:00:01", "eth_dst": "02:00:00:00:00:02"}
+    return [Match(**ends, **dict(fields)) for fields in found]  # type: ignore[arg-type]
+
+
+def test_open_vswitch_takes_every_match_that_a_flow_may_declare() -> None:
+    matches = accepted()
+    assert len(matches) > 100
+    with ovs_rig.Rig() as rig:
+        rig.bridge("br", 1)
+        connection = rig.connect("br")
+        rules = [Rule(2, 100 + i, match, (act.Output(1),)) for i, match in enumerate(matches)]
+        batch = connection.apply(Change(adds=tuple(rules)))
+        assert [refusal.rule.match for refusal in batch.refusals] == []
+        assert not difference(rules, connection.installed())
+        connection.close()
