@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
@@ -155,7 +155,9 @@ class Coordinator:
     def agent_up(self, session: Session) -> None:
         """An agent joined."""
         fresh = session.hello.revision == 0
-        self.agents.joined(session, AgentConfig(self._hellos[session.node]) if fresh else None)
+        # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
+        silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
+        self.agents.joined(session, silent if fresh else None)
         self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
