@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from hyroads.controller.cli.emulate import add_run_arguments, options, say
 
@@ -20,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="no live view; one JSON document, last on stdout")
     parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
-    parser.add_argument("--long", action="store_true", help="also one minute of UDP and of TCP: is it stable?")
-    parser.add_argument("--faults", action="store_true", help="also: controller and agent killed, a link cut")
+    parser.add_argument("--long", action="store_true", help="longer phases; triangle: also a minute of UDP and of TCP")
+    parser.add_argument("--faults", action="store_true", help="triangle: controller and agent killed, a link cut")
+    parser.add_argument("--out", metavar="DIR", help="folder for CSV files and plots (default out/demo-NAME)")
     add_run_arguments(parser)
 
 
@@ -39,12 +41,13 @@ def run(args: argparse.Namespace) -> int:
         raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
     if not 2 <= args.seconds <= 600:
         raise EmulationError(f"--seconds {args.seconds:g}: expected 2 to 600")
-    demo = find_demo(args.demo)
+    find_demo(args.demo)
     how = DemoOptions(
         seconds=args.seconds,
         long=args.long,
         faults=args.faults,
         json=args.json,
         live=not (args.json or args.plain) and sys.stdout.isatty(),
+        out=None if args.out is None else Path(args.out),
     )
-    return run_demo(demo, how, options(args), args.name or args.demo, say)
+    return run_demo(args.demo, how, options(args), args.name or args.demo, say)

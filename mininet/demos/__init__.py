@@ -1,6 +1,6 @@
 """The demos: emulated networks with real traffic whose outcome is checked against theory.
 
-A demo is a module with ``NETWORK`` (a network file) and ``run(stage) -> None``; it is listed here so that
+A demo is a module with ``network(how) -> Network`` and ``run(stage) -> None``; it is listed here so that
 ``hyroads demo --list`` need not import it.
 """
 
@@ -13,22 +13,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.core.network import Network
 from hyroads.mininet.demos.verdict import DemoOptions, Stage
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.network_files import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 
 DEMOS: dict[str, str] = {
     "triangle": "PLC + WiFi gateway, PLC + WiFi extender, WiFi laptop: one path at 10 Mb/s, the multipath at 16.67",
+    "competing": "a hybrid flow leaves WiFi to a one-hop WiFi flow, and comes back when that has ended",
+    "two-flows": "a second flow over the same media halves the first, which gets all back",
 }
 
 
 class Demo(Protocol):
     """What the module of a demo offers."""
 
-    NETWORK: str
+    def network(self, how: DemoOptions) -> Network:
+        """The network, with the flows that the demo declares when it is their turn."""
 
     def run(self, stage: Stage) -> None:
         """Runs the traffic and adds checks to the stage."""
@@ -40,22 +42,24 @@ def find_demo(name: str) -> Demo:
         close = difflib.get_close_matches(name, DEMOS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise EmulationError(f"no demo {name[:40]!a}{hint}; there are: {', '.join(DEMOS)}")
-    return cast(Demo, importlib.import_module(f"hyroads.mininet.demos.{name}"))
+    return cast(Demo, importlib.import_module(f"hyroads.mininet.demos.{name.replace('-', '_')}"))
 
 
-def run_demo(demo: Demo, how: DemoOptions, options: RunOptions, name: str, say: Callable[[str], None]) -> int:
-    """Sets the network up, runs the demo on it, prints the verdict; returns the exit status (0 or 1)."""
-    network = read_file(find_network(demo.NETWORK))
+def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str, say: Callable[[str], None]) -> int:
+    """Sets the network of demo ``name`` up, runs the demo on it, prints the verdict; returns the exit status (0, 1)."""
+    demo = find_demo(name)
+    network = demo.network(how)
 
     def body(emulation: Emulation) -> int:
-        stage = Stage(emulation, how, network)
+        stage = Stage(name, emulation, how, network)
         with stage.view:
             demo.run(stage)
+        stage.write_verdict()
         if how.json:
-            print(json.dumps(stage.document(demo.NETWORK)))
+            print(json.dumps(stage.document()))
         else:
             stage.print_verdict()
         return 0 if stage.ok else 1
 
     # The demo declares its flows itself, when it is their turn.
-    return run_network(replace(network, flows=()), name, body, options, say)
+    return run_network(replace(network, flows=()), network_name, body, options, say)

@@ -48,15 +48,6 @@ def _stream(stage: Stage, source: str, target: str, seconds: float, during: Call
     return stage.traffic(source, target).stream(seconds, INTERVAL_S, PACKET_BYTES, during)
 
 
-def _pause(stage: Stage, seconds: float) -> None:
-    """Waits, keeping the view current."""
-    until_s = time.monotonic() + seconds
-    while time.monotonic() < until_s:
-        stage.emulation.check()
-        stage.view.update()
-        time.sleep(min(0.5, max(0.0, until_s - time.monotonic())))
-
-
 def controller_killed(stage: Stage, source: str, target: str) -> None:
     """No packet is lost while the controller is away, nor when it comes back."""
     stage.view.phase(f"controller killed (kill -9) for {CONTROLLER_DOWN_S:.0f} s under a paced UDP stream")
@@ -64,7 +55,7 @@ def controller_killed(stage: Stage, source: str, target: str) -> None:
 
     def during() -> None:
         controller.kill()
-        _pause(stage, CONTROLLER_DOWN_S)
+        stage.pause(CONTROLLER_DOWN_S)
         controller.start()
         stage.emulation.wait_ready()
 
@@ -88,7 +79,7 @@ def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, 
         moments.broken_s = time.monotonic()
         agent.kill(how)
         _await_state(stage, flow, "single")
-        _pause(stage, AGENT_DOWN_S)
+        stage.pause(AGENT_DOWN_S)
         carried = _carried_bytes(stage, second)
         moments.mended_s = time.monotonic()
         if how == signal.SIGSTOP:
@@ -117,7 +108,7 @@ def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
     def during() -> None:
         _set_links(stage, (link, backward), up=False)
         moments.broken_s = time.monotonic()
-        _pause(stage, CUT_S)
+        stage.pause(CUT_S)
         carried = _carried_bytes(stage, link)
         _set_links(stage, (link, backward), up=True)
         moments.mended_s = time.monotonic()

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
+from hyroads.controller.netfile_io import read_file
 from hyroads.mininet.delivery import DeliveryRecorder
 from hyroads.mininet.demos.faults import run_faults
-from hyroads.mininet.demos.verdict import Check, Stage
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
 from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.network_files import find_network
 from hyroads.mininet.programs import wait_until
 
-NETWORK = "triangle"
 LONG_S = 60.0
 # More than the multipath can carry, so that what arrives is what it carries.
 OVERLOAD = 1.5
@@ -34,6 +36,11 @@ class Theory:
     single_mbps: float
     multipath_mbps: float
     allocated_mbps: float
+
+
+def network(_how: DemoOptions) -> Network:
+    """The network file of this demo."""
+    return read_file(find_network("triangle"))
 
 
 def run(stage: Stage) -> None:

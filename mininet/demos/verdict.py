@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.network import Network
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.mininet.demos.theory import Theory
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import View, make_view
 from hyroads.mininet.sampling import Sampler
@@ -17,13 +21,14 @@ from hyroads.mininet.traffic import Traffic
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """How to run a demo; ``seconds`` is the length of each measurement."""
+    """How to run a demo; ``seconds`` is the length of each measurement, ``out`` the folder for CSV files and plots."""
 
     seconds: float
     long: bool = False
     faults: bool = False
     json: bool = False
     live: bool = False
+    out: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,17 +81,48 @@ class Check:
 class Stage:
     """Where a demo runs: the emulation, the view, traffic, and the checks so far."""
 
-    def __init__(self, emulation: Emulation, options: DemoOptions, declared: Network) -> None:
+    def __init__(self, name: str, emulation: Emulation, options: DemoOptions, declared: Network) -> None:
+        self.name = name
         self.emulation = emulation
         self.options = options
         self.declared = declared
         self.checks: list[Check] = []
+        self.files: list[Path] = []
 
     @cached_property
     def view(self) -> View:
         """The live view, plain lines, or nothing on stdout with ``--json``."""
         sampler = Sampler(self.emulation, tuple(self.emulation.network.nodes))
         return make_view(sampler, live=self.options.live, stream=sys.stderr if self.options.json else sys.stdout)
+
+    @cached_property
+    def theory(self) -> Theory:
+        """Optima from the medium's true capacities, with the margin that the controller leaves."""
+        return Theory.of(self.declared, self.emulation.margin())
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where CSV files and plots go; made when it is first needed."""
+        folder = self.options.out or Path("out") / f"demo-{self.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def note_files(self, files: Iterable[Path]) -> None:
+        """Files that have been written."""
+        self.files += files
+
+    def pause(self, seconds: float) -> None:
+        """Lets traffic run, keeping the view current."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.emulation.check()
+            self.view.update()
+            time.sleep(min(0.5, max(0.0, until_s - time.monotonic())))
+
+    def declare(self, flow: FlowSpec, **more: object) -> dict[str, Any]:
+        """POST /flows; returns once switches and agents have confirmed it."""
+        body = {"id": flow.id, "from": flow.source, "to": flow.target, "weight": flow.weight, **more}
+        return self.emulation.rest.add_flow(body)
 
     def traffic(self, source: str, target: str, also: Callable[[], None] = lambda: None) -> Traffic:
         """Traffic that keeps the view current, and calls ``also`` as often."""
@@ -108,13 +144,27 @@ class Stage:
         """Whether there are checks and all hold."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
-    def document(self, name: str) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """The JSON document of spec 07.3."""
-        return {"name": name, "checks": [check.document() for check in self.checks], "ok": self.ok}
+        files = [str(path) for path in self.files]
+        return {"name": self.name, "checks": [check.document() for check in self.checks], "ok": self.ok, "files": files}
+
+    def write_verdict(self) -> None:
+        """The checks as a CSV file beside the others, if the demo wrote any."""
+        if not self.files:
+            return
+        path = self.folder / "verdict.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["what", "theory", "measured", "unit", "ratio", "ok"])
+            writer.writeheader()
+            writer.writerows({**check.document(), "unit": check.unit} for check in self.checks)
+        self.files.append(path)
 
     def print_verdict(self) -> None:
         """The verdict lines."""
         print("\nVerdict")
         for check in self.checks:
             print(f"  {check.line()}")
+        if self.files:
+            print(f"  written to {self.folder}: {', '.join(path.name for path in self.files)}")
         print("  all as theory says" if self.ok else "  falls short of theory", flush=True)

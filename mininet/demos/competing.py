@@ -1,0 +1,57 @@
+"""Demo ``competing``: a hybrid flow makes room for a flow that has WiFi only, and comes back when that has gone.
+
+Gateway a and extender b have PLC and WiFi, c has WiFi only. The hybrid flow a -> b uses both technologies; while the
+one-hop WiFi flow c -> b runs, proportional fairness gives WiFi to it alone, because a -> b has a power line of its own.
+"""
+
+from __future__ import annotations
+
+from hyroads.controller.core.network import Network
+from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.demos.scenario import Scenario, offered_mbps
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.network_files import find_network
+
+HYBRID, COMPETING = "hybrid", "competing"
+LEFT = 0.03
+LONG_FACTOR = 4
+
+
+def network(_how: DemoOptions) -> Network:
+    """The network file of this demo."""
+    return read_file(find_network("competing"))
+
+
+def run(stage: Stage) -> None:
+    """Alone, together, alone."""
+    flows = {flow.id: flow for flow in stage.declared.flows}
+    alone = stage.theory.optimum([flows[HYBRID]]).rates_mbps
+    together = stage.theory.optimum(list(flows.values())).rates_mbps
+    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
+    with Scenario(stage, list(flows.values())) as scene:
+        stage.view.phase("the hybrid flow alone")
+        scene.begin_phase("alone", scene.start_flow(HYBRID, offered_mbps(alone[HYBRID])), alone)
+        stage.pause(hold_s)
+        stage.view.phase("a one-hop WiFi flow starts")
+        began_s = scene.start_flow(COMPETING, offered_mbps(together[COMPETING]))
+        scene.begin_phase("competing", began_s, together)
+        stage.pause(hold_s)
+        stage.view.phase("the WiFi flow stops")
+        scene.begin_phase("alone again", scene.stop_flow(COMPETING), alone)
+        stage.pause(hold_s)
+    for phase in range(3):
+        scene.judge(phase)
+    wifi_share(stage, scene)
+    scene.write()
+
+
+def wifi_share(stage: Stage, scene: Scenario) -> None:
+    """Whether the hybrid flow left WiFi while the other ran, and had its share of it before and after."""
+    for number, phase in enumerate(scene.phases):
+        measured = scene.share_in(number, HYBRID, "wifi")
+        words = f"{phase.title}: share of the hybrid flow that takes WiFi"
+        planned = stage.theory.optimum([scene.flows[flow] for flow in phase.targets]).technology_share(HYBRID, "wifi")
+        if planned > LEFT:
+            stage.add(Check(words, planned, measured, "", at_least=0.9, at_most=1.1))
+        else:
+            stage.add(Check(words, LEFT, measured, "", at_most=1.0))

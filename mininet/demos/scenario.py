@@ -1,0 +1,168 @@
+"""Scenes in which flows come and go: phases with an optimum each, and the time until all rates are near it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from hyroads.controller.core.network import FlowSpec
+from hyroads.mininet.demos import charts
+from hyroads.mininet.demos.charts import Panel
+from hyroads.mininet.demos.recording import Recording
+from hyroads.mininet.demos.settling import TOLERANCE
+from hyroads.mininet.demos.verdict import Check, Stage
+from hyroads.mininet.udp_load import UdpLoad
+
+# What the project promises: all rates this near to the new optimum, this soon.
+REACHED_WITHIN_S = 1.0
+# Delivered rates are means over this long, so that is how much later they can show what has been reached.
+DELIVERED_WINDOW_S = 0.4
+# More than a flow can get, so that what arrives is what it gets; every packet beyond costs time for nothing.
+OVERLOAD = 1.15
+PAYLOAD_SHARE = 1400 / 1450
+
+
+@dataclass(frozen=True)
+class Phase:
+    """From ``start_s`` (of the recording) on the flows should get ``targets`` (Mb/s of L2 payload)."""
+
+    title: str
+    start_s: float
+    targets: Mapping[str, float]
+
+
+class Scenario:
+    """Flows with UDP load and a recording; entered while traffic runs. Flows are started and stopped by name."""
+
+    def __init__(self, stage: Stage, flows: Sequence[FlowSpec], hosts: Iterable[str] = ()) -> None:
+        self.stage = stage
+        self.flows = {flow.id: flow for flow in flows}
+        addressing = stage.emulation.addressing
+        ends = [end for flow in flows for end in (flow.source, flow.target)]
+        places = [addressing.attachment(end) if addressing.is_plain_client(end) else None for end in ends]
+        edges = [place.node if place is not None else end for end, place in zip(ends, places, strict=True)]
+        self.recording = Recording(stage.emulation, edges, hosts)
+        self.load = UdpLoad(stage.emulation)
+        self.phases: list[Phase] = []
+        self.end_s = math.nan
+
+    def __enter__(self) -> Scenario:
+        self.load.__enter__()
+        for flow in self.flows.values():
+            self.load.open(flow.id, flow.source, flow.target)
+        self.recording.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.recording.__exit__(kind, error, trace)
+        self.load.__exit__(kind, error, trace)
+        self.end_s = self.recording.end_s - self.recording.start_s
+
+    # What happens
+
+    def begin_phase(self, title: str, at_s: float, targets: Mapping[str, float]) -> None:
+        """From the moment ``at_s`` (CLOCK_MONOTONIC) on these rates are the optimum."""
+        self.phases.append(Phase(title, at_s - self.recording.start_s, dict(targets)))
+
+    def start_flow(self, flow: str, offered_mbps: float) -> float:
+        """Traffic and flow (POST /flows) at once; returns when."""
+        began_s = self.load.set_rate(flow, offered_mbps)
+        self.stage.declare(self.flows[flow])
+        return began_s
+
+    def stop_flow(self, flow: str) -> float:
+        """No traffic any more, and no flow (DELETE); returns when."""
+        ended_s = self.load.set_rate(flow, 0.0)
+        self.stage.emulation.rest.request("DELETE", f"/flows/{flow}")
+        return ended_s
+
+    # What came of it
+
+    def judge(self, phase: int, settle_s: float = REACHED_WITHIN_S) -> None:
+        """Adds the checks of a phase: how soon all rates are near the optimum, and what was delivered from then on."""
+        this, end_s = self.phases[phase], self._end_of(phase)
+        for what, allowance_s in (("allocated", 0.0), ("delivered", DELIVERED_WINDOW_S)):
+            reached_s = self.recording.time_to_reach(what, this.targets, this.start_s, end_s, TOLERANCE)
+            limit_s = settle_s + allowance_s
+            words = f"{this.title}: {what} rates within {TOLERANCE:.0%} of the optimum"
+            self.stage.add(Check(words, limit_s, min(reached_s, end_s - this.start_s), "s", at_most=1.0))
+        for flow, target in this.targets.items():
+            measured = self.mean_in(phase, flow, settle_s)
+            words = f"{this.title}: {flow} delivered"
+            self.stage.add(Check(words, target, measured, at_least=1 - TOLERANCE, at_most=1 + TOLERANCE))
+
+    def mean_in(self, phase: int, flow: str, settle_s: float = REACHED_WITHIN_S) -> float:
+        """Delivered rate of a flow in a phase once it has settled."""
+        return self.recording.mean_delivered(flow, self.phases[phase].start_s + settle_s, self._end_of(phase))
+
+    def share_in(self, phase: int, flow: str, technology: str, settle_s: float = REACHED_WITHIN_S) -> float:
+        """Share of what a flow delivered in a phase that took paths over a technology."""
+        from_s, to_s = self.phases[phase].start_s + settle_s, self._end_of(phase)
+        links = self.stage.declared.links
+        of_technology = {link.id for link in links if link.technology == technology}
+        total = part = 0.0
+        for key, names in self.recording.paths(flow).items():
+            mbps = float(self.recording.delivered_path(key, np.array([to_s]), to_s - from_s)[0])
+            total += mbps
+            part += mbps if of_technology & set(names.split("+")) else 0.0
+        return part / total if total else 0.0
+
+    def _end_of(self, phase: int) -> float:
+        return self.phases[phase + 1].start_s if phase + 1 < len(self.phases) else self.end_s
+
+    def write(self) -> None:
+        """CSV of all flows, CSV of the phases, plot."""
+        folder = self.stage.folder
+        self.recording.write_csv(folder / "flows.csv", list(self.flows))
+        _write_phases(folder / "phases.csv", self.phases)
+        self.stage.note_files([folder / "flows.csv", folder / "phases.csv"])
+        if not charts.can_draw():
+            self.stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
+            return
+        marks = {phase.start_s: phase.title for phase in self.phases}
+        self.stage.note_files(charts.draw(folder, self.stage.name, self.panels(), marks))
+
+    def panels(self) -> list[Panel]:
+        """Delivered and allocated rates of flows with their optima, and what every path is allocated."""
+        at = self.recording.grid()
+        theory = {flow: self._spans(flow) for flow in self.flows}
+        delivered = {flow: (at, self.recording.delivered(flow, at)) for flow in self.flows}
+        paths = {
+            f"{flow} {links}": (at, self.recording.allocated_path(key, at))
+            for flow in self.flows
+            for key, links in self.recording.paths(flow).items()
+        }
+        return [
+            Panel("delivered by the last agent", "Mb/s", delivered, theory),
+            Panel("rate of every path, as the first agent was told", "Mb/s", paths),
+        ]
+
+    def _spans(self, flow: str) -> list[tuple[float, float, float]]:
+        starts = [phase.start_s for phase in self.phases]
+        ends = [*starts[1:], self.end_s]
+        return [
+            (phase.start_s, end_s, phase.targets[flow])
+            for phase, end_s in zip(self.phases, ends, strict=True)
+            if flow in phase.targets
+        ]
+
+
+def offered_mbps(largest_mbps: float) -> float:
+    """UDP payload that overloads a flow which can get so much L2 payload at most."""
+    return largest_mbps * OVERLOAD * PAYLOAD_SHARE
+
+
+def _write_phases(path: Path, phases: Sequence[Phase]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["start_s", "phase", "flow", "optimum_mbps"])
+        for phase in phases:
+            for flow, target in phase.targets.items():
+                writer.writerow([f"{phase.start_s:.3f}", phase.title, flow, f"{target:.4f}"])

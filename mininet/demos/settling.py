@@ -1,0 +1,50 @@
+"""When a network has settled: from which moment on all rates stay near what they should be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+TOLERANCE = 0.05
+
+
+def time_to_reach(
+    times_s: FloatArray,
+    values: Mapping[str, FloatArray],
+    targets: Mapping[str, float],
+    *,
+    since_s: float,
+    until_s: float,
+    tolerance: float = TOLERANCE,
+) -> float:
+    """Seconds from ``since_s`` to the first sample from which on every value is within ``tolerance`` of its target
+    until ``until_s``; infinite if the last one is not, or if there is none."""
+    inside = (times_s >= since_s) & (times_s <= until_s)
+    times_s = times_s[inside]
+    if not len(times_s):
+        return float("inf")
+    good = np.ones(len(times_s), dtype=bool)
+    for name, target in targets.items():
+        good &= np.abs(values[name][inside] - target) <= tolerance * target
+    wrong = np.flatnonzero(~good)
+    first = int(wrong[-1]) + 1 if len(wrong) else 0
+    return float(times_s[first] - since_s) if first < len(times_s) else float("inf")
+
+
+def windowed_mbps(times_s: Sequence[float], counts: Sequence[int], window_s: float) -> FloatArray:
+    """Mean rate in Mb/s over the ``window_s`` before each sample, from a counter of bytes; 0 at first.
+
+    A counter that falls was set to zero in between: what it shows then is what came since.
+    """
+    times = np.asarray(times_s, dtype=float)
+    steps = np.diff(np.asarray(counts, dtype=float), prepend=counts[0] if len(counts) else 0.0)
+    raw = np.asarray(counts, dtype=float)
+    total = np.cumsum(np.where(steps < 0, raw, steps))
+    before = np.maximum(times - window_s, times[0] if len(times) else 0.0)
+    span_s = times - before
+    moved = total - np.interp(before, times, total) if len(times) else total
+    return np.asarray(np.divide(moved * 8e-6, span_s, out=np.zeros_like(total), where=span_s > 0))

@@ -1,0 +1,176 @@
+"""Steady UDP load on many flows of an emulated network from one process, started and stopped within milliseconds.
+
+    python -m hyroads.mininet.udp_load          requests as lines of JSON on stdin, one line of answer each
+
+    {"open": "f1", "source": "/proc/7/ns/net", "target": "/proc/9/ns/net", "to": "10.0.0.2", "port": 5401,
+     "bytes": 1400}
+    {"rate": "f1", "mbps": 20.0}                Mb/s of UDP payload; 0 stops it
+    {"sent": "f1"}                              answers {"ok": true, "packets": n}: what the kernel took
+
+Ten iperf3 processes would cost more than what they load. Sinks are sockets that nobody reads: the kernel drops what
+does not fit, so that arriving packets cost nothing more; what arrived is counted by agents, medium and interfaces.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.isolation import enter_network_namespace
+
+TICK_S = 0.002
+# After a pause of the machine no more than this is made up for: a burst is no steady load.
+MAX_ARREARS_S = 0.02
+FIRST_PORT = 5401
+PAYLOAD_BYTES = 1400
+SINK_BUFFER_BYTES = 4096
+
+
+class UdpLoad:
+    """The process, as the demos use it; a context manager."""
+
+    def __init__(self, emulation: Emulation, payload_bytes: int = PAYLOAD_BYTES) -> None:
+        self._emulation = emulation
+        self._payload_bytes = payload_bytes
+        self._ports: dict[str, int] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hyroads.mininet.udp_load"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> UdpLoad:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def open(self, flow: str, source: str, target: str) -> None:
+        """Prepares packets from the host of ``source`` to that of ``target``, all with one UDP port of their own."""
+        port = self._ports.setdefault(flow, FIRST_PORT + len(self._ports))
+        places = {"source": self._namespace(source), "target": self._namespace(target)}
+        address = self._emulation.addressing.host_ip[target]
+        self._ask({"open": flow, **places, "to": address, "port": port, "bytes": self._payload_bytes})
+
+    def set_rate(self, flow: str, mbps: float) -> float:
+        """Sends so much from now on; returns the moment (seconds of CLOCK_MONOTONIC) at which it was asked for."""
+        asked_s = time.monotonic()
+        self._ask({"rate": flow, "mbps": mbps})
+        return asked_s
+
+    def sent_packets(self, flow: str) -> int:
+        """Packets that the kernel has taken."""
+        return int(self._ask({"sent": flow})["packets"])
+
+    def _namespace(self, node: str) -> str:
+        return f"/proc/{self._emulation.node(node).pid}/ns/net"
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - made with pipes
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError) as error:
+            raise EmulationError(f"UDP load ended: {error}") from error
+        if not answer["ok"]:
+            raise EmulationError(f"UDP load: {answer['error']}")
+        return answer
+
+
+@dataclass
+class _Sender:
+    """One flow in the process; ``credit_bytes`` is what is due."""
+
+    outlet: socket.socket
+    sink: socket.socket
+    packet: bytes
+    bytes_per_s: float = 0.0
+    credit_bytes: float = 0.0
+    packets: int = 0
+
+    def pay(self, elapsed_s: float) -> None:
+        self.credit_bytes += self.bytes_per_s * min(elapsed_s, MAX_ARREARS_S)
+        while self.credit_bytes >= len(self.packet):
+            self.credit_bytes -= len(self.packet)
+            try:
+                self.outlet.send(self.packet)
+                self.packets += 1
+            except OSError:
+                # No route yet or no room: that packet is lost, as on any host.
+                continue
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.senders: dict[str, _Sender] = {}
+        self.commands = {"open": self.open, "rate": self.rate, "sent": self.sent}
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        sink = _socket_in(request["target"])
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SINK_BUFFER_BYTES)
+        sink.bind(("0.0.0.0", request["port"]))  # noqa: S104 - inside a node's own namespace
+        source = _socket_in(request["source"])
+        source.connect((request["to"], request["port"]))
+        source.setblocking(False)
+        self.senders[request["open"]] = _Sender(source, sink, bytes(request["bytes"]))
+        return {}
+
+    def rate(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.senders[request["rate"]].bytes_per_s = request["mbps"] * 1e6 / 8
+        return {}
+
+    def sent(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"packets": self.senders[request["sent"]].packets}
+
+    def answer(self, line: str) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            command = next(name for name in self.commands if name in request)
+            return {"ok": True, **self.commands[command](request)}
+        except (OSError, KeyError, ValueError, StopIteration) as error:
+            return {"ok": False, "error": str(error)}
+
+    def run(self) -> None:
+        """Until stdin is closed."""
+        before_s = time.monotonic()
+        while True:
+            busy = any(sender.bytes_per_s for sender in self.senders.values())
+            if select.select([sys.stdin], [], [], TICK_S if busy else None)[0]:
+                line = sys.stdin.readline()
+                if not line:
+                    return
+                print(json.dumps(self.answer(line)), flush=True)
+            now_s = time.monotonic()
+            for sender in self.senders.values():
+                sender.pay(now_s - before_s)
+            before_s = now_s
+
+
+def _socket_in(namespace: str) -> socket.socket:
+    """A UDP socket of another network namespace; this process (of one thread) comes back."""
+    with Path("/proc/self/ns/net").open("rb") as home:
+        enter_network_namespace(Path(namespace))
+        try:
+            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        finally:
+            enter_network_namespace(Path(f"/proc/self/fd/{home.fileno()}"))
+
+
+if __name__ == "__main__":
+    _Worker().run()

@@ -1,0 +1,90 @@
+"""The joint optimum against oracles: all simple paths listed, the linear program of one flow, and by hand."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import hyroads.mininet.network_files
+import pytest
+from hyroads.controller.core import topologies
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.joint_optimum import joint_optimum
+from hyroads.controller.core.network import FlowSpec, Network, Utility
+from hyroads.controller.core.optimum import flow_optimum_mbps
+from hyroads.controller.core.planner import Planner
+from hyroads.controller.core.rates import rate_problem, solve
+from hyroads.controller.netfile_io import read_file
+
+TRIANGLE = read_file(Path(hyroads.mininet.network_files.FOLDER) / "triangle.yaml")
+
+
+def all_simple_paths(network: Network, source: str, target: str) -> list[tuple[int, ...]]:
+    found = []
+
+    def extend(node: str, path: tuple[int, ...], seen: frozenset[str]) -> None:
+        if node == target:
+            found.append(path)
+            return
+        if path and network.nodes[node].is_plain_client:
+            return
+        for index, link in enumerate(network.links):
+            if link.source == node and link.target not in seen and link.capacity_mbps > 0:
+                extend(link.target, (*path, index), seen | {link.target})
+
+    extend(source, (), frozenset({source}))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_the_optimum_over_all_simple_paths(seed):
+    rng = random.Random(seed)
+    network = topologies.residential(rng)
+    flows = [FlowSpec(f"f{i}", *topologies.endpoints(network, rng), weight=rng.uniform(0.5, 2)) for i in range(4)]
+    external = {link.id: 0.2 for link in network.links if link.technology == "plc"}
+    found = joint_optimum(network, flows, margin=0.05, external=external, demand_mbps={"f0": 3.0})
+    every = {flow.id: all_simple_paths(network, flow.source, flow.target) for flow in flows}
+    oracle = solve(
+        rate_problem(network, every, flows=flows, margin=0.05, external=external, demand_mbps={"f0": 3.0})
+    )  # fmt: skip
+    assert found.utility == pytest.approx(oracle.utility, rel=1e-4)
+    assert found.rates_mbps["f0"] <= 3.0 + 1e-6
+    assert found.gap_utility <= 1e-5 * max(1.0, found.utility)
+
+
+def test_one_flow_gets_what_the_linear_program_says():
+    network = topologies.office22(random.Random(5))
+    flow = FlowSpec("f", "n2", "n20")
+    found = joint_optimum(network, [flow], margin=0.1)
+    assert found.rates_mbps["f"] == pytest.approx(flow_optimum_mbps(network, "n2", "n20", margin=0.1), rel=1e-3)
+
+
+def test_no_planner_beats_it():
+    rng = random.Random(11)
+    network = topologies.office22(rng)
+    flows = [FlowSpec(f"f{i}", *topologies.endpoints(network, rng)) for i in range(10)]
+    best = joint_optimum(network, flows)
+    planner = Planner(network)
+    paths = {flow.id: planner.plan(flow.source, flow.target).multipath.links for flow in flows}
+    planned = solve(rate_problem(network, paths, flows=flows))
+    assert planned.utility <= best.utility + best.gap_utility + 1e-9
+    assert best.utility_of(best.rates_mbps) == pytest.approx(best.utility)
+
+
+def test_the_triangle_by_hand_and_dead_links_and_total_throughput():
+    flow = FlowSpec("f1", "a", "c")
+    assert joint_optimum(TRIANGLE, [flow]).rates_mbps["f1"] == pytest.approx(50 / 3, rel=1e-4)
+    without = TRIANGLE.with_capacities({"ab-plc": 0.0})
+    assert joint_optimum(without, [flow]).rates_mbps["f1"] == pytest.approx(10.0, rel=1e-4)
+    linear = replace(flow, utility=Utility.ALPHA, alpha=0.0)
+    assert joint_optimum(TRIANGLE, [linear]).rates_mbps["f1"] == pytest.approx(50 / 3, rel=1e-4)
+
+
+def test_a_flow_without_a_way_gets_nothing_and_an_unknown_node_is_refused():
+    cut = TRIANGLE.with_capacities({"bc-wifi": 0.0})
+    found = joint_optimum(cut, [FlowSpec("f1", "a", "c"), FlowSpec("f2", "a", "b")])
+    assert found.rates_mbps["f1"] == 0.0
+    assert found.rates_mbps["f2"] == pytest.approx(25.0, rel=1e-4)
+    with pytest.raises(PlanningError, match="no node 'x'"):
+        joint_optimum(TRIANGLE, [FlowSpec("f1", "a", "x")])
