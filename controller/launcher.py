@@ -1,4 +1,4 @@
-"""Starts Ryu's manager under a current eventlet.
+"""Starts the manager of Ryu, or of os-ken where Ryu is not installed, under a current eventlet.
 
 ``ryu.cmd.manager`` imports ``ryu.app.wsgi``, which wants ``eventlet.wsgi.ALREADY_HANDLED``; eventlet dropped that name.
 It is restored here before any of Ryu is imported. The console script ``ryu-manager`` of this package is
@@ -11,14 +11,18 @@ import logging
 import os
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
 from hyroads.controller.core.errors import HyroadsError
 
 APP = "hyroads.controller.app"
+FRAMEWORK = "ryu" if find_spec("ryu") else "os_ken"
 
 
-def restore_eventlet_names() -> None:
-    """Give ``eventlet.wsgi`` the name that Ryu 4.34 imports (an empty, already finished response body)."""
+def prepare_eventlet() -> None:
+    """Choose green threads, and give ``eventlet.wsgi`` the name that Ryu 4.34 imports (an empty response body)."""
+    # Everything of ours runs in green threads; newer os-ken would otherwise use those of the operating system.
+    os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
     wsgi = import_module("eventlet.wsgi")
     if not hasattr(wsgi, "ALREADY_HANDLED"):
         wsgi.ALREADY_HANDLED = ()  # type: ignore[attr-defined]
@@ -34,16 +38,30 @@ def _quiet_eventlet() -> None:
 
 
 def ryu_manager(arguments: Sequence[str] | None = None) -> int:
-    """``ryu-manager``: Ryu's own command line. A HyRoads error ends it with status 2 and one line on stderr."""
-    restore_eventlet_names()
+    """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
+    prepare_eventlet()
     _quiet_eventlet()
-    manager = import_module("ryu.cmd.manager")
     try:
-        manager.main(args=None if arguments is None else list(arguments), prog="ryu-manager")
+        if find_spec(FRAMEWORK + ".cmd"):
+            manager = import_module(f"{FRAMEWORK}.cmd.manager")
+            manager.main(args=None if arguments is None else list(arguments), prog="ryu-manager")
+        else:
+            _run_without_command_line()
     except HyroadsError as error:
         os.write(2, f"hyroads: {error}\n".encode())
         return 2
     return 0
+
+
+def _run_without_command_line() -> None:
+    """Newer os-ken has no command line of its own: its manager, with our application and its default options."""
+    import_module(f"{FRAMEWORK}.lib.hub").patch(thread=False)
+    # Options are defined by the modules that use them, so those come before the options are read.
+    manager = import_module(f"{FRAMEWORK}.base.app_manager")
+    import_module(f"{FRAMEWORK}.controller.controller")
+    import_module(f"{FRAMEWORK}.cfg").CONF([], project=FRAMEWORK)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    manager.AppManager.run_apps([APP])
 
 
 def run_controller(config: str | None = None, network: str | None = None, *, verbose: bool = False) -> int:

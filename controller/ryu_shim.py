@@ -12,14 +12,11 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from hyroads.controller.launcher import restore_eventlet_names
+from hyroads.controller.launcher import FRAMEWORK, prepare_eventlet
 
-restore_eventlet_names()
-
-FRAMEWORK = "ryu" if find_spec("ryu") else "os_ken"
+prepare_eventlet()
 
 
 def _load(name: str) -> Any:
