@@ -10,9 +10,12 @@ from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
 
 
-def read_file(path: str | Path) -> Network:
-    """The network of a file; :class:`ConfigError` if it can't be read or is wrong."""
-    return load_text(read_text(path), str(path))
+def read_file(path: str | Path, *, measured: bool = False) -> Network:
+    """The network of a file; :class:`ConfigError` if it can't be read or is wrong.
+
+    Capacities may be missing only if they will be ``measured``.
+    """
+    return load_text(read_text(path), str(path), measured=measured)
 
 
 def read_text(path: str | Path) -> str:

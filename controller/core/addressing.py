@@ -39,7 +39,8 @@ class Addressing:
 
     ``host_mac`` and ``host_ip`` exist for every node, ``dpid`` and ``access_port`` for nodes with a switch,
     ``agent_access_port`` and ``agent_network_port`` for nodes with an agent and a switch. ``attachments`` lists the
-    possible attachments of every plain client, the default one first (highest capacity, then order in the file).
+    possible attachments of every plain client, the default one first (where the file says that it is attached, then
+    highest capacity, then order in the file).
     """
 
     node_number: Mapping[str, int]
@@ -183,7 +184,11 @@ def _attachments(network: Network, client: str) -> tuple[Attachment, ...]:
         for end, other, direction in ((link.target, link.source, "down"), (link.source, link.target, "up")):
             if end == client and not network.nodes[other].is_plain_client:
                 pairs.setdefault((other, link.technology), {})[direction] = link
-    ranked = sorted(pairs.items(), key=lambda item: -max(link.capacity_mbps for link in item[1].values()))
+    wanted = network.nodes[client].attached_to
+    ranked = sorted(
+        pairs.items(),
+        key=lambda item: (item[0][0] != wanted, -max(link.capacity_mbps for link in item[1].values())),
+    )
     return tuple(
         Attachment(client, node, technology, *(links[d].id if d in links else None for d in ("down", "up")))
         for (node, technology), links in ranked

@@ -13,6 +13,7 @@ from typing import Any
 
 from hyroads.controller.core.checking import Place, Problems, Section, describe
 from hyroads.controller.core.document import load_document
+from hyroads.controller.core.hearing_rule import AssumedHearing
 from hyroads.controller.core.interference import (
     ConflictInterference,
     Interference,
@@ -20,6 +21,7 @@ from hyroads.controller.core.interference import (
     TechnologyInterference,
     domain_interference,
 )
+from hyroads.controller.core.netfile_discover import DISCOVER, asks_to_discover, candidates, check_technologies
 from hyroads.controller.core.netfile_flows import flow_document, parse_flows
 from hyroads.controller.core.network import Link, Network, Node, Role
 
@@ -28,9 +30,9 @@ MAX_LINKS = 200_000
 MAX_TECHNOLOGIES = 255
 
 _TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "flows")
-_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports")
+_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to")
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
-_LINK_REQUIRED = ("id", "from", "to", "technology", "capacity_mbps")
+_LINK_REQUIRED = ("id", "from", "to", "technology")
 _KINDS = ("rule", "conflicts", "domains")
 _INTERFACE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@-]{1,15}")
 _ROLES = tuple(role.value for role in Role)
@@ -38,25 +40,33 @@ _ROLES = tuple(role.value for role in Role)
 _Build = Callable[[], Interference]
 
 
-def load_text(text: str, document_name: str) -> Network:
-    """Read a network from text (JSON if the name ends in ``.json``, else YAML); errors are :class:`ConfigError`."""
-    return parse(load_document(text, document_name), document_name)
+def load_text(text: str, document_name: str, *, measured: bool = False) -> Network:
+    """Read a network from text (JSON if the name ends in ``.json``, else YAML); errors are :class:`ConfigError`.
+
+    ``measured``: capacities, or all links, may be missing, because somebody will measure them.
+    """
+    return parse(load_document(text, document_name), document_name, measured=measured)
 
 
-def parse(document: object, document_name: str) -> Network:
+def parse(document: object, document_name: str, *, measured: bool = False) -> Network:
     """Validate a document (nested mappings and lists) and build the network; errors are :class:`ConfigError`."""
     problems = Problems(document_name)
     top = Place(document, problems).section(_TOP_KEYS, ("nodes", "links", "interference"))
     places = _node_places(top)
-    links = _links(top, places)
+    discovered = asks_to_discover(top)
+    links = candidates(top, places, measured=measured) if discovered else _links(top, places, measured=measured)
     nodes = _nodes(places, links.values())
+    if not discovered:
+        check_technologies(places, nodes, links.values())
     unshared = _unshared(top, links.values())
     build = _interference(top, nodes, links, unshared)
     flows = parse_flows(top, nodes, links)
     name = top["name"].identifier() if "name" in top else ""
     margin = top["margin"].number(0.0, 0.0, 0.99, what="a share of airtime from 0 to 0.99") if "margin" in top else None
     problems.raise_if_any()
-    return Network(nodes, tuple(links.values()), build(), flows, name, margin, unshared)
+    unmeasured = frozenset(link.id for link in links.values() if link.capacity_mbps == 0)
+    declared = tuple(links.values())
+    return Network(nodes, declared, build(), flows, name, margin, unshared, unmeasured, discovered)
 
 
 def to_document(network: Network) -> dict[str, Any]:
@@ -65,9 +75,15 @@ def to_document(network: Network) -> dict[str, Any]:
     if network.margin is not None:
         document["margin"] = network.margin
     document["nodes"] = {node.id: _node_document(node) for node in network.nodes.values()}
-    document["links"] = [_link_document(link) for link in network.links]
+    if network.discovered:
+        for node, technologies in network.technologies_of.items():
+            document["nodes"][node]["technologies"] = list(technologies)
+        document["links"] = DISCOVER
+    else:
+        document["links"] = [_link_document(link, network.unmeasured) for link in network.links]
     named_ethernet = {k for k in network.technologies if is_ethernet(k)}
-    if network.unshared != named_ethernet:
+    # Numbers of technologies follow from their order, which this section keeps where no links do.
+    if network.unshared != named_ethernet or network.discovered:
         document["technologies"] = {k: {"shared": k not in network.unshared} for k in network.technologies}
     document["interference"] = network.interference.declaration()
     if network.flows:
@@ -94,13 +110,13 @@ def _nodes(places: Mapping[str, Place], links: Iterable[Link]) -> dict[str, Node
     for link in links:
         for end in (link.source, link.target):
             technologies.get(end, {})[link.technology] = None
-    nodes = {node: _node(node, place, list(technologies[node])) for node, place in places.items()}
+    nodes = {node: _node(node, place, list(technologies[node]), places) for node, place in places.items()}
     for key in ("dpid", "mac", "ip"):
         _check_unique(places, {node.id: getattr(node, key) for node in nodes.values()}, key)
     return nodes
 
 
-def _node(node: str, place: Place, technologies: list[str]) -> Node:
+def _node(node: str, place: Place, technologies: list[str], nodes: Mapping[str, Place]) -> Node:
     section = place.section(_NODE_KEYS, ("role",))
     role = Role(section["role"].choice(_ROLES, "switch")) if "role" in section else Role.SWITCH
     default_agent = role in (Role.GATEWAY, Role.AP) or (role is Role.CLIENT and len(technologies) > 1)
@@ -108,6 +124,9 @@ def _node(node: str, place: Place, technologies: list[str]) -> Node:
     if role is Role.CLIENT and not agent and len(technologies) > 1:
         listed = ", ".join(technologies)
         section["agent"].fail(f"expected links of one technology at a client without agent, got {listed}")
+    attached_to = section["attached_to"].reference(nodes, "node") if "attached_to" in section else None
+    if attached_to is not None and (role is not Role.CLIENT or agent or attached_to == node):
+        section["attached_to"].fail("expected only at a client without agent, and another node")
     return Node(
         node,
         role,
@@ -117,6 +136,7 @@ def _node(node: str, place: Place, technologies: list[str]) -> Node:
         section["mac"].mac() if "mac" in section else None,
         section["ip"].ipv4_host() if "ip" in section else None,
         _ports(section["ports"], technologies) if "ports" in section else {},
+        attached_to,
     )
 
 
@@ -149,11 +169,11 @@ def _ports(place: Place, technologies: list[str]) -> dict[str, str]:
     return ports
 
 
-def _links(top: Section, nodes: Mapping[str, Place]) -> dict[str, Link]:
+def _links(top: Section, nodes: Mapping[str, Place], *, measured: bool) -> dict[str, Link]:
     links: dict[str, Link] = {}
     forwards: list[tuple[Place, Link]] = []
     for place in top["links"].items() if "links" in top else ():
-        link, both = _link(place, nodes)
+        link, both = _link(place, nodes, measured=measured)
         if link.id in links:
             place.key("id", None).fail(f"duplicate link id {describe(link.id)}")
         links.setdefault(link.id, link)
@@ -167,8 +187,8 @@ def _links(top: Section, nodes: Mapping[str, Place]) -> dict[str, Link]:
     return links
 
 
-def _link(place: Place, nodes: Mapping[str, Place]) -> tuple[Link, bool]:
-    section = place.section(_LINK_KEYS, _LINK_REQUIRED)
+def _link(place: Place, nodes: Mapping[str, Place], *, measured: bool) -> tuple[Link, bool]:
+    section = place.section(_LINK_KEYS, _LINK_REQUIRED if measured else (*_LINK_REQUIRED, "capacity_mbps"))
     source, target = (section[end].reference(nodes, "node") if end in section else "" for end in ("from", "to"))
     if source and source == target:
         section["to"].fail("expected another node than in from")
@@ -186,7 +206,7 @@ def _link(place: Place, nodes: Mapping[str, Place]) -> tuple[Link, bool]:
 
 def _capacity(section: Section) -> float:
     what = "a number of Mb/s above 0"
-    return section["capacity_mbps"].number(1.0, 1e-6, 1e7, what=what) if "capacity_mbps" in section else 1.0
+    return section["capacity_mbps"].number(1.0, 1e-6, 1e7, what=what) if "capacity_mbps" in section else 0.0
 
 
 def _loss(section: Section) -> float:
@@ -259,11 +279,14 @@ def _interference(
 
 
 def _rule(section: Section, nodes: Mapping[str, Node], links: tuple[Link, ...], unshared: frozenset[str]) -> _Build:
-    if section["rule"].choice(("technology", "range"), "technology") == "range":
+    rule = section["rule"].choice(("technology", "range", "hearing"), "technology")
+    if rule == "range":
         ranges_m = _ranges(section, nodes, links, unshared)
         return lambda: RangeInterference(nodes, links, ranges_m, unshared)
-    if "ranges_m" in section and section.values["rule"] == "technology":
+    if "ranges_m" in section and section.values["rule"] == rule:
         section["ranges_m"].fail("expected only with rule: range")
+    if rule == "hearing":
+        return lambda: AssumedHearing(tuple(nodes), links, unshared)
     return lambda: TechnologyInterference(links, unshared)
 
 
@@ -320,16 +343,12 @@ def _node_document(node: Node) -> dict[str, Any]:
             document[key] = getattr(node, key)
     if node.ports:
         document["ports"] = dict(node.ports)
+    if node.attached_to is not None:
+        document["attached_to"] = node.attached_to
     return document
 
 
-def _link_document(link: Link) -> dict[str, Any]:
-    return {
-        "id": link.id,
-        "from": link.source,
-        "to": link.target,
-        "technology": link.technology,
-        "capacity_mbps": link.capacity_mbps,
-        "delay_ms": link.delay_ms,
-        "loss": link.loss,
-    }
+def _link_document(link: Link, unmeasured: frozenset[str]) -> dict[str, Any]:
+    ends = {"id": link.id, "from": link.source, "to": link.target, "technology": link.technology}
+    capacity = {} if link.id in unmeasured else {"capacity_mbps": link.capacity_mbps}
+    return {**ends, **capacity, "delay_ms": link.delay_ms, "loss": link.loss}

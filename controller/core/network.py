@@ -46,7 +46,8 @@ class Policy(StrEnum):
 class Node:
     """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
 
-    ``dpid``, ``mac``, ``ip`` and ``ports`` (technology -> interface name) override what ``addressing`` derives.
+    ``dpid``, ``mac``, ``ip`` and ``ports`` (technology -> interface name) override what ``addressing`` derives, and
+    ``attached_to`` the node on whose switch a plain client hangs.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Node:
     mac: str | None = None
     ip: str | None = None
     ports: Mapping[str, str] = field(default_factory=dict, hash=False)
+    attached_to: str | None = None
 
     @property
     def is_plain_client(self) -> bool:
@@ -103,7 +105,9 @@ class Network:
 
     Links keep the order of declaration; algorithms address them by index into ``links``. ``margin`` is the share
     delta of airtime that the file asks to keep free, None if it doesn't say. ``unshared`` names the technologies
-    whose links don't share a medium.
+    whose links don't share a medium. ``unmeasured`` names the links of which the file does not tell the capacity (it is
+    0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
+    could be.
     """
 
     nodes: Mapping[str, Node]
@@ -113,6 +117,8 @@ class Network:
     name: str = ""
     margin: float | None = None
     unshared: frozenset[str] = frozenset()
+    unmeasured: frozenset[str] = frozenset()
+    discovered: bool = False
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hyroads.controller.core import topologies
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.hearing_rule import HearingInterference
 from hyroads.controller.core.infer.change import Carried, Change, ChangeDetector, affected_flows, minimal_replan
 from hyroads.controller.core.infer.domains import (
-    HearingInterference,
     PairMeasurement,
     PairTestError,
     Verdict,

@@ -217,7 +217,11 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"technologies": {"wifi": {"shared": 0}}}, "technologies.wifi.shared", "expected true or false, got 0"),
     ({"interference": {}}, "interference", "expected exactly one of rule, conflicts or domains, got none"),
     ({"interference.domains": []}, "interference", "got rule and domains"),
-    ({"interference.rule": "ranges"}, "interference.rule", "expected technology or range, got 'ranges' (did you mean"),
+    (
+        {"interference.rule": "ranges"},
+        "interference.rule",
+        "expected technology, range or hearing, got 'ranges' (did you mean",
+    ),
     ({"interference.ranges_m": {}}, "interference.ranges_m", "expected only with rule: range"),
     ({"interference.rule": "range"}, "interference.ranges_m", "is missing"),
     ({"interference": {"rule": "range", "ranges_m": {"plc": 1}}}, "interference.ranges_m.wifi", "is missing"),

@@ -18,14 +18,13 @@ LIR - t s > 3/4, and else undecided: test again. A pair keeps what the default r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, variance
 
-import numpy as np
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.interference import ConflictInterference, Interference, NearInterference
+from hyroads.controller.core.interference import ConflictInterference, Interference
 from hyroads.controller.core.network import Link
 from scipy import stats
 
@@ -35,36 +34,6 @@ Pair = frozenset[str]
 
 class PairTestError(HyroadsError):
     """The measurements of a pair test can't be used."""
-
-
-class HearingInterference(NearInterference):
-    """Rule 'who hears whom': links contend if an end of one hears, or is, an end of the other on their technology.
-
-    ``hears`` maps (node, technology) to the nodes heard there; its symmetric closure is taken.
-    """
-
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        links: Sequence[Link],
-        hears: Mapping[tuple[str, str], Iterable[str]],
-        unshared: frozenset[str] = frozenset(),
-    ) -> None:
-        number = {node: i for i, node in enumerate(nodes)}
-        media = [k for k in dict.fromkeys(link.technology for link in links) if k not in unshared]
-        near = np.repeat(np.eye(len(number), dtype=bool)[None], len(media), axis=0)
-        for (node, technology), others in hears.items():
-            if technology in media and node in number:
-                at = media.index(technology)
-                for other in others:
-                    if other in number:
-                        near[at, number[node], number[other]] = near[at, number[other], number[node]] = True
-        super().__init__(number, links, media, near)
-        self._ids = tuple(link.id for link in links)
-
-    def declaration(self) -> dict[str, object]:
-        """As the rule ``conflicts``, each pair once."""
-        return {"conflicts": _conflicts(self, self._ids)}
 
 
 class Verdict(StrEnum):
@@ -176,11 +145,3 @@ def learned_interference(
     for pair in extra:
         conflicts.setdefault(links[pair[0]].id, []).append(links[pair[1]].id)
     return ConflictInterference(links, conflicts)
-
-
-def _conflicts(interference: Interference, ids: Sequence[str]) -> dict[str, list[str]]:
-    pairs = {
-        ids[first]: [ids[second] for second in interference.domain(first).tolist() if second > first]
-        for first in range(len(ids))
-    }
-    return {link: others for link, others in pairs.items() if others}
