@@ -132,12 +132,22 @@ class AgentConfig:
         }
 
 
-def rates_document(rates: Mapping[tuple[int, int], float]) -> dict[str, Any]:
-    """The message ``rates`` without ``seq``."""
+def rates_document(
+    rates: Mapping[tuple[int, int], float], fill: Mapping[tuple[int, int], float] | None = None
+) -> dict[str, Any]:
+    """The message ``rates`` without ``seq``; both in Mb/s by (flow number, path id).
+
+    ``fill`` is what a path sends at least. A flow that is named in ``rates`` but not in ``fill`` has none from now on.
+    """
+    document: dict[str, Any] = {"type": "rates", "rates": _by_flow(rates)}
+    return {**document, "fill": _by_flow(fill)} if fill else document
+
+
+def _by_flow(values: Mapping[tuple[int, int], float]) -> dict[str, dict[str, float]]:
     by_flow: dict[str, dict[str, float]] = {}
-    for (number, path), rate_mbps in sorted(rates.items()):
-        by_flow.setdefault(str(number), {})[str(path)] = rate_mbps
-    return {"type": "rates", "rates": by_flow}
+    for (number, path), value in sorted(values.items()):
+        by_flow.setdefault(str(number), {})[str(path)] = value
+    return by_flow
 
 
 def encode(document: Mapping[str, Any]) -> bytes:

@@ -77,10 +77,11 @@ class EdgeClient:
         """Makes this the agent's whole configuration (without `type` and `seq`)."""
         self.request({"type": "config", **config})
 
-    def set_rates(self, rates: Mapping[int, Mapping[int, float | None]]) -> None:
-        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped."""
-        texts = {str(flow): {str(path): rate for path, rate in paths.items()} for flow, paths in rates.items()}
-        self.request({"type": "rates", "rates": texts})
+    def set_rates(
+        self, rates: Mapping[int, Mapping[int, float | None]], fill: Mapping[int, Mapping[int, float]] | None = None
+    ) -> None:
+        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped. `fill` is sent at least."""
+        self.request({"type": "rates", "rates": _texts(rates), "fill": _texts(fill or {})})
 
     def reset_counters(self) -> None:
         """Sets all counters to zero."""
@@ -135,3 +136,7 @@ class EdgeClient:
 
     def _error(self, error: OSError) -> EdgeError:
         return EdgeError(f"agent at {self.path}: {reason(error, self._timeout_s)}")
+
+
+def _texts(flows: Mapping[int, Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
+    return {str(flow): {str(path): value for path, value in paths.items()} for flow, paths in flows.items()}

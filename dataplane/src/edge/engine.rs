@@ -6,7 +6,7 @@ use super::frame::{BROADCAST, ETHERNET_LEN, TYPE_HELLO};
 use super::liveness::{Change, Liveness};
 use super::mtu::{too_big_reply, RateLimit};
 use super::outpath::{Exit, Outgoing, SWITCH_MAC};
-use super::protocol::{Config, Egress, HelloConfig};
+use super::protocol::{Config, Egress, HelloConfig, RateChange};
 use super::receiver::{Receiver, ReceiverOptions, Released};
 use super::sender::{Offer, Sender};
 use super::timers::Timers;
@@ -64,8 +64,8 @@ pub struct Engine {
     burst_ns: u64,
 }
 
-/// Rates by flow number and path.
-pub type Rates = BTreeMap<u16, BTreeMap<u8, Option<f64>>>;
+/// New rates by flow number.
+pub type Rates = BTreeMap<u16, RateChange>;
 
 impl Engine {
     pub fn new(pool: Pool, burst_ns: u64) -> Self {
@@ -200,15 +200,15 @@ impl Engine {
 
     /// Checks all before it changes any.
     pub fn set_rates(&mut self, now_ns: u64, rates: &Rates, fx: &mut Effects) -> Result<(), String> {
-        for (number, paths) in rates {
+        for (number, change) in rates {
             let sender = self.senders[usize::from(*number)].as_ref().ok_or(format!("rates: unknown flow {number}"))?;
-            if let Some(id) = paths.keys().find(|id| !sender.knows_path(**id)) {
+            if let Some(id) = change.rates.keys().chain(change.fill.keys()).find(|id| !sender.knows_path(**id)) {
                 return Err(format!("rates: flow {number}: unknown path {id}"));
             }
         }
-        for (number, paths) in rates {
+        for (number, change) in rates {
             if let Some(sender) = &mut self.senders[usize::from(*number)] {
-                sender.set_rates(now_ns, paths, &mut self.pool, &mut fx.network);
+                sender.set_rates(now_ns, change, &mut self.pool, &mut fx.network);
                 self.timers.arm(u32::from(*number), Some(now_ns));
             }
         }
@@ -245,7 +245,7 @@ impl Engine {
                 return self.pool.give(buf);
             }
         };
-        match sender.offer(now_ns, buf) {
+        match sender.offer(now_ns, buf, &mut self.pool) {
             Offer::Queued => self.serve_sender(number, now_ns, fx),
             Offer::Dropped(buf) => self.pool.give(buf),
             Offer::TooBig(buf, max_inner) => self.refuse(now_ns, buf, max_inner, fx),

@@ -52,8 +52,36 @@ fn private_frames_arrive_unchanged_and_in_order_with_padding_or_without() {
     assert!(b.receivers().next().unwrap().1.counters.dummies > 100);
 }
 
+#[test]
+fn a_probe_of_one_path_after_the_other_neither_loses_nor_reorders_a_frame() {
+    let parts = [
+        r#"{"16":{"1":20,"2":0}}"#,
+        r#"{"16":{"1":0,"2":12}},"fill":{"16":{"2":9}}"#,
+        r#"{"16":{"1":20,"2":10}}"#,
+        r#"{"16":{"1":0,"2":0}}"#,
+        r#"{"16":{"1":15,"2":0}},"fill":{"16":{"1":15}}"#,
+        r#"{"16":{"1":20,"2":10}}"#,
+    ];
+    let b = carry_while(SEND, |step, now, engine, fx| {
+        if step % 1500 == 0 && step > 0 {
+            let part = parts[(step / 1500) as usize % parts.len()];
+            match parse_request(&format!(r#"{{"type":"rates","rates":{part}}}"#)) {
+                Ok((_, Request::Rates(rates))) => engine.set_rates(now, &rates, fx).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let receiver = b.receivers().next().unwrap().1;
+    assert!(receiver.counters.dummies > 30, "{}", receiver.counters.dummies);
+    assert_eq!(receiver.counters.stale + receiver.counters.duplicate, 0);
+}
+
 /// Carries 1.6 s of random frames from one engine to another, all of them in order; the second engine comes back.
 fn carry(send: &str) -> Engine {
+    carry_while(send, |_, _, _, _| ())
+}
+
+fn carry_while(send: &str, mut meanwhile: impl FnMut(u64, u64, &mut Engine, &mut Effects)) -> Engine {
     let (mut a, mut fx_a) = engine(0, send);
     let (mut b, mut fx_b) = engine(0, RECEIVE);
     let mut rng = Rng::new(4);
@@ -69,6 +97,7 @@ fn carry(send: &str) -> Engine {
             let buf = frame(&mut a, &bytes);
             a.from_access(now, buf, &mut fx_a);
         }
+        meanwhile(step, now, &mut a, &mut fx_a);
         a.poll(now, &mut fx_a);
         for (exit, buf) in fx_a.network.drain(..) {
             let delay = if exit == 0 { 2 * MS } else { 30 * MS };
@@ -203,10 +232,16 @@ fn hellos_are_said_every_interval_and_heard() {
 #[test]
 fn rates_are_all_or_nothing() {
     let (mut a, mut fx) = engine(0, SEND);
-    let rates = BTreeMap::from([(16, BTreeMap::from([(1, Some(5.0)), (7, Some(1.0))]))]);
+    let change = |rates: &[(u8, f64)], fill: &[(u8, f64)]| {
+        let rates = rates.iter().map(|(id, rate)| (*id, Some(*rate))).collect();
+        BTreeMap::from([(16, RateChange { rates, fill: fill.iter().copied().collect() })])
+    };
+    let rates = change(&[(1, 5.0), (7, 1.0)], &[]);
     assert!(a.set_rates(0, &rates, &mut fx).unwrap_err().contains("unknown path 7"));
     assert_eq!(a.senders().next().unwrap().paths()[0].spec.rate_mbps, Some(20.0));
-    let rates = BTreeMap::from([(16, BTreeMap::from([(1, Some(5.0))]))]);
+    assert!(a.set_rates(0, &change(&[(1, 5.0)], &[(8, 1.0)]), &mut fx).unwrap_err().contains("unknown path 8"));
+    assert_eq!(a.senders().next().unwrap().paths()[0].spec.rate_mbps, Some(20.0));
+    let rates = change(&[(1, 5.0)], &[]);
     a.set_rates(0, &rates, &mut fx).unwrap();
     assert_eq!(a.senders().next().unwrap().paths()[0].spec.rate_mbps, Some(5.0));
 }

@@ -24,8 +24,10 @@ pub enum Kind {
     KeepAlive = 2,
     /// A keep-alive that says the sender no longer uses the path: nothing more is to be waited for on it.
     Pause = 3,
-    /// Padding of a private flow: whatever follows the shim is to be thrown away; carries the next sequence number.
+    /// Padding of a private flow, or the filling of a path that is probed: whatever follows the shim is to be thrown away; carries the next sequence number.
     Dummy = 4,
+    /// Says on another path that the path named is used again: frames from this number on may come there.
+    Resume = 5,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,7 @@ impl Shim {
             2 => Kind::KeepAlive,
             3 => Kind::Pause,
             4 => Kind::Dummy,
+            5 => Kind::Resume,
             _ => return None,
         };
         Some(Shim { kind, path: bytes[1], flow: be16(bytes, 2)?, sequence: be32(bytes, 4)?, sent_us: be32(bytes, 8)? })
@@ -191,7 +194,7 @@ mod tests {
         shim.encode(&mut out);
         assert_eq!(out, [1, 3, 0x12, 0x34, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(Shim::decode(&out), Some(shim));
-        out[0] = 5;
+        out[0] = 6;
         assert_eq!(Shim::decode(&out), None);
     }
 

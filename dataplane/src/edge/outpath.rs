@@ -1,6 +1,7 @@
 //! The sending end of one path: pacing, counters, and the headers of its frames.
 
 use super::buffer::{Buf, Pool};
+use super::fill::Fill;
 use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
 use super::pace::Pacer;
 use super::protocol::OutPath;
@@ -23,6 +24,7 @@ pub struct PathOut {
     pub exit: Exit,
     pub header: Vec<u8>,
     pub pacer: Pacer,
+    pub fill: Fill,
     pub sent_ns: u64,
 }
 
@@ -35,6 +37,7 @@ impl PathOut {
             exit,
             header: path_header(spec, exit),
             pacer: Pacer::new(now_ns, spec.rate_mbps, spec.mtu, burst_ns),
+            fill: Fill::default(),
             // A first keep-alive at once: it tells the receiver where the sequence starts.
             sent_ns: 0,
         }
@@ -65,13 +68,11 @@ pub fn path_header(spec: &OutPath, exit: Exit) -> Vec<u8> {
 /// A frame to put on an interface.
 pub type Outgoing = (usize, Buf);
 
-fn put_headers(buf: &mut Buf, path: &PathOut, kind: Kind, flow: u16, sequence: u32, now_ns: u64) {
+fn put_headers(buf: &mut Buf, path: &PathOut, shim: Shim) {
     let head = path.header.len();
     // The headroom holds MAX_LABELS labels, which the configuration was checked for.
     if let Some(room) = buf.prepend(head + SHIM_LEN) {
         room[..head].copy_from_slice(&path.header);
-        let sent_us = (now_ns / 1000) as u32;
-        let shim = Shim { kind, path: path.spec.id, flow, sequence, sent_us };
         shim.encode(&mut room[head..]);
     }
 }
@@ -94,10 +95,33 @@ pub fn signal(
     Some(send(path, now_ns, kind, flow, sequence, pool.take()?))
 }
 
-pub fn send(path: &mut PathOut, now_ns: u64, kind: Kind, flow: u16, sequence: u32, mut buf: Buf) -> Outgoing {
-    put_headers(&mut buf, path, kind, flow, sequence, now_ns);
+/// Tells over `carrier` that path `resumed` is used again, from `sequence` on.
+pub fn announce(
+    carrier: &mut PathOut,
+    resumed: u8,
+    now_ns: u64,
+    flow: u16,
+    sequence: u32,
+    pool: &mut Pool,
+) -> Option<Outgoing> {
+    let shim = Shim { kind: Kind::Resume, path: resumed, flow, sequence, sent_us: micros(now_ns) };
+    Some(emit(carrier, now_ns, shim, pool.take()?))
+}
+
+pub fn send(path: &mut PathOut, now_ns: u64, kind: Kind, flow: u16, sequence: u32, buf: Buf) -> Outgoing {
+    let shim = Shim { kind, path: path.spec.id, flow, sequence, sent_us: micros(now_ns) };
+    emit(path, now_ns, shim, buf)
+}
+
+fn micros(now_ns: u64) -> u32 {
+    (now_ns / 1000) as u32
+}
+
+fn emit(path: &mut PathOut, now_ns: u64, shim: Shim, mut buf: Buf) -> Outgoing {
+    put_headers(&mut buf, path, shim);
     let bytes = buf.len() - ETHERNET_LEN;
     path.pacer.sent(now_ns, bytes);
+    path.fill.sent(now_ns, bytes);
     path.sent_frames += 1;
     path.sent_bytes += bytes as u64;
     (path.exit.0, buf)

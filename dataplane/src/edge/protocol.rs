@@ -20,11 +20,21 @@ pub const MAX_RATE_MBPS: f64 = 1e6;
 pub enum Request {
     Welcome(Welcome),
     Config(Box<Config>),
-    Rates(BTreeMap<u16, BTreeMap<u8, Option<f64>>>),
+    /// By flow number.
+    Rates(BTreeMap<u16, RateChange>),
     Stats,
     ResetCounters,
     Ping,
     Pong,
+}
+
+/// New rates of a flow by path id, in Mb/s of L2 payload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateChange {
+    /// None is unshaped; a path that isn't named keeps its rate.
+    pub rates: BTreeMap<u8, Option<f64>>,
+    /// What a path sends at least; one that isn't named sends what the flow offers.
+    pub fill: BTreeMap<u8, f64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -198,6 +208,8 @@ struct Envelope {
 #[derive(Deserialize)]
 struct RatesBody {
     rates: BTreeMap<String, BTreeMap<String, Option<f64>>>,
+    #[serde(default)]
+    fill: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// A request and the number its answer is to carry.
@@ -231,20 +243,31 @@ pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
     Ok((seq, request))
 }
 
-fn numbered_rates(body: RatesBody) -> Result<BTreeMap<u16, BTreeMap<u8, Option<f64>>>, String> {
-    let mut flows = BTreeMap::new();
+fn numbered_rates(body: RatesBody) -> Result<BTreeMap<u16, RateChange>, String> {
+    let mut flows: BTreeMap<u16, RateChange> = BTreeMap::new();
     for (flow, paths) in body.rates {
-        let number: u16 = flow.parse().map_err(|_| format!("flow {flow:?}: expected a number up to 65535"))?;
-        let mut rates = BTreeMap::new();
+        let change = flows.entry(flow_number(&flow)?).or_default();
         for (path, rate) in paths {
-            let id: u8 =
-                path.parse().map_err(|_| format!("flow {flow}: path {path:?}: expected a number up to 255"))?;
             check_rate(rate).map_err(|e| format!("flow {flow}: path {path}: {e}"))?;
-            rates.insert(id, rate);
+            change.rates.insert(path_id(&flow, &path)?, rate);
         }
-        flows.insert(number, rates);
+    }
+    for (flow, paths) in body.fill {
+        let change = flows.entry(flow_number(&flow)?).or_default();
+        for (path, fill) in paths {
+            check_rate(Some(fill)).map_err(|e| format!("flow {flow}: path {path}: fill: {e}"))?;
+            change.fill.insert(path_id(&flow, &path)?, fill);
+        }
     }
     Ok(flows)
+}
+
+fn flow_number(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("flow {text:?}: expected a number up to 65535"))
+}
+
+fn path_id(flow: &str, text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| format!("flow {flow}: path {text:?}: expected a number up to 255"))
 }
 
 fn check_rate(rate: Option<f64>) -> Result<(), String> {
@@ -433,9 +456,22 @@ mod tests {
         let (seq, request) = parse_request(r#"{"type":"rates","seq":2,"rates":{"16":{"1":9.5,"2":null}}}"#).unwrap();
         assert_eq!(seq, Some(2));
         match request {
-            Request::Rates(rates) => assert_eq!(rates[&16], BTreeMap::from([(1, Some(9.5)), (2, None)])),
+            Request::Rates(flows) => {
+                assert_eq!(flows[&16].rates, BTreeMap::from([(1, Some(9.5)), (2, None)]));
+                assert!(flows[&16].fill.is_empty());
+            }
             other => panic!("{other:?}"),
         }
+        let line = r#"{"type":"rates","rates":{"16":{"1":9.5,"2":0}},"fill":{"16":{"1":4.0},"17":{"3":1}}}"#;
+        match parse_request(line) {
+            Ok((None, Request::Rates(flows))) => {
+                assert_eq!(flows[&16].rates, BTreeMap::from([(1, Some(9.5)), (2, Some(0.0))]));
+                assert_eq!(flows[&16].fill, BTreeMap::from([(1, 4.0)]));
+                assert_eq!(flows[&17].fill, BTreeMap::from([(3, 1.0)]));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(refused(&line.replace("4.0", "-4")).contains("path 1: fill"));
     }
 
     #[test]

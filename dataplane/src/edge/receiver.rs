@@ -206,19 +206,19 @@ impl Receiver {
             Some(path) => path,
             None => return,
         };
+        if shim.kind == Kind::Resume {
+            // It came on another path, so it tells nothing of this one's delay.
+            return path.resumed(now_ns, shim.sent_us, shim.sequence);
+        }
         path.received_frames += 1;
         path.received_bytes += wire_bytes as u64;
         self.counters.dummies += u64::from(shim.kind == Kind::Dummy);
         if stale {
             return;
         }
-        path.heard_ns = Some(now_ns);
-        path.paused = shim.kind == Kind::Pause;
+        path.heard(now_ns, shim.sent_us, shim.kind == Kind::Pause);
         path.delay.add(now_ns, delay_us);
-        let passed = shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data));
-        if path.passed.map_or(true, |p| before(p, passed)) {
-            path.passed = Some(passed);
-        }
+        path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data)));
     }
 
     /// A number that was used while the flow was idle wakes it up, also if only a keep-alive tells of it: its frame may be

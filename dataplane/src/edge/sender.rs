@@ -2,14 +2,16 @@
 //! argument.
 
 use super::buffer::{Buf, Pool};
+use super::fill::DUMMY_LEN;
 use super::frame::Kind;
-use super::outpath::{launch, path_header, send, signal, Exit, Outgoing, PathOut};
+use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
 use super::private::Private;
 use super::protocol::Ingress;
+use super::queue_bound::QueueBound;
 use super::reorder::before;
 use super::split::Split;
 use super::split_config::SplitMode;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 const MS: u64 = 1_000_000;
 /// The queue holds at least this many frames however slow the flow is.
@@ -45,7 +47,7 @@ pub struct Sender {
     seed: u64,
     queue: VecDeque<(u64, Buf)>,
     queued_bytes: usize,
-    queue_limit: usize,
+    bound: QueueBound,
     queue_ms: u64,
     max_inner: usize,
     sequence: u32,
@@ -70,7 +72,7 @@ impl Sender {
             seed,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            queue_limit: 0,
+            bound: QueueBound::default(),
             queue_ms: spec.queue_ms,
             max_inner: 0,
             sequence: first,
@@ -81,7 +83,7 @@ impl Sender {
         sender.paths = paths.map(|(path, exit)| PathOut::new(now_ns, path, *exit, burst_ns)).collect();
         sender.set_mode(now_ns, &spec.split);
         let fresh = vec![None; sender.paths.len()];
-        sender.reweigh(&fresh);
+        sender.reweigh(now_ns, &fresh);
         sender
     }
 
@@ -104,127 +106,10 @@ impl Sender {
         }
     }
 
-    /// A new configuration. Paths with an id that stays keep pacing, split credit and counters; a path that goes says
-    /// so.
-    pub fn update(&mut self, now_ns: u64, spec: &Ingress, exits: &[Exit], pool: &mut Pool, out: &mut Vec<Outgoing>) {
-        self.queue_ms = spec.queue_ms;
-        if !matches!(spec.split, SplitMode::Hywf(_)) {
-            self.unbind(now_ns, pool, out);
-        }
-        self.set_mode(now_ns, &spec.split);
-        let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
-        let mut from = Vec::new();
-        for (path, exit) in spec.paths.iter().zip(exits) {
-            let at = old.iter().position(|p| p.as_ref().map_or(false, |p| p.spec.id == path.id));
-            from.push(at);
-            match at.and_then(|i| old[i].take()) {
-                Some(mut kept) => {
-                    let used = kept.usable();
-                    kept.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
-                    kept.spec = path.clone();
-                    if used && !kept.usable() {
-                        out.extend(signal(&mut kept, now_ns, Kind::Pause, self.number, self.sequence, pool));
-                    }
-                    kept.exit = *exit;
-                    kept.header = path_header(path, *exit);
-                    self.paths.push(kept);
-                }
-                None => self.paths.push(PathOut::new(now_ns, path, *exit, self.burst_ns)),
-            }
-        }
-        for mut gone in old.into_iter().flatten().filter(PathOut::usable) {
-            out.extend(signal(&mut gone, now_ns, Kind::Pause, self.number, self.sequence, pool));
-        }
-        self.reweigh(&from);
-        self.trim(pool);
-    }
-
-    fn set_mode(&mut self, now_ns: u64, mode: &SplitMode) {
-        self.mode = mode.clone();
-        match (mode, &mut self.private) {
-            (SplitMode::Hywf(hywf), Some(private)) => private.update(now_ns, hywf.settings()),
-            (SplitMode::Hywf(hywf), None) => {
-                self.private =
-                    Some(Box::new(Private::new(now_ns, hywf.settings(), self.seed ^ u64::from(self.sequence))));
-            }
-            _ => {}
-        }
-    }
-
-    /// The end of a HyWF split: what it has bound to paths has its numbers already, so it leaves at once.
-    fn unbind(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
-        for (path, sequence, buf) in self.private.take().map_or_else(Vec::new, |p| p.into_staged()) {
-            self.queued_bytes -= buf.len();
-            match path {
-                Some(index) => {
-                    self.sent += 1;
-                    out.push(launch(&mut self.paths[index], now_ns, self.number, sequence, buf));
-                }
-                None => {
-                    self.dropped += 1;
-                    pool.give(buf);
-                }
-            }
-        }
-    }
-
-    /// The fast way: new rates of some paths; a path that isn't named keeps its rate.
-    pub fn set_rates(
-        &mut self,
-        now_ns: u64,
-        rates: &BTreeMap<u8, Option<f64>>,
-        pool: &mut Pool,
-        out: &mut Vec<Outgoing>,
-    ) {
-        for path in &mut self.paths {
-            if let Some(rate) = rates.get(&path.spec.id) {
-                let used = path.usable();
-                path.spec.rate_mbps = *rate;
-                path.pacer.set_rate(now_ns, *rate, path.spec.mtu, self.burst_ns);
-                if used && !path.usable() {
-                    out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
-                }
-            }
-        }
-        let same: Vec<Option<usize>> = (0..self.paths.len()).map(Some).collect();
-        self.reweigh(&same);
-        self.trim(pool);
-    }
-
-    pub fn knows_path(&self, id: u8) -> bool {
-        self.paths.iter().any(|p| p.spec.id == id)
-    }
-
-    fn reweigh(&mut self, from: &[Option<usize>]) {
-        let weights: Vec<f64> = self.paths.iter().map(PathOut::weight).collect();
-        self.split.set_weights(self.fixed_weights().as_ref().unwrap_or(&weights), from);
-        if let Some(private) = &mut self.private {
-            private.remap(from, self.paths.iter().map(PathOut::staging_bytes).collect());
-        }
-        let unshaped = self.paths.iter().any(|p| p.spec.rate_mbps.is_none());
-        let total_mbps: f64 = weights.iter().sum();
-        self.queue_limit = match unshaped {
-            true => UNSHAPED_QUEUE_BYTES,
-            false => (total_mbps * 125.0 * self.queue_ms as f64) as usize,
-        };
-        let room = |p: &PathOut| p.spec.mtu - p.spec.overhead();
-        let used = self.paths.iter().filter(|p| p.usable()).map(room).min();
-        self.max_inner = used.or_else(|| self.paths.iter().map(room).min()).unwrap_or(usize::MAX);
-    }
-
-    /// Fixed shares of the usable paths; None if they are all 0, or there are none.
-    fn fixed_weights(&self) -> Option<Vec<f64>> {
-        let shares = match &self.mode {
-            SplitMode::Fixed { shares } => shares,
-            _ => return None,
-        };
-        let share = |p: &PathOut| if p.usable() { shares.get(&p.spec.id).copied().unwrap_or(0.0) } else { 0.0 };
-        Some(self.paths.iter().map(share).collect()).filter(|w: &Vec<f64>| w.iter().any(|w| *w > 0.0))
-    }
-
     /// Drops the oldest of what a slower flow can't send in time any more.
-    fn trim(&mut self, pool: &mut Pool) {
-        while self.queue.len() > MIN_QUEUE_FRAMES && self.queued_bytes > self.queue_limit {
+    fn trim(&mut self, now_ns: u64, pool: &mut Pool) {
+        let limit = self.bound.get(now_ns);
+        while self.queue.len() > MIN_QUEUE_FRAMES && self.queued_bytes > limit {
             self.drop_head(pool);
         }
     }
@@ -238,7 +123,7 @@ impl Sender {
     }
 
     /// Takes a user's frame.
-    pub fn offer(&mut self, now_ns: u64, buf: Buf) -> Offer {
+    pub fn offer(&mut self, now_ns: u64, buf: Buf, pool: &mut Pool) -> Offer {
         if buf.len() > self.max_inner {
             self.too_big += 1;
             return Offer::TooBig(buf, self.max_inner);
@@ -247,7 +132,8 @@ impl Sender {
         if let Some(private) = &mut self.private {
             private.on_frame(now_ns, buf.len());
         }
-        if self.queued() >= MIN_QUEUE_FRAMES && self.queued_bytes + buf.len() > self.queue_limit {
+        self.trim(now_ns, pool);
+        if self.queued() >= MIN_QUEUE_FRAMES && self.queued_bytes + buf.len() > self.bound.get(now_ns) {
             self.dropped += 1;
             return Offer::Dropped(buf);
         }
@@ -341,10 +227,32 @@ impl Sender {
         KEEP_ALIVE.iter().find(|(until, _)| idle < *until).map_or(KEEP_ALIVE[2].1, |(_, interval)| *interval)
     }
 
-    /// Keep-alives and padding that are due.
+    /// Batches of dummies on paths that are to be filled and have nothing else to send.
+    fn fill(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        for index in 0..self.paths.len() {
+            let frames = match self.queued() {
+                0 => self.paths[index].fill.frames_due(now_ns),
+                _ => 0,
+            };
+            let sequence = self.passed(index);
+            for _ in 0..frames {
+                let (path, number) = (&mut self.paths[index], self.number);
+                let len = DUMMY_LEN.min(path.spec.mtu - path.spec.overhead());
+                if let Some(mut buf) = pool.take() {
+                    buf.zeroed(len);
+                    self.dummies += 1;
+                    path.sent_ns = now_ns;
+                    out.push(send(path, now_ns, Kind::Dummy, number, sequence, buf));
+                }
+            }
+        }
+    }
+
+    /// Keep-alives, padding and filling that are due.
     pub fn keep_alives(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let interval = self.keep_alive_interval(now_ns);
         self.pad(now_ns, pool, out);
+        self.fill(now_ns, pool, out);
         for index in 0..self.paths.len() {
             let path = &self.paths[index];
             if path.usable() && path.sent_ns + interval <= now_ns {
@@ -364,10 +272,11 @@ impl Sender {
             None => self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len)),
             Some(private) => self.private_due(now_ns, private),
         };
-        match (alive, data) {
-            (Some(a), Some(d)) => Some(a.min(d)),
-            (a, d) => a.or(d),
-        }
+        let fill = match self.queued() {
+            0 => self.paths.iter().filter_map(|p| p.fill.due_ns(now_ns)).min(),
+            _ => None,
+        };
+        [alive, data, fill].into_iter().flatten().min()
     }
 
     fn private_due(&self, now_ns: u64, private: &Private) -> Option<u64> {
@@ -393,6 +302,9 @@ impl Sender {
         }
     }
 }
+
+#[path = "sender_config.rs"]
+mod config;
 
 #[cfg(test)]
 #[path = "sender_tests.rs"]

@@ -1,9 +1,10 @@
 //! Senders with a fixed or a HyWF split, driven by a simulated clock.
 
-use super::tests::{flow, path, Bench};
+use super::tests::{flow, path, rates, Bench};
 use super::*;
 use crate::edge::protocol::OutPath;
 use crate::edge::split_config::{HywfConfig, PaddingConfig};
+use std::collections::BTreeMap;
 
 fn hywf() -> HywfConfig {
     HywfConfig { n_cons: 20.0, cost_share: None, n_chp: None, p_d: None, silence_ms: 1000, padding: None }
@@ -117,11 +118,11 @@ fn sequence_numbers_rise_on_every_path_and_none_is_missing() {
     private.saturate(0, 1_000 * MS, || 700);
     // A path that stops hands over what was bound to it; one that is taken out as well; back again.
     let mut out = Vec::new();
-    private.sender.set_rates(1_000 * MS, &BTreeMap::from([(2, Some(0.0))]), &mut private.pool, &mut out);
+    private.sender.set_rates(1_000 * MS, &rates(&[(2, Some(0.0))]), &mut private.pool, &mut out);
     private.saturate(1_000 * MS, 1_200 * MS, || 700);
     let before = data(&private).len();
     assert!(data(&private)[..before].iter().all(|f| f.1 == 1 || f.0 < 1_000 * MS));
-    private.sender.set_rates(1_200 * MS, &BTreeMap::from([(2, Some(5.0))]), &mut private.pool, &mut out);
+    private.sender.set_rates(1_200 * MS, &rates(&[(2, Some(5.0))]), &mut private.pool, &mut out);
     private.saturate(1_200 * MS, 1_500 * MS, || 700);
     let spec = Ingress { split: SplitMode::Hywf(hywf()), ..flow(vec![path(2, Some(5.0), &[2])]) };
     private.sender.update(1_500 * MS, &spec, &private.exits.clone(), &mut private.pool, &mut out);
@@ -152,11 +153,12 @@ fn a_path_that_is_alone_gets_all_and_without_paths_frames_wait() {
         private.service(i * MS);
     }
     assert!(data(&private).iter().all(|f| f.1 == 2));
-    private.sender.set_rates(200 * MS, &BTreeMap::from([(2, Some(0.0))]), &mut private.pool, &mut Vec::new());
+    private.sender.set_rates(200 * MS, &rates(&[(2, Some(0.0))]), &mut private.pool, &mut Vec::new());
     let before = data(&private).len();
     while private.offer(200 * MS, 500) {}
     private.service(300 * MS);
-    assert_eq!((data(&private).len(), private.sender.queued()), (before, MIN_QUEUE_FRAMES));
+    // The bound is that of the greatest rate of the last second: 60 ms of 50 Mb/s.
+    assert_eq!((data(&private).len(), private.sender.queued()), (before, 750));
     assert_eq!(private.sender.next_due(300 * MS), None);
 }
 

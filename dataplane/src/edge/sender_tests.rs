@@ -3,8 +3,9 @@
 use super::*;
 use crate::edge::frame::{be16, be32, parse_network, FromNetwork, Shim};
 use crate::edge::pace::BURST_NS;
-use crate::edge::protocol::OutPath;
+use crate::edge::protocol::{OutPath, RateChange};
 use crate::edge::testing::Rng;
+use std::collections::BTreeMap;
 
 pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
     OutPath { id, labels: labels.to_vec(), rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None }
@@ -12,6 +13,10 @@ pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
 
 pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
     Ingress { number: 16, id: "f".into(), default: false, queue_ms: 60, split: SplitMode::Proportional, paths }
+}
+
+pub(super) fn rates(rates: &[(u8, Option<f64>)]) -> RateChange {
+    RateChange { rates: rates.iter().copied().collect(), ..RateChange::default() }
 }
 
 pub(super) struct Bench {
@@ -60,7 +65,7 @@ impl Bench {
     pub fn offer(&mut self, now: u64, len: usize) -> bool {
         let mut buf = self.pool.take().unwrap();
         buf.set(&vec![0x5a; len]);
-        match self.sender.offer(now, buf) {
+        match self.sender.offer(now, buf, &mut self.pool) {
             Offer::Queued => true,
             Offer::Dropped(buf) | Offer::TooBig(buf, _) => {
                 self.pool.give(buf);
@@ -148,8 +153,7 @@ fn a_change_of_rates_holds_at_once_and_a_zero_path_says_pause() {
     let mut bench = Bench::new(vec![path(1, Some(10.0), &[1]), path(2, Some(10.0), &[2])]);
     bench.saturate(0, 500 * MS, || 1000);
     let mut out = Vec::new();
-    let rates = BTreeMap::from([(1, Some(40.0)), (2, Some(0.0))]);
-    bench.sender.set_rates(500 * MS, &rates, &mut bench.pool, &mut out);
+    bench.sender.set_rates(500 * MS, &rates(&[(1, Some(40.0)), (2, Some(0.0))]), &mut bench.pool, &mut out);
     assert_eq!(out.len(), 1);
     for (_, buf) in out {
         bench.note(500 * MS, buf);
@@ -160,13 +164,15 @@ fn a_change_of_rates_holds_at_once_and_a_zero_path_says_pause() {
     let share = bench.bytes(1, 500 * MS, 600 * MS) / 500_000.0;
     assert!(share > 0.97 && share < 1.025, "{share}");
     // Down to nothing: nothing leaves, and the queue is bounded.
-    let rates = BTreeMap::from([(1, Some(0.0))]);
-    bench.sender.set_rates(600 * MS, &rates, &mut bench.pool, &mut Vec::new());
+    bench.sender.set_rates(600 * MS, &rates(&[(1, Some(0.0))]), &mut bench.pool, &mut Vec::new());
     let before = bench.log.len();
     while bench.offer(600 * MS, 1000) {}
     bench.service(700 * MS);
-    assert_eq!((bench.log.len(), bench.sender.queued()), (before, MIN_QUEUE_FRAMES));
+    assert_eq!((bench.log.len(), bench.sender.queued()), (before, 300));
     assert_eq!(bench.sender.next_due(700 * MS), None);
+    // A second later only little may wait.
+    assert!(!bench.offer(1_601 * MS, 1000));
+    assert_eq!((bench.log.len(), bench.sender.queued()), (before, MIN_QUEUE_FRAMES));
 }
 
 #[test]
@@ -175,9 +181,17 @@ fn the_queue_is_bounded_in_time() {
     while bench.offer(0, 1000) {}
     // 60 ms of 80 Mb/s.
     assert_eq!(bench.sender.queued(), 600);
-    bench.sender.set_rates(0, &BTreeMap::from([(1, Some(8.0))]), &mut bench.pool, &mut Vec::new());
+    // Slower for less than a second, as in a probe: nothing is lost.
+    bench.sender.set_rates(0, &rates(&[(1, Some(8.0))]), &mut bench.pool, &mut Vec::new());
+    assert!(!bench.offer(999 * MS, 1000));
+    assert_eq!(bench.sender.queued(), 600);
+    // For longer: the queue is that of the slower flow.
+    assert!(!bench.offer(1_000 * MS, 1000));
     assert_eq!(bench.sender.queued(), 60);
     assert_eq!(bench.pool.in_use(), 60);
+    bench.sender.set_rates(1_100 * MS, &rates(&[(1, Some(40.0))]), &mut bench.pool, &mut Vec::new());
+    while bench.offer(1_100 * MS, 1000) {}
+    assert_eq!(bench.sender.queued(), 300);
 }
 
 #[test]
@@ -203,7 +217,7 @@ fn frames_too_big_for_any_used_path_are_refused() {
     assert!(bench.offer(0, 1480));
     assert!(!bench.offer(0, 1481));
     assert_eq!(bench.sender.too_big, 1);
-    bench.sender.set_rates(0, &BTreeMap::from([(2, Some(0.0))]), &mut bench.pool, &mut Vec::new());
+    bench.sender.set_rates(0, &rates(&[(2, Some(0.0))]), &mut bench.pool, &mut Vec::new());
     assert!(bench.offer(0, 1580));
     assert!(!bench.offer(0, 1581));
 }
@@ -220,7 +234,7 @@ fn an_update_keeps_sequence_queue_and_paths_that_stay() {
     let spec = flow(vec![path(2, Some(100.0), &[2]), path(3, Some(100.0), &[])]);
     let mut out = Vec::new();
     bench.sender.update(0, &spec, &bench.exits.clone(), &mut bench.pool, &mut out);
-    assert_eq!(out.len(), 1);
+    assert_eq!(out.len(), 2, "the pause of path 1, and on path 2 that path 3 is used now");
     bench.service(MS);
     bench.service(2 * MS);
     assert_eq!(bench.sender.queued(), 0);
@@ -242,4 +256,58 @@ fn unshaped_paths_send_at_once_and_share_by_weight() {
     frame.extend_from_slice(&[0x88, 0xb5, 1, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0]);
     frame.extend_from_slice(&[0; 20]);
     assert!(matches!(parse_network(&frame), FromNetwork::Shim { .. }));
+}
+
+#[test]
+fn a_path_that_is_used_again_is_announced_on_the_others_and_starts_at_once() {
+    let mut bench = Bench::new(vec![path(1, Some(10.0), &[1]), path(2, Some(0.0), &[2]), path(3, Some(0.0), &[3])]);
+    bench.saturate(0, 500 * MS, || 1000);
+    assert_eq!(bench.bytes(2, 0, 500 * MS) + bench.bytes(3, 0, 500 * MS), 0.0, "not even keep-alives");
+    let next = bench.sequences.len() as u32;
+    let mut out = Vec::new();
+    bench.sender.set_rates(500 * MS, &rates(&[(2, Some(10.0))]), &mut bench.pool, &mut out);
+    assert_eq!(out.len(), 1);
+    let bytes = out[0].1.bytes();
+    assert_eq!(be32(bytes, 14).map(|entry| entry >> 12), Some(1), "on path 1");
+    let shim = Shim::decode(&bytes[18..]).unwrap();
+    assert_eq!((shim.kind, shim.path, shim.sequence), (Kind::Resume, 2, (u32::MAX - 5).wrapping_add(next)));
+    bench.saturate(500 * MS, 520 * MS, || 1000);
+    assert!(bench.bytes(2, 500 * MS, 520 * MS) > 20_000.0);
+    // Of several that stop and one that starts only the pauses are sent: nobody could carry the news.
+    let mut out = Vec::new();
+    let change = rates(&[(1, Some(0.0)), (2, Some(0.0)), (3, Some(5.0))]);
+    bench.sender.set_rates(520 * MS, &change, &mut bench.pool, &mut out);
+    let kind = |buf: &Buf| buf.bytes()[18];
+    assert_eq!(out.iter().map(|(_, buf)| kind(buf)).collect::<Vec<_>>(), [3, 3]);
+}
+
+#[test]
+fn a_filled_path_carries_dummies_in_batches_where_the_flow_offers_too_little() {
+    for (offered_mbps, wanted) in [(0.0, 8.0), (3.0, 8.0), (20.0, 10.0)] {
+        let mut bench = Bench::new(vec![path(1, Some(10.0), &[1]), path(2, Some(0.0), &[2])]);
+        let change = RateChange { fill: BTreeMap::from([(1, 8.0), (2, 8.0)]), ..RateChange::default() };
+        bench.sender.set_rates(0, &change, &mut bench.pool, &mut Vec::new());
+        let (mut now, mut offered) = (0, 0.0);
+        while now < 400 * MS {
+            while offered < offered_mbps / 8e3 * now as f64 && bench.offer(now, 1000) {
+                offered += 1016.0;
+            }
+            bench.service(now);
+            now = bench.sender.next_due(now).unwrap().clamp(now + 1, now + MS / 2);
+        }
+        let mbps = bench.bytes(1, 0, 400 * MS) * 8e-6 / 0.4;
+        assert!((mbps - wanted).abs() < 0.08 * wanted, "{mbps} Mb/s");
+        assert_eq!(bench.bytes(2, 0, 400 * MS), 0.0, "a path with rate 0 is not filled");
+        let dummies: Vec<u64> = bench.log.iter().filter(|l| l.3 == 4).map(|l| l.0).collect();
+        assert_eq!(dummies.is_empty(), offered_mbps > 8.0);
+        let batches = dummies.windows(2).filter(|w| w[1] > w[0]).count() + 1;
+        assert!(dummies.is_empty() || dummies.len() / batches >= 10, "{} in {batches}", dummies.len());
+        // The next message without a fill ends it.
+        bench.sender.set_rates(400 * MS, &rates(&[(1, Some(10.0))]), &mut bench.pool, &mut Vec::new());
+        let before = bench.sender.dummies;
+        for t in 400..500 {
+            bench.service(t * MS);
+        }
+        assert_eq!(bench.sender.dummies, before);
+    }
 }

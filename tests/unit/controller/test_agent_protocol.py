@@ -89,6 +89,8 @@ def test_config_has_the_shape_of_the_contract() -> None:
     }  # fmt: skip
     assert document["egress"][0]["paths"] == [1, 2] and document["egress"][0]["reorder"] is True
     assert rates_document(CONFIG.rates) == {"type": "rates", "rates": {"16": {"1": 9.5, "2": 6.25}}}
+    probe = rates_document({(16, 1): 9.5, (16, 2): 0.0}, {(16, 1): 4.0})
+    assert probe == {"type": "rates", "rates": {"16": {"1": 9.5, "2": 0.0}}, "fill": {"16": {"1": 4.0}}}
 
 
 def test_revision_says_everything_but_the_rates() -> None:

@@ -1,0 +1,145 @@
+//! New configurations and rates of a sender.
+
+use super::super::buffer::Pool;
+use super::super::fill::DUMMY_LEN;
+use super::super::frame::Kind;
+use super::super::outpath::{announce, launch, path_header, signal, Exit, Outgoing, PathOut};
+use super::super::private::Private;
+use super::super::protocol::{Ingress, RateChange};
+use super::super::split_config::SplitMode;
+use super::{Sender, UNSHAPED_QUEUE_BYTES};
+
+impl Sender {
+    /// A new configuration. Paths with an id that stays keep pacing, split credit and counters; a path that goes says
+    /// so.
+    pub fn update(&mut self, now_ns: u64, spec: &Ingress, exits: &[Exit], pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        self.queue_ms = spec.queue_ms;
+        if !matches!(spec.split, SplitMode::Hywf(_)) {
+            self.unbind(now_ns, pool, out);
+        }
+        self.set_mode(now_ns, &spec.split);
+        let before = self.used();
+        let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
+        let mut from = Vec::new();
+        for (path, exit) in spec.paths.iter().zip(exits) {
+            let at = old.iter().position(|p| p.as_ref().map_or(false, |p| p.spec.id == path.id));
+            from.push(at);
+            match at.and_then(|i| old[i].take()) {
+                Some(mut kept) => {
+                    let used = kept.usable();
+                    kept.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
+                    kept.spec = path.clone();
+                    if used && !kept.usable() {
+                        out.extend(signal(&mut kept, now_ns, Kind::Pause, self.number, self.sequence, pool));
+                    }
+                    kept.exit = *exit;
+                    kept.header = path_header(path, *exit);
+                    self.paths.push(kept);
+                }
+                None => self.paths.push(PathOut::new(now_ns, path, *exit, self.burst_ns)),
+            }
+        }
+        for mut gone in old.into_iter().flatten().filter(PathOut::usable) {
+            out.extend(signal(&mut gone, now_ns, Kind::Pause, self.number, self.sequence, pool));
+        }
+        self.announce(now_ns, &before, pool, out);
+        self.reweigh(now_ns, &from);
+        self.trim(now_ns, pool);
+    }
+
+    fn used(&self) -> Vec<u8> {
+        self.paths.iter().filter(|p| p.usable()).map(|p| p.spec.id).collect()
+    }
+
+    /// Tells the other end over the paths that were in use `before` of those that are used again: their first frames
+    /// may take longer than what follows on the others.
+    fn announce(&mut self, now_ns: u64, before: &[u8], pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        let resumed: Vec<u8> = self.used().into_iter().filter(|id| !before.contains(id)).collect();
+        let (number, sequence) = (self.number, self.sequence);
+        for carrier in self.paths.iter_mut().filter(|p| p.usable() && before.contains(&p.spec.id)) {
+            out.extend(resumed.iter().filter_map(|id| announce(carrier, *id, now_ns, number, sequence, pool)));
+        }
+    }
+
+    pub(super) fn set_mode(&mut self, now_ns: u64, mode: &SplitMode) {
+        self.mode = mode.clone();
+        match (mode, &mut self.private) {
+            (SplitMode::Hywf(hywf), Some(private)) => private.update(now_ns, hywf.settings()),
+            (SplitMode::Hywf(hywf), None) => {
+                self.private =
+                    Some(Box::new(Private::new(now_ns, hywf.settings(), self.seed ^ u64::from(self.sequence))));
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a HyWF split: what it has bound to paths has its numbers already, so it leaves at once.
+    fn unbind(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        for (path, sequence, buf) in self.private.take().map_or_else(Vec::new, |p| p.into_staged()) {
+            self.queued_bytes -= buf.len();
+            match path {
+                Some(index) => {
+                    self.sent += 1;
+                    out.push(launch(&mut self.paths[index], now_ns, self.number, sequence, buf));
+                }
+                None => {
+                    self.dropped += 1;
+                    pool.give(buf);
+                }
+            }
+        }
+    }
+
+    /// The fast way: new rates of some paths; a path that isn't named keeps its rate, and has no fill.
+    pub fn set_rates(&mut self, now_ns: u64, change: &RateChange, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+        let before = self.used();
+        for path in &mut self.paths {
+            if let Some(rate) = change.rates.get(&path.spec.id) {
+                let used = path.usable();
+                path.spec.rate_mbps = *rate;
+                path.pacer.set_rate(now_ns, *rate, path.spec.mtu, self.burst_ns);
+                if used && !path.usable() {
+                    out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
+                }
+            }
+            let fill = change.fill.get(&path.spec.id).copied().unwrap_or(0.0);
+            path.fill.set(now_ns, fill.min(path.spec.rate_mbps.unwrap_or(fill)), DUMMY_LEN + path.spec.overhead());
+        }
+        self.announce(now_ns, &before, pool, out);
+        let same: Vec<Option<usize>> = (0..self.paths.len()).map(Some).collect();
+        self.reweigh(now_ns, &same);
+        self.trim(now_ns, pool);
+    }
+
+    pub fn knows_path(&self, id: u8) -> bool {
+        self.paths.iter().any(|p| p.spec.id == id)
+    }
+
+    pub(super) fn reweigh(&mut self, now_ns: u64, from: &[Option<usize>]) {
+        let weights: Vec<f64> = self.paths.iter().map(PathOut::weight).collect();
+        self.split.set_weights(self.fixed_weights().as_ref().unwrap_or(&weights), from);
+        if let Some(private) = &mut self.private {
+            private.remap(from, self.paths.iter().map(PathOut::staging_bytes).collect());
+        }
+        let unshaped = self.paths.iter().any(|p| p.spec.rate_mbps.is_none());
+        let total_mbps: f64 = weights.iter().sum();
+        let bytes = match unshaped {
+            true => UNSHAPED_QUEUE_BYTES,
+            false => (total_mbps * 125.0 * self.queue_ms as f64) as usize,
+        };
+        self.bound.set(now_ns, bytes);
+        let room = |p: &PathOut| p.spec.mtu - p.spec.overhead();
+        let used = self.paths.iter().filter(|p| p.usable()).map(room).min();
+        self.max_inner = used.or_else(|| self.paths.iter().map(room).min()).unwrap_or(usize::MAX);
+    }
+
+    /// Fixed shares of the usable paths; None if they are all 0, or there are none.
+    fn fixed_weights(&self) -> Option<Vec<f64>> {
+        let shares = match &self.mode {
+            SplitMode::Fixed { shares } => shares,
+            _ => return None,
+        };
+        let share = |p: &PathOut| if p.usable() { shares.get(&p.spec.id).copied().unwrap_or(0.0) } else { 0.0 };
+        Some(self.paths.iter().map(share).collect()).filter(|w: &Vec<f64>| w.iter().any(|w| *w > 0.0))
+    }
+}
