@@ -2,5 +2,6 @@
 pub mod edge;
 pub mod medium;
 pub mod planner;
+pub mod rates;
 pub mod rng;
 pub mod sys;

@@ -20,6 +20,7 @@ import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.rates.allocation import Allocation, allocation, duality_gap, feasible_rates
 from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate, Pace
+from hyroads.controller.core.rates.native import Start, kernel
 from hyroads.controller.core.rates.problem import Layout, RateProblem
 from hyroads.controller.core.rates.reduction import Pattern, Reduced, reduce_problem
 from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
@@ -60,8 +61,7 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     usable = warm if warm is not None and warm.layout is problem.layout else None
     result = None if usable is None else _solve_warm(problem, reduced, usable)
     for pace in _PACES if result is None else ():
-        search = _Search(problem, reduced, _easier_rates(problem, reduced))
-        result = search.run(search.cold_start(pace), MAX_STEPS)
+        result = _attempt(problem, reduced, Start.cold(_easier_rates(problem, reduced)), pace, MAX_STEPS)
         if result is not None:
             break
     if result is None:
@@ -76,8 +76,22 @@ def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> All
     gap = duality_gap(reduced, feasible, prices)
     if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
         return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
-    search = _Search(problem, reduced, _safe_rates(reduced))
-    return search.run(search.warm_start(rates, prices, gap), _WARM_STEPS)
+    return _attempt(problem, reduced, Start(_safe_rates(reduced), rates, prices, gap), _PACES[0], _WARM_STEPS)
+
+
+def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int) -> Allocation | None:
+    """The optimum from a start, by the compiled solver if there is one; None if it isn't reached."""
+    compiled = kernel()
+    if compiled is None:
+        search = _Search(problem, reduced, start.safe_mbps)
+        cold = not len(start.warm_rates)
+        method = search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
+        return search.run(method, max_steps)
+    found = compiled.solve(reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
+    if found is None:
+        return None
+    rates = feasible_rates(reduced, found.rates_mbps)
+    return allocation(problem, reduced, rates, found.row_prices, steps=found.steps, rows=found.rows)
 
 
 @lru_cache(maxsize=16)

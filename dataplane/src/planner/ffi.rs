@@ -31,7 +31,7 @@ pub struct Array<T> {
 impl<T> Array<T> {
     /// # Safety
     /// `items` points to `count` items that stay as they are during the call, or is null.
-    unsafe fn slice<'a>(&self) -> &'a [T] {
+    pub unsafe fn slice<'a>(&self) -> &'a [T] {
         if self.items.is_null() || self.count == 0 {
             return &[];
         }

@@ -1,0 +1,125 @@
+//! Symmetric matrices: Cholesky factors and solutions, with wide vector instructions where the processor has them.
+
+/// Pivots that are taken at once: each pass over the rest of the matrix then does as many updates a value.
+const BLOCK: usize = 8;
+
+/// Factorise the upper triangle of the `size` x `size` matrix at `a` (by rows) as U' U, in place; false if it isn't
+/// positive definite.
+pub fn cholesky(a: &mut [f64], size: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has what the function is compiled for.
+        return unsafe { cholesky_avx2(a, size) };
+    }
+    cholesky_plain(a, size)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn cholesky_avx2(a: &mut [f64], size: usize) -> bool {
+    cholesky_plain(a, size)
+}
+
+#[inline(always)]
+fn cholesky_plain(a: &mut [f64], size: usize) -> bool {
+    let mut first = 0;
+    while first < size {
+        let last = (first + BLOCK).min(size);
+        for pivot in first..last {
+            let value = a[pivot * size + pivot];
+            if !(value > 0.0 && value.is_finite()) {
+                return false;
+            }
+            let scale = 1.0 / value.sqrt();
+            a[pivot * size + pivot..(pivot + 1) * size].iter_mut().for_each(|one| *one *= scale);
+            for row in pivot + 1..last {
+                let (above, below) = a.split_at_mut(row * size);
+                let factor = above[pivot * size + row];
+                let source = &above[pivot * size + row..(pivot + 1) * size];
+                subtract(&mut below[row..size], factor, source);
+            }
+        }
+        if last - first == BLOCK {
+            let (panel, rest) = a.split_at_mut(last * size);
+            let panel = &panel[first * size..];
+            for row in last..size {
+                update(&mut rest[(row - last) * size + row..(row - last + 1) * size], panel, size, row);
+            }
+        }
+        first = last;
+    }
+    true
+}
+
+#[inline(always)]
+fn subtract(target: &mut [f64], factor: f64, source: &[f64]) {
+    target.iter_mut().zip(source).for_each(|(target, &source)| *target -= factor * source);
+}
+
+/// Take the products of the eight rows of a panel off one row of the rest, from its diagonal on.
+#[inline(always)]
+fn update(target: &mut [f64], panel: &[f64], size: usize, row: usize) {
+    let factor: [f64; BLOCK] = std::array::from_fn(|k| panel[k * size + row]);
+    let length = target.len();
+    let source: [&[f64]; BLOCK] = std::array::from_fn(|k| &panel[k * size + row..k * size + row + length]);
+    for at in 0..length {
+        let mut sum = 0.0;
+        for k in 0..BLOCK {
+            sum += factor[k] * source[k][at];
+        }
+        target[at] -= sum;
+    }
+}
+
+/// Solve U' U y = b in place for a factor of [`cholesky`].
+pub fn solve(factor: &[f64], size: usize, b: &mut [f64]) {
+    for row in 0..size {
+        b[row] /= factor[row * size + row];
+        let known = b[row];
+        subtract(&mut b[row + 1..size], known, &factor[row * size + row + 1..(row + 1) * size]);
+    }
+    for row in (0..size).rev() {
+        let known: f64 =
+            factor[row * size + row + 1..(row + 1) * size].iter().zip(&b[row + 1..]).map(|(u, b)| u * b).sum();
+        b[row] = (b[row] - known) / factor[row * size + row];
+    }
+}
+
+/// Add sum_q v_q v_q' to the upper triangle at rows and columns `at` (increasing); `vectors` holds the v_q one after
+/// the other, each as long as `at`.
+pub fn add_outer(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has what the function is compiled for.
+        return unsafe { add_outer_avx2(a, size, at, vectors, line) };
+    }
+    add_outer_plain(a, size, at, vectors, line);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn add_outer_avx2(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
+    add_outer_plain(a, size, at, vectors, line);
+}
+
+#[inline(always)]
+fn add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
+    let count = at.len();
+    for (i, &row) in at.iter().enumerate() {
+        let line = &mut line[i..count];
+        let mut vectors = vectors.chunks_exact(count);
+        if let Some(first) = vectors.next() {
+            line.iter_mut().zip(&first[i..]).for_each(|(line, &value)| *line = first[i] * value);
+        }
+        for vector in vectors {
+            let factor = vector[i];
+            line.iter_mut().zip(&vector[i..]).for_each(|(line, &value)| *line += factor * value);
+        }
+        let target = &mut a[row as usize * size..(row as usize + 1) * size];
+        if count == size {
+            target[i..].iter_mut().zip(line.iter()).for_each(|(target, &value)| *target += value);
+        } else {
+            at[i..].iter().zip(line.iter()).for_each(|(&column, &value)| target[column as usize] += value);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The solver of a slot's rates in compiled code: sparse, and without the overhead of arrays.
+//!
+//! The algorithm is that of `controller/core/rates/{solver,interior_point}.py`, which explain it and remain the
+//! reference; results agree to the tolerance of both, not bit by bit. Certificate and feasibility are checked in Python,
+//! whoever solved.
+pub mod columns;
+pub mod dense;
+pub mod ffi;
+pub mod method;
+pub mod newton;
+pub mod point;
+pub mod problem;
+pub mod rows;
+pub mod search;
+pub mod utility;

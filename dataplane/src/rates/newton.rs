@@ -1,0 +1,165 @@
+//! The Newton system at a point, in the space of rows: (A H^-1 A' + diag(s / lambda)) d_lambda = ...
+//!
+//! H is one diagonal-plus-rank-one block per flow. Its inverse splits into the part between flows and the part within a
+//! flow (columns minus their mean), both positive semidefinite, so that nothing cancels. See `interior_point.py`.
+use super::columns::Columns;
+use super::dense;
+use super::point::{Flows, Point, Residuals, Targets};
+
+/// A path whose rate answers to a price so much less than its flow's rate does is left out of the matrix.
+const UNMOVED: f64 = 1e-12;
+
+/// The factorised system; its memory is used again at the next point.
+#[derive(Default)]
+pub struct Newton {
+    curvature: Vec<f64>,
+    spread: Vec<f64>,
+    share: Vec<f64>,
+    between: Vec<f64>,
+    gram: Vec<f64>,
+    factor: Vec<f64>,
+}
+
+/// Where the system is.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub flows: &'a Flows,
+    pub columns: &'a Columns,
+    pub point: &'a Point,
+    pub residuals: &'a Residuals,
+}
+
+impl Newton {
+    /// Set up and factorise at a place; false if rounding makes that impossible.
+    pub fn prepare(&mut self, place: Place) -> bool {
+        let Place { flows, point, residuals, .. } = place;
+        let curvature = |f: usize| point.flow_price[f] * flows.utilities[f].curvature(residuals.totals[f]);
+        self.curvature = (0..flows.count()).map(curvature).collect();
+        let mut whole = self.curvature.clone();
+        for (k, &flow) in flows.limited.iter().enumerate() {
+            whole[flow] += point.demand_price[k] / point.t[k];
+        }
+        let spread = |(column, &flow): (usize, &u32)| {
+            1.0 / (point.bound_price[column] / point.x[column] + residuals.regularisation[flow as usize])
+        };
+        self.spread = flows.of.iter().enumerate().map(spread).collect();
+        let totals = flows.sums(&self.spread);
+        self.share = self.spread.iter().zip(&flows.of).map(|(&one, &flow)| one / totals[flow as usize]).collect();
+        self.between =
+            totals.iter().zip(&whole).map(|(&total, &curvature)| total / (1.0 + curvature * total)).collect();
+        self.fill(flows, place.columns);
+        self.factorise(place)
+    }
+
+    /// A H^-1 A', upper triangle.
+    fn fill(&mut self, flows: &Flows, columns: &Columns) {
+        let size = columns.rows;
+        self.gram.clear();
+        self.gram.resize(size * size, 0.0);
+        let mut vectors = Vec::new();
+        let mut line = vec![0.0; size];
+        for flow in 0..flows.count() {
+            let support = &columns.support[columns.support_starts[flow]..columns.support_starts[flow + 1]];
+            if !support.is_empty() {
+                self.vectors_of(flow, flows, columns, support.len(), &mut vectors);
+                dense::add_outer(&mut self.gram, size, support, &vectors, &mut line);
+            }
+        }
+    }
+
+    /// The vectors whose outer products add up to the flow's part of the matrix, on its support.
+    fn vectors_of(&self, flow: usize, flows: &Flows, columns: &Columns, length: usize, vectors: &mut Vec<f64>) {
+        let own = flows.starts[flow]..flows.starts[flow + 1];
+        let entries = |column: usize| {
+            let range = columns.starts[column]..columns.starts[column + 1];
+            columns.slot[range.clone()].iter().zip(&columns.value[range])
+        };
+        vectors.clear();
+        vectors.resize(length, 0.0);
+        for column in own.clone() {
+            entries(column).for_each(|(&slot, &value)| vectors[slot as usize] += self.share[column] * value);
+        }
+        for column in own.clone().filter(|_| own.len() > 1) {
+            if self.spread[column] > UNMOVED * self.between[flow] {
+                let first = vectors.len();
+                vectors.extend_from_within(..length);
+                let within = &mut vectors[first..];
+                within.iter_mut().for_each(|value| *value = -*value);
+                entries(column).for_each(|(&slot, &value)| within[slot as usize] += value);
+                let root = self.spread[column].sqrt();
+                within.iter_mut().for_each(|value| *value *= root);
+            }
+        }
+        let root = self.between[flow].sqrt();
+        vectors[..length].iter_mut().for_each(|value| *value *= root);
+    }
+
+    fn factorise(&mut self, place: Place) -> bool {
+        let (point, size) = (place.point, place.columns.rows);
+        let diagonal: Vec<f64> =
+            (0..size).map(|row| self.gram[row * size + row] + point.s[row] / point.row_price[row]).collect();
+        for regularisation in [1e-15, 1e-12, 1e-9, 1e-6] {
+            self.factor.clear();
+            self.factor.extend_from_slice(&self.gram);
+            for (row, &value) in diagonal.iter().enumerate() {
+                self.factor[row * size + row] = value * (1.0 + regularisation);
+            }
+            if dense::cholesky(&mut self.factor, size) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// H^-1 v, in two parts that don't cancel, and its sum per flow.
+    fn apply_inverse(&self, flows: &Flows, values: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let mut result = vec![0.0; values.len()];
+        let mut totals = vec![0.0; flows.count()];
+        for flow in 0..flows.count() {
+            let own = flows.starts[flow]..flows.starts[flow + 1];
+            let mean: f64 = own.clone().map(|column| values[column] * self.share[column]).sum();
+            let total = self.between[flow] * mean;
+            let mut rest = 0.0;
+            for column in own.clone() {
+                result[column] = self.spread[column] * (values[column] - mean);
+                rest += result[column];
+            }
+            // The first part sums to zero up to rounding, which a tight demand would take for a real difference.
+            own.for_each(|column| result[column] += self.share[column] * (total - rest));
+            totals[flow] = total;
+        }
+        (result, totals)
+    }
+
+    /// The step towards the target products and zero residuals.
+    pub fn solve(&self, place: Place, wanted: &Targets) -> Point {
+        let Place { flows, columns, point, residuals } = place;
+        let towards = |wanted: &[f64], slack: &[f64], price: &[f64]| -> Vec<f64> {
+            (0..wanted.len()).map(|i| wanted[i] / slack[i] - price[i]).collect()
+        };
+        let bound = towards(&wanted.bound, &point.x, &point.bound_price);
+        let row = towards(&wanted.row, &point.row_price, &point.s);
+        let demand = towards(&wanted.demand, &point.t, &point.demand_price);
+        let mut per_flow: Vec<f64> = point.flow_price.iter().zip(&residuals.flow).map(|(&p, &r)| p * r).collect();
+        let flow_target = per_flow.clone();
+        for (k, &flow) in flows.limited.iter().enumerate() {
+            per_flow[flow] -= demand[k] - point.demand_price[k] / point.t[k] * residuals.demand[k];
+        }
+        let mut dual: Vec<f64> = (0..flows.of.len())
+            .map(|column| residuals.dual[column] + per_flow[flows.of[column] as usize] + bound[column])
+            .collect();
+        let mut row_price = columns.times(&self.apply_inverse(flows, &dual).0);
+        (0..columns.rows).for_each(|i| row_price[i] -= residuals.row[i] - row[i]);
+        dense::solve(&self.factor, columns.rows, &mut row_price);
+        dual.iter_mut().zip(columns.transposed(&row_price)).for_each(|(dual, price)| *dual -= price);
+        let (x, total) = self.apply_inverse(flows, &dual);
+        // Not residuals.row - A dx: a slack of 1e-13 needs its change to relative precision.
+        let s = (0..columns.rows).map(|i| row[i] - point.s[i] / point.row_price[i] * row_price[i]).collect();
+        let t: Vec<f64> =
+            flows.limited.iter().enumerate().map(|(k, &flow)| residuals.demand[k] - total[flow]).collect();
+        let bound_price = (0..x.len()).map(|i| bound[i] - point.bound_price[i] / point.x[i] * x[i]).collect();
+        let demand_price = (0..t.len()).map(|k| demand[k] - point.demand_price[k] / point.t[k] * t[k]).collect();
+        let flow_price = (0..total.len()).map(|f| flow_target[f] - self.curvature[f] * total[f]).collect();
+        Point { x, s, t, row_price, bound_price, demand_price, flow_price }
+    }
+}
