@@ -49,7 +49,6 @@ class _Request(ctypes.Structure):
         ("start_mbps", _Array),
         ("warm_rates", _Array),
         ("warm_prices", _Array),
-        ("warm_gap", ctypes.c_double),
         ("boundary", ctypes.c_double),
         ("centring", ctypes.c_double),
         ("max_steps", ctypes.c_uint64),
@@ -114,16 +113,13 @@ class Kernel:
         pointers = {name: _Array(array.ctypes.data, len(array)) for name, array in arrays.items()}
         request = _Request(
             size=ctypes.sizeof(_Request),
-            warm_gap=start.warm_gap,
             boundary=boundary,
             centring=centring,
             max_steps=max_steps,
             **pointers,
         )
         rates, prices = np.empty(len(reduced.columns)), np.empty(len(reduced.groups))
-        answer = _Answer(
-            ctypes.sizeof(_Answer), rates.ctypes.data, len(rates), prices.ctypes.data, len(prices), 0, 0
-        )
+        answer = _Answer(ctypes.sizeof(_Answer), rates.ctypes.data, len(rates), prices.ctypes.data, len(prices), 0, 0)
         status = self.library.hyroads_rates(ctypes.byref(request), ctypes.byref(answer))
         if status == _UNSOLVED:
             return None

@@ -85,7 +85,9 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
     if compiled is None:
         search = _Search(problem, reduced, start.safe_mbps)
         cold = not len(start.warm_rates)
-        method = search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
+        method = (
+            search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
+        )
         return search.run(method, max_steps)
     found = compiled.solve(reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
     if found is None:

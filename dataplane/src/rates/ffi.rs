@@ -42,7 +42,6 @@ pub struct RatesRequest {
     start_mbps: Array<f64>,
     warm_rates: Array<f64>,
     warm_prices: Array<f64>,
-    warm_gap: f64,
     boundary: f64,
     centring: f64,
     max_steps: u64,
@@ -128,14 +127,13 @@ unsafe fn run(request: &RatesRequest) -> Checked<Option<Solution>> {
     let mut search = Search::new(&problem, start, pace);
     let (rates, prices) = (request.warm_rates.slice(), request.warm_prices.slice());
     let method = if rates.is_empty() {
-        search.cold()
+        Some(search.cold())
     } else {
         not_negative(rates, problem.columns())?;
         not_negative(prices, problem.rows.count())?;
-        ensure(request.warm_gap >= 0.0)?;
-        search.warm(&Warm { rates, prices, gap: request.warm_gap })
+        search.warm(&Warm { rates, prices })
     };
-    Ok(search.run(method, request.max_steps.min(10_000) as usize))
+    Ok(method.and_then(|method| search.run(method, request.max_steps.min(10_000) as usize)))
 }
 
 /// # Safety

@@ -11,6 +11,7 @@ const LONG_ENOUGH: f64 = 0.9;
 const AMBITION: f64 = 0.3;
 const LEAST_GAIN: f64 = 0.1;
 const NEIGHBOURHOOD: f64 = 0.1;
+const NEW_SLACK: f64 = 0.01;
 /// Never so near to the bound that rounding reaches it.
 const INSIDE: f64 = 1.0 - 1e-10;
 
@@ -41,33 +42,25 @@ impl Method {
         self.residuals = Residuals::of(&self.flows, &self.columns, &self.point, self.regularisation);
     }
 
-    /// Multiply the prices of rows; paths that then cost more than their flow pays get the difference as z.
-    pub fn price_rows(&mut self, factor: f64) {
-        self.point.row_price.iter_mut().for_each(|price| *price *= factor);
+    /// Price the bounds of paths at what they cost more than their flow pays, within a factor of what is central.
+    pub fn price_bounds(&mut self, factor: f64) {
         let costs = self.columns.transposed(&self.point.row_price);
         for (column, cost) in costs.iter().enumerate() {
             let excess = cost - self.point.flow_price[self.flows.of[column] as usize];
-            let price = &mut self.point.bound_price[column];
-            *price = price.max(excess);
+            let central = &mut self.point.bound_price[column];
+            *central = excess.max(*central / factor).min(*central * factor);
         }
         self.refresh();
     }
 
-    /// Go on with more rows (`columns` has the old ones first), the rates multiplied by `shrink` so that all hold with
-    /// slack. Rows in force gain as much slack as the rates on them lose.
-    pub fn add_rows(&mut self, columns: Columns, shrink: &[f64]) {
-        let point = &mut self.point;
-        let before = point.complementarity();
-        let lost: Vec<f64> = point.x.iter().zip(shrink).map(|(&x, &share)| x * (1.0 - share)).collect();
-        point.x.iter_mut().zip(&lost).for_each(|(x, &lost)| *x -= lost);
-        let freed = self.columns.times(&lost);
-        point.s.iter_mut().zip(&freed).for_each(|(s, &freed)| *s += freed);
-        let per_flow = self.flows.sums(&lost);
-        point.t.iter_mut().zip(&self.flows.limited).for_each(|(t, &flow)| *t += per_flow[flow]);
-        let mu = before.max(point.complementarity());
-        for load in &columns.times(&point.x)[self.columns.rows..] {
-            point.s.push(1.0 - load);
-            point.row_price.push(mu / (1.0 - load));
+    /// Go on with more rows; `columns` has the old ones first. New ones get some slack even where they are violated.
+    pub fn add_rows(&mut self, columns: Columns) {
+        let mu = self.point.complementarity();
+        let least = mu.sqrt().min(NEW_SLACK);
+        for load in &columns.times(&self.point.x)[self.columns.rows..] {
+            let slack = (1.0 - load).abs().max(least);
+            self.point.s.push(slack);
+            self.point.row_price.push(mu / slack);
         }
         self.columns = columns;
         self.refresh();
@@ -84,8 +77,8 @@ impl Method {
         self.residuals.relative(&self.point.flow_price, &self.flows)
     }
 
-    /// One predictor-corrector step; None if its system can't be solved.
-    pub fn step(&mut self) -> Option<f64> {
+    /// A predictor-corrector step and how far to go; None if its system can't be solved.
+    pub fn direction(&mut self) -> Option<(Point, f64)> {
         let mut newton = std::mem::take(&mut self.newton);
         let place =
             Place { flows: &self.flows, columns: &self.columns, point: &self.point, residuals: &self.residuals };
@@ -108,9 +101,13 @@ impl Method {
         let near = if self.pace.centring == 0.0 { INSIDE.min(1.0 - self.relative_mu()) } else { 0.0 };
         let length = (self.pace.boundary.max(near) * self.point.longest(&step)).min(self.trusted(&step)).min(1.0);
         self.newton = newton;
-        self.point.advance(&step, length);
+        length.is_finite().then_some((step, length))
+    }
+
+    /// Go a share of a step.
+    pub fn advance(&mut self, step: &Point, length: f64) {
+        self.point.advance(step, length);
         self.refresh();
-        length.is_finite().then_some(length)
     }
 
     fn zero_targets(&self) -> Targets {

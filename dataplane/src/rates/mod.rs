@@ -13,3 +13,6 @@ pub mod problem;
 pub mod rows;
 pub mod search;
 pub mod utility;
+
+#[cfg(test)]
+mod tests;

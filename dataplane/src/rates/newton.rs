@@ -115,7 +115,7 @@ impl Newton {
     fn apply_inverse(&self, flows: &Flows, values: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let mut result = vec![0.0; values.len()];
         let mut totals = vec![0.0; flows.count()];
-        for flow in 0..flows.count() {
+        for (flow, sum) in totals.iter_mut().enumerate() {
             let own = flows.starts[flow]..flows.starts[flow + 1];
             let mean: f64 = own.clone().map(|column| values[column] * self.share[column]).sum();
             let total = self.between[flow] * mean;
@@ -126,7 +126,7 @@ impl Newton {
             }
             // The first part sums to zero up to rounding, which a tight demand would take for a real difference.
             own.for_each(|column| result[column] += self.share[column] * (total - rest));
-            totals[flow] = total;
+            *sum = total;
         }
         (result, totals)
     }

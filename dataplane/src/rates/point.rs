@@ -27,12 +27,6 @@ impl Flows {
     pub fn slopes(&self, totals: &[f64]) -> Vec<f64> {
         self.utilities.iter().zip(totals).map(|(utility, &x)| utility.slope(x)).collect()
     }
-
-    /// The smallest value among the columns of each flow.
-    pub fn least(&self, values: &[f64]) -> Vec<f64> {
-        let least = |pair: &[usize]| values[pair[0]..pair[1]].iter().copied().fold(f64::INFINITY, f64::min);
-        self.starts.windows(2).map(least).collect()
-    }
 }
 
 /// Rates, slacks of rows and demands, prices of rows, bounds and demands, and the price p_f that flows pay; or a step

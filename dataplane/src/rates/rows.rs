@@ -61,10 +61,11 @@ pub fn spread_out(problem: &Problem, order: &[usize], overlap: f64) -> Vec<usize
     taken
 }
 
-/// Rows outside `chosen` that these loads violate, worst first, at most one per neighbourhood.
-pub fn violated(problem: &Problem, loads: &[f64], chosen: &[usize], overlap: f64) -> Vec<usize> {
-    let mut known = vec![false; loads.len()];
-    chosen.iter().for_each(|&row| known[row] = true);
-    let over = (0..loads.len()).filter(|&row| !known[row] && loads[row] > 1.0 + 1e-9).collect();
+/// Rows that don't take part and have loads beyond a bound, worst first, without those that are mostly in others.
+pub fn violated(problem: &Problem, loads: &[f64], takes_part: &[bool], bound: f64, overlap: f64) -> Vec<usize> {
+    let over: Vec<usize> = (0..loads.len()).filter(|&row| !takes_part[row] && loads[row] > bound).collect();
+    if over.is_empty() {
+        return over;
+    }
     spread_out(problem, &by_load(loads, over), overlap)
 }

@@ -1,5 +1,8 @@
 //! One solution: scaling, the first rows and point, steps with rows added on demand, and the way back to Mb/s.
-//! `controller/core/rates/solver.py` is the reference.
+//!
+//! Differs from the reference, `controller/core/rates/solver.py`, in where it starts and when rows are added: it keeps to
+//! the central path and inside *all* rows of the network, those that don't take part yet included. A step ends before
+//! it crosses one of these, which then takes part. That takes half as many steps.
 use super::columns::Columns;
 use super::method::{Method, Pace};
 use super::point::{dot, Flows, Point};
@@ -10,20 +13,30 @@ const REGULARISATION: f64 = 1e-8;
 const TARGET_MU: f64 = 1e-12;
 const TARGET_ERROR: f64 = 1e-9;
 const ROUNDING: f64 = 1e-5;
-/// Rows are looked for once the point is this close to centred and feasible; before that it says little.
-const SEARCH_MU: f64 = 0.3;
-const SEARCH_ERROR: f64 = 0.3;
+/// A row is violated by more than rounding.
+const VIOLATED: f64 = 1.0 + 1e-9;
+/// How near to a row that doesn't take part a step may go, as a share of the way and at least.
+const APPROACH: f64 = 0.95;
+const LEAST_APPROACH: f64 = 0.01;
+/// Of rows that are added at once, only those that have this share of new links.
 const OVERLAP: f64 = 0.8;
-const START_MU: f64 = 0.2;
+/// Rounds towards the analytic centre, and how near to a row they end.
+const ROUNDS: usize = 8;
+const NEAREST: f64 = 0.9;
+const CENTRE_SLACK: f64 = 0.05;
+/// Mu at a cold start, relative to the worth of the path that is worth most.
+const START_MU: f64 = 0.3;
 const SLACK: f64 = 1e-5;
 const LARGE_ALPHA: f64 = 4.0;
-const WARM_MU: (f64, f64) = (1e-6, 1e-2);
+/// How far a warm start moves towards the centre: at least, per overload, at most.
+const TOWARDS_CENTRE: (f64, f64, f64) = (0.1, 4.0, 0.3);
+/// How far from central the products of a start may be.
+const FROM_CENTRAL: f64 = 10.0;
 
-/// An earlier slot's rates (Mb/s) and prices of rows, and the gap that they leave in this slot.
+/// An earlier slot's rates (Mb/s) and prices of rows.
 pub struct Warm<'a> {
     pub rates: &'a [f64],
     pub prices: &'a [f64],
-    pub gap: f64,
 }
 
 /// Rates of columns in Mb/s (up to rounding feasible), prices of rows per share of budget.
@@ -40,6 +53,7 @@ pub struct Search<'a> {
     unit: f64,
     price_unit: f64,
     chosen: Vec<usize>,
+    takes_part: Vec<bool>,
     pace: Pace,
 }
 
@@ -51,7 +65,8 @@ impl<'a> Search<'a> {
         let totals = sums(&problem.starts, start);
         let slope = |f: usize| problem.utilities[f].scaled(unit).log_slope(totals[f] / unit);
         let price_unit = median((0..totals.len()).map(slope).collect()).exp();
-        Search { problem, start, unit, price_unit, chosen: Vec::new(), pace }
+        let takes_part = vec![false; problem.rows.count()];
+        Search { problem, start, unit, price_unit, chosen: Vec::new(), takes_part, pace }
     }
 
     fn flows(&self) -> Flows {
@@ -65,88 +80,109 @@ impl<'a> Search<'a> {
         Flows { starts: problem.starts.clone(), of, utilities, limited, demand }
     }
 
-    fn scaled(&self, rates: &[f64]) -> Vec<f64> {
-        rates.iter().map(|rate| rate / self.unit).collect()
-    }
-
-    fn columns(&self) -> Columns {
+    fn choose(&mut self, rows: Vec<usize>) -> Columns {
+        rows.iter().for_each(|&row| self.takes_part[row] = true);
+        self.chosen.extend(rows);
         Columns::build(self.problem, &self.chosen, self.unit)
     }
 
-    /// A feasible point that shares the busiest domain of each path equally, prices centred.
+    /// Loads of all rows at scaled rates.
+    fn loads(&self, x: &[f64]) -> Vec<f64> {
+        let rates: Vec<f64> = x.iter().map(|x| x * self.unit).collect();
+        self.problem.loads(&rates)
+    }
+
+    /// A point near the centre of what is feasible, with prices at which most paths cost more than their flows pay.
     pub fn cold(&mut self) -> Method {
         let flows = self.flows();
-        let x = self.scaled(self.start);
-        self.chosen = rows::first_rows(self.problem, self.start);
-        let columns = self.columns();
-        let totals = flows.sums(&x);
-        let prices = flows.slopes(&totals);
-        let slack: Vec<f64> = columns.times(&x).iter().map(|load| 1.0 - load).collect();
-        let mu = START_MU * dot(&prices, &totals) / slack.len() as f64;
-        let large = flows.utilities.iter().any(|utility| utility.alpha > LARGE_ALPHA);
-        let mut method = self.method(flows, columns, x, slack, prices, mu);
-        if !large {
-            // With the prices of rows raised until paths cost what their flows pay, the first steps are twice as long.
-            let costs = method.flows.least(&method.columns.transposed(&method.point.row_price));
-            let ratios = method.point.flow_price.iter().zip(&costs).map(|(price, cost)| (price / cost).ln()).collect();
-            method.price_rows(median(ratios).exp());
-        }
+        let columns = self.choose(rows::first_rows(self.problem, self.start));
+        let (x, pull) = self.centre(&flows, &columns);
+        let prices = flows.slopes(&flows.sums(&x));
+        let highest = (0..x.len()).map(|i| prices[flows.of[i] as usize] / pull[i]).fold(0.0, f64::max);
+        let mut method = self.method(flows, columns, x, START_MU * highest);
+        method.price_bounds(FROM_CENTRAL);
         method
     }
 
-    /// The earlier slot's point, moved away from the bounds by as much as its gap calls for.
-    pub fn warm(&mut self, warm: &Warm) -> Method {
+    /// The earlier slot's point, moved towards the centre.
+    ///
+    /// Rates and prices of an optimum are on the bounds, from where no step is long. Rates between them and the centre
+    /// have slack everywhere, and with the old prices nearly the products of a central point (Yildirim and Wright,
+    /// "Warm-start strategies in interior-point methods for linear programming", SIAM J. Optim. 12(3), 2002).
+    ///
+    /// None if the prices say nothing.
+    pub fn warm(&mut self, warm: &Warm) -> Option<Method> {
         let flows = self.flows();
         let loads = self.problem.loads(warm.rates);
         let all = self.problem.rows.count() <= rows::FEW_ROWS;
-        self.chosen = (0..loads.len()).filter(|&row| all || warm.prices[row] > 0.0 || loads[row] > 1.0).collect();
-        let columns = self.columns();
-        let rates = self.scaled(warm.rates);
-        let size = (rates.len() + columns.rows) as f64;
-        let raised: Vec<f64> = rates.iter().map(|rate| rate.max(1e-3)).collect();
-        let value = dot(&flows.slopes(&flows.sums(&raised)), &flows.sums(&rates)) / flows.count() as f64;
-        let mu = value * (warm.gap / self.price_unit / size / value).max(WARM_MU.0).min(WARM_MU.1);
+        let columns = self.choose((0..loads.len()).filter(|&row| all || warm.prices[row] > 0.0).collect());
         let prices: Vec<f64> = self.chosen.iter().map(|&row| warm.prices[row] / self.price_unit).collect();
-        let path_prices = columns.transposed(&prices);
-        let cheapest = flows.least(&path_prices);
-        let dearer = |column: usize| path_prices[column] - cheapest[flows.of[column] as usize];
-        let x: Vec<f64> = (0..rates.len()).map(|i| off_bound(rates[i], dearer(i), mu)).collect();
-        let loads = columns.times(&x);
-        let slack = (0..columns.rows).map(|i| off_bound(1.0 - loads[i], prices[i], mu)).collect();
-        let flow_prices = flows.slopes(&flows.sums(&x));
-        self.method(flows, columns, x, slack, flow_prices, mu)
+        let (centre, _) = self.centre(&flows, &columns);
+        let overload = loads.iter().copied().fold(1.0, f64::max) - 1.0;
+        let share = (TOWARDS_CENTRE.0 + TOWARDS_CENTRE.1 * overload).min(TOWARDS_CENTRE.2);
+        let worst = self.problem.worst_of_columns(&loads);
+        let mixed = |i: usize| (1.0 - share) * warm.rates[i] / self.unit / worst[i].max(1.0) + share * centre[i];
+        let x: Vec<f64> = (0..centre.len()).map(mixed).collect();
+        let slack: Vec<f64> = columns.times(&x).iter().map(|load| 1.0 - load).collect();
+        let mu = dot(&slack, &prices) / prices.len() as f64;
+        if !(mu > 0.0 && mu.is_finite()) {
+            return None;
+        }
+        let mut method = self.method(flows, columns, x, mu);
+        for (central, &price) in method.point.row_price.iter_mut().zip(&prices) {
+            *central = price.max(*central / FROM_CENTRAL).min(*central * FROM_CENTRAL);
+        }
+        method.price_bounds(FROM_CENTRAL);
+        Some(method)
     }
 
-    fn method(
-        &self,
-        flows: Flows,
-        columns: Columns,
-        x: Vec<f64>,
-        slack: Vec<f64>,
-        flow_price: Vec<f64>,
-        mu: f64,
-    ) -> Method {
+    /// Where the central path comes from, nearly: the analytic centre, 1 / x_P = sum of a_iP / s_i + 1 / t_f; and the
+    /// right-hand side there. All rows hold with slack.
+    fn centre(&self, flows: &Flows, columns: &Columns) -> (Vec<f64>, Vec<f64>) {
+        let mut x: Vec<f64> = self.start.iter().map(|rate| rate / self.unit).collect();
+        // The slopes of a large alpha span many powers of ten: the caller's start is better than the centre.
+        let large = flows.utilities.iter().any(|utility| utility.alpha > LARGE_ALPHA);
+        for _ in 0..if large { 0 } else { ROUNDS } {
+            let pull = pull(flows, columns, &x);
+            x.iter_mut().zip(&pull).for_each(|(x, pull)| *x = (*x / pull).sqrt());
+            let scale = NEAREST / self.loads(&x).into_iter().fold(NEAREST, f64::max);
+            x.iter_mut().for_each(|x| *x *= scale);
+        }
+        let pull = pull(flows, columns, &x);
+        (x, pull)
+    }
+
+    /// The method at rates x, with all products mu.
+    fn method(&self, flows: Flows, columns: Columns, x: Vec<f64>, mu: f64) -> Method {
         let totals = flows.sums(&x);
         let spare = |(&flow, &demand): (&usize, &f64)| (demand - totals[flow]).max(0.05 * demand);
         let t: Vec<f64> = flows.limited.iter().zip(&flows.demand).map(spare).collect();
-        let least = if mu > 1e-3 { 0.02 } else { mu };
-        let s: Vec<f64> = slack.iter().map(|slack| slack.max(least)).collect();
+        let s: Vec<f64> = columns.times(&x).iter().map(|load| (1.0 - load).max(mu.min(0.01))).collect();
         let priced = |slack: &[f64]| slack.iter().map(|slack| mu / slack).collect();
         let (row_price, bound_price, demand_price) = (priced(&s), priced(&x), priced(&t));
-        let point = Point { x, s, t, row_price, bound_price, demand_price, flow_price };
+        let point = Point { x, s, t, row_price, bound_price, demand_price, flow_price: flows.slopes(&totals) };
         Method::new(flows, columns, point, REGULARISATION, self.pace)
     }
 
     /// Iterate to the optimum; None if it isn't reached in so many steps.
     pub fn run(&mut self, mut method: Method, max_steps: usize) -> Option<Solution> {
         let mut last = f64::INFINITY;
+        let mut loads = self.loads(&method.point.x);
         for step in 1..=max_steps {
-            method.step()?;
+            let (direction, length) = method.direction()?;
+            let change = self.loads(&direction.x);
+            method.advance(&direction, self.room(&loads, &change, length));
+            let ahead: Vec<f64> = loads.iter().zip(&change).map(|(load, change)| load + length * change).collect();
+            let added = rows::violated(self.problem, &ahead, &self.takes_part, VIOLATED, OVERLAP);
+            let complete = added.is_empty();
+            if !complete {
+                method.add_rows(self.choose(added));
+            }
+            loads = self.loads(&method.point.x);
             let (mu, error) = (method.relative_mu(), method.error());
-            let added = mu < SEARCH_MU && error < SEARCH_ERROR && self.add_violated(&mut method);
             // Once complementary, an error that no longer falls is rounding; the certificate tells whether it matters.
             let stuck = error < ROUNDING && error > 0.5 * last;
-            if !added && mu < TARGET_MU && (error < TARGET_ERROR || stuck) {
+            if complete && mu < TARGET_MU && (error < TARGET_ERROR || stuck) {
                 return Some(self.finish(&method, step));
             }
             last = error;
@@ -154,18 +190,14 @@ impl<'a> Search<'a> {
         None
     }
 
-    fn add_violated(&mut self, method: &mut Method) -> bool {
-        let rates: Vec<f64> = method.point.x.iter().map(|x| x * self.unit).collect();
-        let loads = self.problem.loads(&rates);
-        let added = rows::violated(self.problem, &loads, &self.chosen, OVERLAP);
-        if added.is_empty() {
-            return false;
+    /// How far a step may go before it crosses rows that don't take part.
+    fn room(&self, loads: &[f64], change: &[f64], mut length: f64) -> f64 {
+        for row in (0..loads.len()).filter(|&row| !self.takes_part[row]) {
+            if loads[row] < 1.0 && loads[row] + length * change[row] > VIOLATED {
+                length = length.min(APPROACH * (1.0 - loads[row]).max(LEAST_APPROACH) / change[row]);
+            }
         }
-        let worst = self.problem.worst_of_columns(&loads);
-        let shrink: Vec<f64> = worst.iter().map(|&w| if w > 1.0 + 1e-9 { 0.9 / w } else { 1.0 }).collect();
-        self.chosen.extend(added);
-        method.add_rows(self.columns(), &shrink);
-        true
+        length
     }
 
     fn finish(&self, method: &Method, steps: usize) -> Solution {
@@ -181,7 +213,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A value raised where it is smaller than a central point's would be at this price.
-fn off_bound(value: f64, price: f64, mu: f64) -> f64 {
-    value.max(mu / price.max(mu.sqrt()))
+/// The sum of a_iP / s_i + 1 / t_f for every path.
+fn pull(flows: &Flows, columns: &Columns, x: &[f64]) -> Vec<f64> {
+    let steepness: Vec<f64> = columns.times(x).iter().map(|load| 1.0 / (1.0 - load).max(CENTRE_SLACK)).collect();
+    let mut pull = columns.transposed(&steepness);
+    let totals = flows.sums(x);
+    for (&flow, &demand) in flows.limited.iter().zip(&flows.demand) {
+        let steepness = 1.0 / (demand - totals[flow]).max(CENTRE_SLACK * demand);
+        pull[flows.starts[flow]..flows.starts[flow + 1]].iter_mut().for_each(|pull| *pull += steepness);
+    }
+    pull
 }

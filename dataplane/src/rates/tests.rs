@@ -1,0 +1,123 @@
+//! The solver on its own, on optima known by hand; equality with the reference is tested from Python.
+use super::dense;
+use super::method::Pace;
+use super::problem::{Pattern, Problem};
+use super::search::{Search, Solution, Warm};
+use super::utility::Utility;
+
+const PACE: Pace = Pace { boundary: 0.995, centring: 0.0 };
+const LOG: Utility = Utility { weight: 1.0, alpha: 1.0, shift: 1.0 };
+
+/// a -> b on PLC at 10 and on WiFi at 15, b -> c on WiFi at 30 Mb/s; one row per medium, both within `budget`.
+fn triangle<'a>(utilities: Vec<Utility>, demand: &'a [f64], budget: &'a [f64]) -> Problem<'a> {
+    Problem {
+        starts: vec![0, 2],
+        routing: Pattern { starts: &[0, 2, 4], items: &[0, 2, 1, 2] },
+        crossings: &[1.0; 4],
+        airtime: &[1.0 / 10.0, 1.0 / 15.0, 1.0 / 30.0],
+        rows: Pattern { starts: &[0, 1, 3], items: &[0, 1, 2] },
+        budget,
+        utilities,
+        demand,
+    }
+}
+
+fn solved(problem: &Problem, start: &[f64]) -> Solution {
+    let mut search = Search::new(problem, start, PACE);
+    let method = search.cold();
+    search.run(method, 100).expect("it converges")
+}
+
+fn near(found: &[f64], expected: &[f64]) {
+    let close = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6 * b.abs().max(1.0));
+    assert!(close && found.len() == expected.len(), "{found:?} instead of {expected:?}");
+}
+
+#[test]
+fn triangle_of_the_paper() {
+    for budget in [1.0, 0.95, 0.7] {
+        let (demand, budgets) = ([f64::INFINITY], [budget; 2]);
+        let problem = triangle(vec![LOG], &demand, &budgets);
+        near(&solved(&problem, &[2.0, 2.0]).rates, &[10.0 * budget, 20.0 / 3.0 * budget]);
+    }
+}
+
+#[test]
+fn a_demand_holds_and_rows_within_it_have_no_price() {
+    let (demand, budget) = ([3.0], [1.0; 2]);
+    let problem = triangle(vec![LOG], &demand, &budget);
+    let solution = solved(&problem, &[0.5, 0.5]);
+    assert!((solution.rates.iter().sum::<f64>() - 3.0).abs() < 1e-7);
+    near(&solution.prices, &[0.0, 0.0]);
+}
+
+#[test]
+fn prices_are_slopes() {
+    let (demand, budget) = ([f64::INFINITY], [1.0; 2]);
+    let solution = solved(&triangle(vec![LOG], &demand, &budget), &[2.0, 2.0]);
+    // WiFi+WiFi costs 1/15 + 1/30 of WiFi's time, PLC+WiFi 1/30 of it and 1/10 of PLC's.
+    let slope = 1.0 / (1.0 + 50.0 / 3.0);
+    near(&solution.prices, &[10.0 * (slope - slope / 3.0), 10.0 * slope]);
+}
+
+#[test]
+fn a_warm_start_ends_where_a_cold_one_does() {
+    let (demand, before, after) = ([f64::INFINITY], [1.0, 1.0], [0.8, 0.9]);
+    let first = solved(&triangle(vec![LOG], &demand, &before), &[2.0, 2.0]);
+    let problem = triangle(vec![LOG], &demand, &after);
+    let mut search = Search::new(&problem, &[2.0, 2.0], PACE);
+    let method = search.warm(&Warm { rates: &first.rates, prices: &first.prices }).expect("prices are known");
+    let warm = search.run(method, 100).expect("it converges");
+    near(&warm.rates, &solved(&problem, &[2.0, 2.0]).rates);
+    let silent = Warm { rates: &first.rates, prices: &[0.0, 0.0] };
+    assert!(Search::new(&problem, &[2.0, 2.0], PACE).warm(&silent).is_none());
+}
+
+#[test]
+fn throughput_goes_where_it_is_cheapest() {
+    let (demand, budget) = ([f64::INFINITY], [1.0; 2]);
+    let linear = Utility { weight: 1.0, alpha: 0.0, shift: 0.0 };
+    near(&solved(&triangle(vec![linear], &demand, &budget), &[2.0, 2.0]).rates, &[10.0, 20.0 / 3.0]);
+}
+
+/// A positive definite matrix of numbers that look random.
+fn matrix(size: usize) -> Vec<f64> {
+    let value = |i: usize, j: usize| ((i * 31 + j * 17) % 23) as f64 / 23.0 - 0.5;
+    let entry = |i: usize, j: usize| (0..size).map(|k| value(i, k) * value(j, k)).sum::<f64>();
+    let diagonal = |i: usize, j: usize| if i == j { 1.0 } else { 0.0 };
+    (0..size * size).map(|at| entry(at / size, at % size) + diagonal(at / size, at % size)).collect()
+}
+
+#[test]
+fn factors_solve_their_system() {
+    for size in [1, 2, 7, 8, 9, 16, 31, 70] {
+        let matrix = matrix(size);
+        let expected: Vec<f64> = (0..size).map(|i| i as f64 - 3.0).collect();
+        let mut b: Vec<f64> = (0..size).map(|i| (0..size).map(|j| matrix[i * size + j] * expected[j]).sum()).collect();
+        let mut factor = matrix.clone();
+        assert!(dense::cholesky(&mut factor, size));
+        dense::solve(&factor, size, &mut b);
+        near(&b, &expected);
+    }
+}
+
+#[test]
+fn what_is_not_positive_definite_has_no_factor() {
+    assert!(!dense::cholesky(&mut [1.0, 2.0, 0.0, 1.0], 2));
+    assert!(!dense::cholesky(&mut [f64::NAN], 1));
+}
+
+#[test]
+fn outer_products_land_on_their_rows() {
+    for at in [vec![0u32, 2, 3], vec![0, 1, 2, 3]] {
+        let vectors: Vec<f64> = (0..2 * at.len()).map(|i| i as f64 + 1.0).collect();
+        let mut sum = vec![0.0; 16];
+        dense::add_outer(&mut sum, 4, &at, &vectors, &mut [0.0; 4]);
+        for (i, &row) in at.iter().enumerate() {
+            for (j, &column) in at.iter().enumerate().skip(i) {
+                let expected = vectors[i] * vectors[j] + vectors[at.len() + i] * vectors[at.len() + j];
+                assert_eq!(sum[row as usize * 4 + column as usize], expected);
+            }
+        }
+    }
+}
