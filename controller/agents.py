@@ -225,7 +225,7 @@ class AgentServer:
         """Accept for ever, in the calling green thread."""
         shim.spawn(self._tick_loop)
         while True:
-            connection, address = listener.accept()
+            connection, address = shim.accept(listener)
             peer = f"{address[0]}:{address[1]}"
             if self._connections >= self._most_connections:
                 self._listener.agent_misbehaved(peer, "too many connections")

@@ -15,15 +15,17 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.log_limit import WarningLimit
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_REPLY
 from hyroads.controller.service import ControllerService
-from hyroads.controller.settings import Endpoint, Settings, load
+from hyroads.controller.settings import Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
+from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.version import version
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -75,8 +77,15 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
-        self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("agents", "rest")}
-        _tell_framework(self.settings)
+        tls = self.settings.tls
+        context = tls_context(tls, _document()) if tls else None
+        self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
+        switches = len(self.fabric.addressing.dpid)
+        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
+        shim.replace_switch_server(server.serve)
+        # A dead switch is noticed by unanswered echoes. Without a port the framework would listen on the old one, too.
+        port = self.settings.openflow.port
+        shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
         shim.guard_parser(self._may_parse)
 
     def start(self) -> None:
@@ -162,6 +171,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self._bad.pop(peer.key)
             peer.close()
 
+    def _bad_connection(self, peer: str, what: str) -> None:
+        self.coordinator.counters["malformed_openflow"] += 1
+        self.coordinator.fault(f"OpenFlow peer {peer}", what)
+
     def _save(self, state: State, numbers: Numbers) -> None:
         try:
             self.store.save(to_save(self.fabric.network, state.flows.values(), numbers))
@@ -174,9 +187,16 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    limit = WarningLimit()
     for handler in logging.getLogger().handlers:
+        handler.addFilter(limit)
         if handler.formatter is None:
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+
+def _document() -> str:
+    """What an error in the settings names."""
+    return os.environ.get("HYROADS_CONFIG") or "settings"
 
 
 def _listen(name: str, endpoint: Endpoint) -> Any:
@@ -184,19 +204,4 @@ def _listen(name: str, endpoint: Endpoint) -> Any:
         return shim.listen(endpoint.host, endpoint.port)
     except OSError as error:
         where = f"{endpoint.host}:{endpoint.port}"
-        raise ConfigError("settings", f"listen.{name}", f"can't listen on {where}: {error.strerror}") from error
-
-
-def _tell_framework(settings: Settings) -> None:
-    """Our settings as defaults of the framework's options; a dead switch is noticed by unanswered echoes."""
-    tls = settings.tls
-    port = {"ofp_ssl_listen_port" if tls else "ofp_tcp_listen_port": settings.openflow.port}
-    shim.set_defaults(
-        ofp_listen_host=settings.openflow.host,
-        ctl_privkey=tls.key if tls else None,
-        ctl_cert=tls.certificate if tls else None,
-        ca_certs=tls.ca if tls else None,
-        echo_request_interval=2.0,
-        maximum_unreplied_echo_requests=2,
-        **port,
-    )
+        raise ConfigError(_document(), f"listen.{name}", f"can't listen on {where}: {error.strerror}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from hyroads.controller.core.errors import HyroadsError
 
 APP = "hyroads.controller.app"
 FRAMEWORK = "ryu" if find_spec("ryu") else "os_ken"
+DESCRIPTORS = 65536
 
 
 def prepare_eventlet() -> None:
@@ -37,10 +39,19 @@ def _quiet_eventlet() -> None:
         logging.lastResort.setLevel(logging.CRITICAL)
 
 
+def _allow_many_connections() -> None:
+    """The bounds on connections are ours; the usual limit of 1024 descriptors is below them in large networks."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
     prepare_eventlet()
     _quiet_eventlet()
+    _allow_many_connections()
     try:
         if find_spec(FRAMEWORK + ".cmd"):
             manager = import_module(f"{FRAMEWORK}.cmd.manager")

@@ -143,6 +143,11 @@ def new_queue(size: int) -> Any:
     return eventlet.queue.LightQueue(size)
 
 
+def new_lock() -> Any:
+    """A lock between green threads."""
+    return eventlet.semaphore.Semaphore()
+
+
 QueueFull, QueueEmpty = eventlet.queue.Full, eventlet.queue.Empty
 
 
@@ -169,6 +174,31 @@ def listen(host: str, port: int) -> Any:
     """A listening TCP socket for green threads; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
+
+
+def accept(listener: Any) -> tuple[Any, Any]:
+    """The next connection and its peer's address. Failures pass (no descriptors left, a peer that has gone again)."""
+    while True:
+        try:
+            connection, address = listener.accept()
+        except OSError as error:
+            logging.getLogger("hyroads.controller").warning("can't accept a connection: %s", error.strerror)
+            sleep(0.1)
+        else:
+            return connection, address
+
+
+def replace_switch_server(serve: Callable[[Callable[[Any, Any], None]], None]) -> None:
+    """``serve(handle)`` accepts switches in place of the framework, in a green thread of its own.
+
+    ``handle(socket, address)`` runs one connection.
+    """
+
+    class Server:
+        def __init__(self, _address: object, handle: Callable[[Any, Any], None], **_tls: object) -> None:
+            self.serve_forever = lambda: serve(handle)
+
+    _controller.StreamServer = Server
 
 
 def no_delay(connection: Any) -> None:
@@ -230,4 +260,5 @@ class Timer:
 def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
     """Serve a WSGI application for ever in the calling green thread."""
     wsgi = import_module("eventlet.wsgi")
-    wsgi.server(listener, application, log=log, log_output=False, socket_timeout=30, max_size=256, debug=False)
+    # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
+    wsgi.server(listener, application, log=log, log_output=False, socket_timeout=10, max_size=1024, debug=False)

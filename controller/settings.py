@@ -196,7 +196,9 @@ def _api_tokens(top: Section) -> tuple[ApiToken, ...]:
         section = place.section(("token", "role"), ("token",))
         token = _token(section["token"]) if "token" in section else None
         role = section["role"].choice(_ROLES, "viewer") if "role" in section else "admin"
-        if token is not None:
+        if token is not None and any(token == other.token for other in tokens):
+            section["token"].fail("expected a token that no other name has")
+        elif token is not None:
             tokens.append(ApiToken(name, token, role))
     return tuple(tokens)
 
