@@ -1,5 +1,6 @@
 """Mininet's habits on a hybrid network: a file of Mininet commands, and Mininet's own command."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def test_prompt_commands_and_links_that_go_up_and_down(lab, tmp_path):
     script = tmp_path / "commands"
     script.write_text(
         "nodes\nnet\n" + RULES + ping + "cut bc-wifi\n" + ping + "restore bc-wifi\n" + ping
-        + "link c wifi down\n" + ping + "link c wifi up\n" + ping + "media\n"
+        + "link c wifi down\n" + ping + "link c wifi up\n" + ping + "media\niperf b c\n"
     )  # fmt: skip
     done = lab.run_hyroads(
         "emulate", "triangle", "--name", "t-cli", "--no-controller", "--publish", "0", "--script", str(script)
@@ -32,6 +33,9 @@ def test_prompt_commands_and_links_that_go_up_and_down(lab, tmp_path):
     assert done.returncode == 0, text
     assert answered(text) == [True, False, True, False, True]
     assert "a-plc:plc-a" in text
+    speeds = re.search(r"Results: \['([0-9.]+) Mbits/sec', '([0-9.]+) Mbits/sec'\]", text)
+    assert speeds is not None, text
+    assert 15 < float(speeds[1]) <= 30
     assert lab.leftovers("t-cli") == []
 
 
