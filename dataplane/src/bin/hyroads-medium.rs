@@ -2,6 +2,7 @@
 
 use hyroads_dataplane::medium::config::Config;
 use hyroads_dataplane::medium::shell::Shell;
+use hyroads_dataplane::sys::file::read_text;
 use hyroads_dataplane::sys::process;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +44,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Request, String>
 }
 
 fn load(path: &std::path::Path) -> Result<Config, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = read_text(path).map_err(|e| e.to_string())?;
     Config::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 

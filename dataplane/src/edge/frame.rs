@@ -116,7 +116,7 @@ pub fn parse_network(frame: &[u8]) -> FromNetwork {
 /// A frame that the access side handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromAccess {
-    /// `Ethernet, 0x8847, one label = flow number (bottom of stack), user frame`
+    /// `Ethernet, 0x8847, one label = flow number, user frame`
     Labelled {
         flow: u16,
         inner_at: usize,
@@ -135,12 +135,9 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
         return FromAccess::Plain;
     }
     let inner_at = ETHERNET_LEN + LABEL_LEN;
-    match be32(frame, ETHERNET_LEN) {
-        Some(entry) if entry & 0x100 != 0 && frame.len() >= inner_at + ETHERNET_LEN => match u16::try_from(entry >> 12)
-        {
-            Ok(flow) => FromAccess::Labelled { flow, inner_at },
-            Err(_) => FromAccess::Plain,
-        },
+    // There is one label, whatever its bottom-of-stack bit says: Open vSwitch clears it if the user's frame is MPLS, too.
+    match be32(frame, ETHERNET_LEN).map(|entry| u16::try_from(entry >> 12)) {
+        Some(Ok(flow)) if frame.len() >= inner_at + ETHERNET_LEN => FromAccess::Labelled { flow, inner_at },
         _ => FromAccess::Plain,
     }
 }
@@ -220,7 +217,11 @@ mod tests {
         let mut frame = outer_header([1; 6], [2; 6], &[300], TYPE_AGENT);
         frame.extend_from_slice(&[7; 60]);
         assert_eq!(parse_access(&frame), FromAccess::Labelled { flow: 300, inner_at: 18 });
-        // A label beyond 16 bits, or a stack of two, is a user's MPLS.
+        // Open vSwitch clears the bottom-of-stack bit over a user's own MPLS frame.
+        let mut over_mpls = frame.clone();
+        over_mpls[16] &= !1;
+        assert_eq!(parse_access(&over_mpls), FromAccess::Labelled { flow: 300, inner_at: 18 });
+        // A label beyond 16 bits is none of ours.
         let mut user = outer_header([1; 6], [2; 6], &[70_000], TYPE_AGENT);
         user.extend_from_slice(&[7; 60]);
         assert_eq!(parse_access(&user), FromAccess::Plain);

@@ -9,6 +9,7 @@ use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
 use super::report;
 use crate::sys::clock::{cpu_ns, monotonic_ns};
 use crate::sys::epoll::{Epoll, Event, Interest};
+use crate::sys::file::read_text;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::unix::ControlSocket;
 use crate::sys::{context, invalid};
@@ -140,7 +141,7 @@ fn random_seed() -> io::Result<u64> {
 /// Reads a configuration file: a config message.
 fn read_config(path: &std::path::Path) -> io::Result<Config> {
     let shown = path.display();
-    let text = fs::read_to_string(path).map_err(|e| context(e, &shown.to_string()))?;
+    let text = read_text(path)?;
     match parse_request(&text) {
         Ok((_, Request::Config(config))) => Ok(*config),
         Ok(_) => Err(invalid(format!("{shown}: expected a message of type \"config\""))),
@@ -156,13 +157,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         die_with_parent(None)?;
     }
     let config = options.config.as_deref().map(read_config).transpose()?;
-    let token = match &options.token_file {
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|e| context(e, &path.display().to_string()))?;
-            Some(text.trim().to_string())
-        }
-        None => None,
-    };
+    let token = options.token_file.as_deref().map(read_text).transpose()?.map(|text| text.trim().to_string());
     let epoll = Rc::new(RefCell::new(Epoll::new(64)?));
     let signals = Signals::termination()?;
     epoll.borrow().add(&signals, SIGNAL_TOKEN, Interest::READ)?;

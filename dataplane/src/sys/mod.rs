@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod epoll;
+pub mod file;
 pub mod interface;
 pub mod lines;
 pub mod netns;

@@ -1,0 +1,37 @@
+//! Files that the user names.
+
+use super::{context, invalid};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The largest configuration that makes sense, with room to spare.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// The text of a file of at most `MAX_BYTES`; whatever is wrong with it is bad input (`InvalidInput`).
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let shown = path.display().to_string();
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| invalid(context(error, &shown).to_string()))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(invalid(format!("{shown}: expected at most {} MiB", MAX_BYTES >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|_| invalid(format!("{shown}: expected UTF-8 text")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_bounded_text_is_bad_input() {
+        for name in ["/nonexistent", "/", "/dev/zero", "/proc/self/exe"] {
+            let error = read_text(Path::new(name)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+        assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
+    }
+}
