@@ -401,6 +401,14 @@ def test_warm_start_on_the_same_problem_takes_no_step() -> None:
     assert again.utility == pytest.approx(result.utility, rel=1e-8)
 
 
+def test_a_warm_start_from_nothing_is_a_cold_start() -> None:
+    """The only flow went, another one came: all earlier rates are 0."""
+    problem = random_problem(5, 4)
+    best = solve(problem)
+    nothing = replace(best, path_rates_mbps=0 * best.path_rates_mbps, flow_rates_mbps=0 * best.flow_rates_mbps)
+    assert solve(problem, nothing).utility == pytest.approx(best.utility, rel=1e-8)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_rates_of_other_flows_are_a_warm_start_for_more_and_for_fewer(seed: int) -> None:
     """Flows come and go between slots: the optimum is that of a cold start."""

@@ -52,12 +52,13 @@ def transferred(old: Allocation, layout: Layout) -> Allocation:
 
     Paths that stay keep their rates, new ones have none; prices belong to links and stay.
     """
-    known = dict(zip(_path_names(old.layout), old.path_rates_mbps.tolist(), strict=True))
-    rates = np.array([known.get(name, 0.0) for name in _path_names(layout)], dtype=float)
+    known = dict(zip(path_names(old.layout), old.path_rates_mbps.tolist(), strict=True))
+    rates = np.array([known.get(name, 0.0) for name in path_names(layout)], dtype=float)
     return replace(old, layout=layout, path_rates_mbps=rates, flow_rates_mbps=layout.flow_rates(rates))
 
 
-def _path_names(layout: Layout) -> list[tuple[str, tuple[int, ...]]]:
+def path_names(layout: Layout) -> list[tuple[str, tuple[int, ...]]]:
+    """(flow id, link indices) of every path: what stays the same when flows come and go."""
     return [(layout.flow_ids[flow], path) for flow, path in zip(layout.path_flow.tolist(), layout.paths, strict=True)]
 
 

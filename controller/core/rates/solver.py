@@ -72,6 +72,8 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
 def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> Allocation | None:
     """The earlier rates if they are still optimal, else the optimum from there; None if that leads nowhere."""
     rates, prices = _recall(warm, reduced)
+    if not rates.any():
+        return None
     feasible = feasible_rates(reduced, rates)
     gap = duality_gap(reduced, feasible, prices)
     if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
