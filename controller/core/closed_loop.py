@@ -3,7 +3,7 @@
     samples -> capacities      (estimate.link_estimate)
     rates of flows, busy times -> external airtime      (estimate.busy_time)
     rates of flows -> demands      (demand)
-    capacities, external airtime, demands -> optimal rates      (rates)
+    capacities, external airtime, demands -> optimal rates      (rates); flows whose rates are fixed come first
     rates -> those that changed enough to be sent
 
 Time is an argument; everything is immutable, so that a caller can keep, compare and drop states.
@@ -11,11 +11,13 @@ Time is an argument; everything is immutable, so that a caller can keep, compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from hyroads.controller.core.demand import Demands, Offer
+from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEstimator, Sample, Source
 from hyroads.controller.core.estimate.quality import Quality
@@ -24,6 +26,8 @@ from hyroads.controller.core.rates import Allocation, RateProblem, solve
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.utility import FloatArray
 
+Allocate = Callable[[RateProblem, Allocation | None], Allocation]
+"""A problem and the last allocation (a hint) -> the next one."""
 PathId = tuple[str, int]
 """(flow id, position of the path in the flow)."""
 
@@ -89,8 +93,19 @@ class SlotResult:
     stale: tuple[Interface, ...]
 
 
-def slot(state: LoopState, measured: Measurements, now_s: float) -> SlotResult:
-    """One slot that ends at ``now_s``: optimal rates under what is believed now, and what of it to send."""
+def slot(
+    state: LoopState,
+    measured: Measurements,
+    now_s: float,
+    *,
+    fixed: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    allocate: Allocate = solve,
+) -> SlotResult:
+    """One slot that ends at ``now_s``: optimal rates under what is believed now, and what of it to send.
+
+    ``fixed`` are flows whose rates (one per path) are decided elsewhere: they get them, the others share the airtime
+    that is left. Their demands are not looked at. Raises ``PlanningError`` if the number of rates is wrong.
+    """
     layout = state.problem.layout
     estimator = state.estimator.after(measured.samples)
     estimates = estimator.estimates(now_s)
@@ -103,8 +118,8 @@ def slot(state: LoopState, measured: Measurements, now_s: float) -> SlotResult:
         external=external.per_link(now_s),
         demand_mbps=np.array([demands.demand_mbps(flow) for flow in layout.flow_ids], dtype=float),
     )
-    allocation = solve(problem, state.allocation)
-    push = to_push(state.pushed, allocation, state.settings)
+    allocation = allocate_around(problem, fixed, state.allocation, allocate)
+    push = to_push(state.pushed, allocation, state.settings, frozenset(fixed))
     after = replace(
         state,
         problem=problem,
@@ -115,6 +130,33 @@ def slot(state: LoopState, measured: Measurements, now_s: float) -> SlotResult:
         pushed={**state.pushed, **push},
     )
     return SlotResult(after, allocation, push, estimates, external.stale(now_s))
+
+
+def allocate_around(
+    problem: RateProblem, fixed: Mapping[str, Sequence[float]], warm: Allocation | None, allocate: Allocate = solve
+) -> Allocation:
+    """The allocation in which some flows have the rates of ``fixed`` and the others the best of what is left.
+
+    ``utility`` and its gap are those of the others.
+    """
+    layout = problem.layout
+    rates = np.zeros(layout.path_count)
+    demand = problem.demand_mbps.copy()
+    for index, (flow, where) in enumerate(zip(layout.flow_ids, layout.path_slices(), strict=True)):
+        if flow in fixed:
+            if len(fixed[flow]) != where.stop - where.start:
+                raise PlanningError(f"flow {flow!r} has {where.stop - where.start} paths, got {len(fixed[flow])} rates")
+            rates[where] = fixed[flow]
+            demand[index] = 0.0
+    if not fixed:
+        return allocate(problem, warm)
+    with np.errstate(divide="ignore"):
+        # A link whose capacity nobody knows: all of its domain's time may be gone.
+        busy = np.minimum(problem.airtime(rates), 1.0)
+    rest = problem.changed(external=problem.external + busy, demand_mbps=demand)
+    found = allocate(rest, warm)
+    together = found.path_rates_mbps + rates
+    return replace(found, path_rates_mbps=together, flow_rates_mbps=layout.flow_rates(together))
 
 
 def capacities(network: Network, estimates: Mapping[str, LinkEstimate], settings: LoopSettings) -> FloatArray:
@@ -129,15 +171,24 @@ def _planned_mbps(estimate: LinkEstimate, settings: LoopSettings) -> float:
 
 
 def to_push(
-    before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings
+    before: Mapping[str, tuple[float, ...]],
+    allocation: Allocation,
+    settings: LoopSettings,
+    exact: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Rates of the flows of which one changed by more than the threshold; new flows always."""
+    """Rates of the flows of which one changed by more than the threshold; new flows always, ``exact`` ones if they
+    differ at all.
+    """
     layout = allocation.layout
     rates = {
         flow: tuple(allocation.path_rates_mbps[where].tolist())
         for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True)
     }
-    return {flow: new for flow, new in rates.items() if _differs(before.get(flow), new, settings)}
+    return {
+        flow: new
+        for flow, new in rates.items()
+        if (before.get(flow) != new if flow in exact else _differs(before.get(flow), new, settings))
+    }
 
 
 def _differs(old: tuple[float, ...] | None, new: tuple[float, ...], settings: LoopSettings) -> bool:
