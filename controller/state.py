@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.network import FlowSpec, Link, Network
 
@@ -77,12 +78,27 @@ class State:
     """When an agent that had no configuration dialled in; absent for one that ran before."""
     silent: frozenset[str] = frozenset()
     """Links on which no hello frames arrive although the sender's agent is up."""
+    held: frozenset[str] = frozenset()
+    """Links that are up but failed too often lately (``core.estimate.flap_damping``)."""
+    capacity_mbps: tuple[float, ...] | None = None
+    """Measured capacities that plans count on, in the order of the links; None: the network file's."""
+    interference: Interference | None = None
+    """What was inferred from who hears whom; None: the network file's rule."""
     version: int = 0
 
     def link_fault(self, fabric: Fabric, link: Link) -> str | None:
         """Why a link can't carry anything now; None if it can, as far as is known."""
+        down = self.link_down(fabric, link)
+        if down is None and self.capacity_mbps is not None:
+            return None if self.capacity_mbps[fabric.network.link_index[link.id]] else "capacity unknown"
+        return down
+
+    def link_down(self, fabric: Fabric, link: Link) -> str | None:
+        """Why a link is down or not to be used; None if it is up, whether or not its capacity is known."""
         if link.id in self.silent:
             return "silent"
+        if link.id in self.held:
+            return "flapping"
         for node in (link.source, link.target):
             if self.switches.get(node) is Presence.DOWN:
                 return "switch lost"
@@ -171,6 +187,16 @@ def links_heard(state: State, fabric: Fabric, node: str, up: Mapping[str, bool],
         elif _sender_speaks(state, fabric.network.links[index].source, now_s):
             silent.add(name)
     return _changed(state, silent=frozenset(silent))
+
+
+def links_held(state: State, held: Iterable[str]) -> State:
+    """Which links are up but not to be used because they flap."""
+    return _changed(state, held=frozenset(held))
+
+
+def measured(state: State, capacity_mbps: tuple[float, ...] | None, interference: Interference | None) -> State:
+    """Capacities and interference that plans count on from now on."""
+    return _changed(state, capacity_mbps=capacity_mbps, interference=interference)
 
 
 def flow_declared(state: State, flow: DeclaredFlow) -> State:

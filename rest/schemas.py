@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hyroads.controller.core.network import Policy, Traffic
 from marshmallow import RAISE, Schema, fields, validate
 
 
@@ -40,7 +41,11 @@ class FlowDeclaration(Strict):
     utility = fields.Raw(metadata={"description": 'log (default) or {"alpha": x}'})
     weight = Number()
     paths = fields.List(fields.List(fields.String()), metadata={"description": "fixed multipath, as link ids"})
-    policy = fields.String(validate=validate.OneOf(["throughput", "single", "private"]))
+    policy = fields.String(validate=validate.OneOf([policy.value for policy in Policy]))
+    traffic = fields.String(
+        validate=validate.OneOf([traffic.value for traffic in Traffic]),
+        metadata={"description": "tcp: keep airtime free for what comes back"},
+    )
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from hyroads.controller.core.checking import Place, Section, describe, one_of
-from hyroads.controller.core.network import FlowSpec, Link, Policy, Utility
+from hyroads.controller.core.network import FlowSpec, Link, Policy, Traffic, Utility
 
 MAX_FLOWS = 40_000
 ETH_TYPE_IPV4 = 0x0800
@@ -15,8 +15,9 @@ ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
 IP_PROTO_UDP = 17
 
-_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy")
+_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic")
 _POLICIES = tuple(policy.value for policy in Policy)
+_TRAFFIC = tuple(traffic.value for traffic in Traffic)
 _RESERVED_POLICIES = ("latency", "ncast")
 
 
@@ -49,6 +50,8 @@ def flow_document(flow: FlowSpec) -> dict[str, Any]:
         document["paths"] = [list(path) for path in flow.paths]
     if flow.match:
         document["match"] = dict(flow.match)
+    if flow.traffic is not Traffic.ANY:
+        document["traffic"] = flow.traffic.value
     return document
 
 
@@ -69,6 +72,7 @@ def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> Fl
         alpha,
         _policy(section["policy"]) if "policy" in section else Policy.THROUGHPUT,
         parse_match(section["match"]) if "match" in section else {},
+        Traffic(section["traffic"].choice(_TRAFFIC, Traffic.ANY.value)) if "traffic" in section else Traffic.ANY,
     )
 
 

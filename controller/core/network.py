@@ -35,11 +35,30 @@ class Utility(StrEnum):
 class Policy(StrEnum):
     """How a flow is carried: over the best multipath, the single shortest path, or two networks neither of which can
     tell what is fetched.
+
+    ``empower`` is another name of ``throughput``: the model decides. With ``hymab`` and ``hymab+`` a bandit learns from
+    measurements which of several multipaths is the best; with ``auto`` the controller chooses between model and bandit.
     """
 
     THROUGHPUT = "throughput"
+    EMPOWER = "empower"
+    HYMAB = "hymab"
+    HYMAB_PLUS = "hymab+"
+    AUTO = "auto"
     SINGLE = "single"
     PRIVATE = "private"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the flow needs all the multipaths that a bandit may try."""
+        return self in (Policy.HYMAB, Policy.HYMAB_PLUS, Policy.AUTO)
+
+
+class Traffic(StrEnum):
+    """What a flow consists of, as far as its domains' margin goes: TCP needs airtime for what comes back."""
+
+    ANY = "any"
+    TCP = "tcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class FlowSpec:
 
     ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses. ``alpha`` counts only
     for the utility ``alpha``. ``match`` maps OpenFlow header fields to values, all prerequisites included; empty
-    means all traffic from the hosts of ``source`` to those of ``target``.
+    means all traffic from the hosts of ``source`` to those of ``target``. ``traffic`` says what it is made of.
     """
 
     id: str
@@ -97,6 +116,15 @@ class FlowSpec:
     alpha: float = 1.0
     policy: Policy = Policy.THROUGHPUT
     match: Mapping[str, int | str] = field(default_factory=dict, hash=False)
+    traffic: Traffic = Traffic.ANY
+
+    @property
+    def is_tcp(self) -> bool:
+        """Whether it is declared to be TCP, or its match says so."""
+        return self.traffic is Traffic.TCP or self.match.get("ip_proto") == _IP_PROTO_TCP
+
+
+_IP_PROTO_TCP = 6
 
 
 @dataclass(frozen=True)

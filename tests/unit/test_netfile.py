@@ -248,8 +248,8 @@ FLOW_ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"utility": {"alpha": -1}}, ".utility.alpha", "expected a number from 0 to 100, got -1"),
     ({"utility": {}}, ".utility.alpha", "is missing"),
     ({"policy": "latency"}, ".policy", "latency is reserved for later"),
-    ({"policy": "fast"}, ".policy", "expected throughput, single or private, got 'fast'"),
-    ({"policy": []}, ".policy", "expected throughput, single or private, got a list"),
+    ({"policy": "fast"}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single or private, got 'fast'"),
+    ({"policy": []}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single or private, got a list"),
     (
         {"paths": [["ab-plc", "bc-wify"]]},
         ".paths[0][1]",
