@@ -97,7 +97,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "hyroads.json"
         listen = {"openflow": {"port": OPENFLOW}, "agents": {"port": AGENTS}, "rest": {"port": REST}}
-        settings.write_text(json.dumps({"network": str(NETWORK), "listen": listen}))
+        # A link that fails five times a second would be left alone.
+        document = {"network": str(NETWORK), "listen": listen, "flap_damping": False}
+        settings.write_text(json.dumps(document))
         environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
         with (Path(folder) / "log").open("wb") as log:
             controller = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=log, stderr=log)

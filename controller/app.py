@@ -96,6 +96,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         service = ControllerService(self.coordinator, Path(settings.network).name)
         web = create_app(service, tokens, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
+        shim.spawn(self.coordinator.run_slots)
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         LOG.info(

@@ -15,13 +15,18 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.agents import Session
-from hyroads.controller.core.errors import HyroadsError, PlanningError
+from hyroads.controller.control.governor import Governor
+from hyroads.controller.control.live import Live
+from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
+from hyroads.controller.control.slots import SlotClock
+from hyroads.controller.control.source import ConfiguredSource, Source
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import DEFAULT_MARGIN, Cache, LiveNetwork, Options, Plan, hello_configs, make_plan
+from hyroads.controller.plan import Options, Plan, hello_configs
 from hyroads.controller.push_agents import AgentPusher
 from hyroads.controller.push_gate import Orders, Views, gate, pending_of
 from hyroads.controller.reports import ReportBook
-from hyroads.controller.settings import Settings
+from hyroads.controller.settings import MEASURED, Settings
 from hyroads.controller.state import (
     DeclaredFlow,
     Fabric,
@@ -65,14 +70,21 @@ class Coordinator:
         *,
         clock: Callable[[], float],
         save: Callable[[State, Numbers], None],
+        source: Source | None = None,
+        governor: Governor | None = None,
     ) -> None:
         self.fabric = fabric
         self.settings = settings
         self.clock = clock
         self.started_s = clock()
         self.state: State = initial(fabric, flows)
-        self.options = options_of(fabric, settings)
-        self.plan: Plan | None = None
+        options = options_of(settings)
+        loop = LiveLoop(
+            fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor
+        )
+        measures, damps = settings.capacities == MEASURED, settings.flap_damping
+        self.live = Live(fabric, numbers, options, loop, measures=measures, damps=damps)
+        self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
         self.switches: dict[str, SwitchSession] = {}
@@ -83,16 +95,18 @@ class Coordinator:
         self.settled = False
         self.progress = shim.Signal()
         self._save = save
-        self._numbers = numbers
-        self._cache = Cache(fabric)
-        self._live: LiveNetwork | None = None
         self._wake = shim.Signal()
         self._dirty = True
         self._hurry = False
         self._tried_version = -1
         self._unsaved = False
         self._lost_switches: dict[str, float] = {}
-        self._hellos = hello_configs(fabric, self.options)
+        self._hellos = hello_configs(fabric, options)
+
+    @property
+    def plan(self) -> Plan | None:
+        """What is in force, or on its way."""
+        return self.live.plan
 
     # -- events: flows
 
@@ -169,10 +183,14 @@ class Coordinator:
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """An agent tells of its inbound links."""
-        before = self.state.silent
-        self._become(links_heard(self.state, self.fabric, session.node, up, self.clock()))
-        for link in sorted(self.state.silent ^ before):
-            LOG.warning("link %s is %s", link, "silent" if link in self.state.silent else "heard again")
+        before, now_s = self.state, self.clock()
+        heard = links_heard(before, self.fabric, session.node, up, now_s)
+        if heard is before:
+            return
+        self._become(self.live.links_reported(before, heard, now_s))
+        for link in sorted(self.state.silent ^ before.silent):
+            what = "silent" if link in self.state.silent else "heard again"
+            LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
 
     def agent_report(self, session: Session, report: dict[str, Any]) -> None:
         """Counters of an agent."""
@@ -206,14 +224,43 @@ class Coordinator:
                 self.exception("the planning loop", error)
                 shim.sleep(TICK_S)
 
+    def run_slots(self) -> None:
+        """Turn the loop once per slot, for ever, in a green thread of its own."""
+        while True:
+            shim.sleep(self.slots.wait_s())
+            with self.slots:
+                try:
+                    self._slot()
+                except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
+                    self.exception("the slot", error)
+
+    def _slot(self) -> None:
+        if not self.settled:
+            return
+        state, plan = self.live.slot(self.state, self.reports, self.clock())
+        if plan is not None or (self.plan is not None and self.plan.fill):
+            self.agents.push_rates(self.live.in_force)
+        self._become(state, urgent=True)
+
+    def turn_now(self) -> None:
+        """A turn between slots, for who can't wait: asks the governor and sends what changed."""
+        self._slot()
+
     def _cycle(self) -> None:
         self._plan_if_changed()
         if self.settled and self.plan is not None:
             self._push(self.plan)
+        if self.live.has_news:
+            before = self.plan
+            better = self.live.improve(self.reports, self.clock())
+            if better is not None:
+                self._log_plan(before, better)
+                self._unsaved = True
+                self._push(better)
         if self._unsaved:
             # After pushing, because writing a file takes longer than telling an agent.
             self._unsaved = False
-            self._save(self.state, self._numbers)
+            self._save(self.state, self.live.numbers)
         self.progress.notify()
 
     def _push(self, plan: Plan) -> None:
@@ -235,7 +282,7 @@ class Coordinator:
             del self._lost_switches[node]
             LOG.warning("switch %s did not come back", node)
             state = switch_down(state, node)
-        self._become(state)
+        self._become(self.live.links_released(state, now_s))
         for session in list(self.switches.values()):
             session.tick()
         self._dirty |= self.agents.retry_due()
@@ -255,16 +302,13 @@ class Coordinator:
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()
-        live = self._cache.live(self.state)
         before = self.plan
-        self.plan = make_plan(self.state, live, self._numbers, self.options)
-        self._live = live
-        self._numbers = self.plan.numbers
+        plan = self.live.replan(self.state, self.reports, began_s)
         self.planned_at_s = self.clock()
         self.plan_ms = (self.planned_at_s - began_s) * 1e3
         self.counters["plans"] += 1
         self._unsaved = True
-        self._log_plan(before, self.plan)
+        self._log_plan(before, plan)
 
     def _log_plan(self, before: Plan | None, after: Plan) -> None:
         for flow, plan in after.flows.items():
@@ -294,18 +338,13 @@ class Coordinator:
 
     def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
         """What a switch shall do; ``only`` some flows if given."""
-        plan, live = self._in_force()
+        plan = self.live.in_force
         flows = {
             flow: classified
             for flow, classified in plan.classified.items()
             if plan.flows[flow].ingress == node and (only is None or flow in only)
         }
-        return Wanted(live.intents[node], flows)
-
-    def _in_force(self) -> tuple[Plan, LiveNetwork]:
-        if self.plan is None or self._live is None:
-            raise PlanningError("nothing is planned yet")
-        return self.plan, self._live
+        return Wanted(self.live.network.intents[node], flows)
 
     def _push_switches(self, orders: Orders) -> None:
         for node, session in self.switches.items():
@@ -348,15 +387,19 @@ class Coordinator:
         self.fault(f"switch {node}", what)
 
 
-def options_of(fabric: Fabric, settings: Settings) -> Options:
-    """Planning options from the settings; the margin of the network file counts if the settings name none."""
-    declared = fabric.network.margin
-    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
+def options_of(settings: Settings) -> Options:
+    """Planning options from the settings."""
     return Options(
-        margin=margin,
         link_mtu=settings.link_mtu,
         queue_ms=settings.queue_ms,
         max_hold_ms=settings.max_hold_ms,
         hello_interval_ms=settings.timings.hello_interval_ms,
         hello_dead_ms=settings.timings.hello_dead_ms,
     )
+
+
+def loop_options_of(fabric: Fabric, settings: Settings) -> LoopOptions:
+    """Options of the loop; the margin of the network file counts if the settings name none."""
+    declared = fabric.network.margin
+    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
+    return LoopOptions(margin, max(margin, settings.tcp_margin), settings.mode, settings.slot_ms / 1e3)

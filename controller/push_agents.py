@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from hyroads.controller.agent_protocol import AgentConfig, rates_document
 from hyroads.controller.agents import Session
@@ -14,8 +13,12 @@ from hyroads.controller.plan import Plan
 from hyroads.controller.push_gate import AgentView, Orders
 
 LOG = logging.getLogger("hyroads.controller")
-RATE_TOLERANCE = 0.005
+# What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
+RATE_TOLERANCE = 1e-6
 RETRY_AFTER_S = 1.0
+
+Fill = dict[tuple[int, int], float]
+"""(flow number, path id) -> what dummies make up at least, Mb/s."""
 
 
 @dataclass
@@ -27,8 +30,11 @@ class AgentLink:
     known: bool
     sent: AgentConfig | None = None
     rates: dict[tuple[int, int], float] = field(default_factory=dict)
+    fill: Fill = field(default_factory=dict)
     retry_at_s: float = 0.0
     errors: int = 0
+    busy: bool = False
+    """Rates are on their way."""
 
 
 class AgentPusher:
@@ -46,6 +52,7 @@ class AgentPusher:
         self._fault = fault
         self._wake = wake
         self._links: dict[str, AgentLink] = {}
+        self._latest: Plan | None = None
 
     def get(self, node: str) -> AgentLink | None:
         """The agent of a node if it has joined."""
@@ -87,6 +94,7 @@ class AgentPusher:
 
     def push(self, plan: Plan, orders: Orders) -> None:
         """Send what differs from what an agent runs."""
+        self._latest = plan
         now_s = self._clock()
         for node, config in orders.agents.items():
             link = self._links[node]
@@ -95,24 +103,72 @@ class AgentPusher:
             if not link.known:
                 _recognise(link, (plan.agents[node], config))
             if link.acked is None or link.acked.revision != config.revision:
-                self._send(link, config, {**config.document(), "revision": config.revision}, "agent_configs")
-            elif _rates_differ(link.rates, config.rates):
-                self._send(link, config, rates_document(config.rates), "agent_rates")
+                self._send(link, config)
+            else:
+                self._send_rates(link, plan)
 
-    def _send(self, link: AgentLink, config: AgentConfig, document: Mapping[str, Any], counter: str) -> None:
+    def push_rates(self, plan: Plan) -> None:
+        """Send only rates that changed, without looking at anything else: the way of every slot.
+
+        Fill is said again each time, because it ends by itself.
+        """
+        self._latest = plan
+        now_s = self._clock()
+        for link in self._links.values():
+            if link.sent is None and link.retry_at_s <= now_s:
+                self._send_rates(link, plan, refill=True)
+
+    def _send_rates(self, link: AgentLink, plan: Plan, *, refill: bool = False) -> None:
+        """Rates of the flows and paths that the agent has; the newest follow once it has answered."""
+        if link.busy or link.acked is None:
+            return
+        wanted = plan.agents[link.session.node]
+        known = link.acked.rates
+        fill = {key: mbps for key, mbps in _fill_of(plan, wanted).items() if key in known}
+        # A flow that is named without fill has none from now on.
+        emptied = {number for number, _ in link.fill} - {number for number, _ in fill}
+        changed = {
+            key: rate
+            for key, rate in wanted.rates.items()
+            if key in known and (key[0] in emptied or _differs(link.rates.get(key), rate))
+        }
+        if not changed and not (fill and (refill or fill != link.fill)):
+            return
+        link.busy = True
+        self._counters["agent_rates"] += 1
+        document = rates_document(changed, fill)
+        link.session.request(document, lambda problem: self._rates_answered(link, changed, fill, problem))
+
+    def _rates_answered(
+        self, link: AgentLink, rates: Mapping[tuple[int, int], float], fill: Fill, problem: str | None
+    ) -> None:
+        link.busy = False
+        if problem is not None:
+            self._refused(link, "rates", problem)
+        else:
+            link.rates.update(rates)
+            link.fill = fill
+        if self._latest is not None and link.sent is None and problem is None:
+            self._send_rates(link, self._latest)
+
+    def _send(self, link: AgentLink, config: AgentConfig) -> None:
         link.sent = config
-        self._counters[counter] += 1
+        self._counters["agent_configs"] += 1
+        document = {**config.document(), "revision": config.revision}
         link.session.request(document, lambda problem: self._answered(link, config, problem))
+
+    def _refused(self, link: AgentLink, what: str, problem: str) -> None:
+        link.errors += 1
+        link.retry_at_s = self._clock() + RETRY_AFTER_S
+        if not link.session.closed:
+            self._fault(f"agent {link.session.node}", f"{what} refused: {problem}")
 
     def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
         link.sent = None
         if problem is None:
-            link.acked, link.rates = config, dict(config.rates)
+            link.acked, link.rates, link.fill = config, dict(config.rates), {}
         else:
-            link.errors += 1
-            link.retry_at_s = self._clock() + RETRY_AFTER_S
-            if not link.session.closed:
-                self._fault(f"agent {link.session.node}", f"configuration refused: {problem}")
+            self._refused(link, "configuration", problem)
         self._wake()
 
 
@@ -127,8 +183,15 @@ def _recognise(link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
         LOG.info("agent %s runs the wanted configuration", link.session.node)
 
 
-def _rates_differ(have: Mapping[tuple[int, int], float], want: Mapping[tuple[int, int], float]) -> bool:
-    """Whether some rate moved by more than a small share."""
-    if have.keys() != want.keys():
-        return True
-    return any(abs(have[key] - rate) > RATE_TOLERANCE * max(rate, have[key]) for key, rate in want.items())
+def _differs(have: float | None, want: float) -> bool:
+    return have is None or abs(have - want) > RATE_TOLERANCE * max(want, have)
+
+
+def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
+    """What of the plan's fill concerns an agent's flows."""
+    return {
+        (entry.number, path): mbps
+        for flow, entry in wanted.ingress.items()
+        for path, mbps in plan.fill.get(flow, {}).items()
+        if mbps > 0
+    }

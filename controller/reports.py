@@ -4,6 +4,7 @@ the clock that it is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,13 @@ class _Reports:
     taken_s: float
     last: Entry
     before: Entry | None
+    flows: Mapping[tuple[str, int], Entry]
+    """By (side, flow number): the entries of the last report."""
+    flows_before: Mapping[tuple[str, int], Entry]
+
+    @property
+    def elapsed_s(self) -> float:
+        return float(self.last["time_s"] - self.before["time_s"]) if self.before else 0.0
 
 
 class ReportBook:
@@ -48,16 +56,27 @@ class ReportBook:
             self._parts[node] = report
             return
         old = self._by_node.get(node)
-        before = None
+        before: Entry | None = None
+        flows_before: Mapping[tuple[str, int], Entry] = {}
         if old is not None:
             elapsed_s = report["time_s"] - old.last["time_s"]
-            before = old.last if elapsed_s > MIN_INTERVAL_S else old.before
-        self._by_node[node] = _Reports(self._clock(), report, before)
+            follows = elapsed_s > MIN_INTERVAL_S
+            before, flows_before = (old.last, old.flows) if follows else (old.before, old.flows_before)
+        flows = {(side, flow["number"]): flow for side in ("ingress", "egress") for flow in report[side]}
+        self._by_node[node] = _Reports(self._clock(), report, before, flows, flows_before)
 
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""
         self._by_node.pop(node, None)
         self._parts.pop(node, None)
+
+    def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
+        """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""
+        reports = self._by_node.get(node)
+        if reports is None or self._clock() - reports.taken_s > max_age_s:
+            return Side(None, None, 0.0)
+        key = (side, number)
+        return Side(reports.flows.get(key), reports.flows_before.get(key), reports.elapsed_s)
 
     def document(self, plan: Plan | None) -> dict[str, Any]:
         """The answer to ``GET /measurements``."""
@@ -84,8 +103,8 @@ class ReportBook:
     def _flow(self, plan: FlowPlan) -> dict[str, Any] | None:
         if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
             return None
-        sending = _Side.of(self._by_node.get(plan.ingress), "ingress", plan.number)
-        receiving = _Side.of(self._by_node.get(plan.egress), "egress", plan.number)
+        sending = self.side(plan.ingress, "ingress", plan.number)
+        receiving = self.side(plan.egress, "egress", plan.number)
         if sending.entry is None and receiving.entry is None:
             return None
         return {
@@ -115,26 +134,18 @@ class ReportBook:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """A flow's (or path's) counters at one agent, and the same ones of the report before."""
 
     entry: Entry | None
     before: Entry | None
     elapsed_s: float
 
-    @classmethod
-    def of(cls, reports: _Reports | None, side: str, number: int) -> _Side:
-        if reports is None:
-            return cls(None, None, 0.0)
-        elapsed_s = reports.last["time_s"] - reports.before["time_s"] if reports.before else 0.0
-        before = _find(reports.before[side], "number", number) if reports.before else None
-        return cls(_find(reports.last[side], "number", number), before, elapsed_s)
-
-    def path(self, path_id: int) -> _Side:
+    def path(self, path_id: int) -> Side:
         """The same of one path."""
         entry = _find(self.entry["paths"], "id", path_id) if self.entry else None
         before = _find(self.before["paths"], "id", path_id) if self.before else None
-        return _Side(entry, before, self.elapsed_s)
+        return Side(entry, before, self.elapsed_s)
 
     def counters(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Counters by name; None where nothing was reported."""

@@ -104,11 +104,13 @@ class ControllerService:
     def topology(self) -> Document:
         """See ``rest.contract.Service``."""
         network, state = self._coordinator.fabric.network, self._coordinator.state
+        plan = self._coordinator.plan
+        planned, airtime = (plan.planned_mbps(), self._coordinator.live.loop.airtime()) if plan else ({}, {})
         return {
             "name": network.name or self._network_name,
             "version": state.version,
             "nodes": [self._node(node) for node in network.nodes.values()],
-            "links": [self._link(link) for link in network.links],
+            "links": [self._link(link, planned, airtime) for link in network.links],
             "technologies": list(network.technologies),
         }
 
@@ -132,10 +134,9 @@ class ControllerService:
             "host": {"mac": addressing.host_mac[node.id], "ip": addressing.host_ip[node.id]},
         }
 
-    def _link(self, link: Link) -> Document:
+    def _link(self, link: Link, planned: Mapping[str, float], airtime: Mapping[str, float]) -> Document:
         coordinator = self._coordinator
         fault = coordinator.state.link_fault(coordinator.fabric, link)
-        plan = coordinator.plan
         return {
             "id": link.id,
             "from": link.source,
@@ -146,8 +147,8 @@ class ControllerService:
             "loss": link.loss,
             "up": fault is None,
             "reason": fault,
-            "planned_mbps": plan.planned_mbps.get(link.id, 0.0) if plan else 0.0,
-            "airtime": plan.airtime.get(link.id, 0.0) if plan else 0.0,
+            "planned_mbps": planned.get(link.id, 0.0),
+            "airtime": airtime.get(link.id, 0.0),
         }
 
     def netjson(self) -> Document:

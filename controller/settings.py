@@ -20,9 +20,11 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
-    "link_mtu", "queue_ms", "max_hold_ms",
+    "link_mtu", "queue_ms", "max_hold_ms", "capacities", "mode", "slot_ms", "tcp_margin", "flap_damping",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
+FILE, MEASURED = "file", "measured"
+_MODES = ("solver", "controller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Timings:
     hello_dead_ms: int = 140
     ping_ms: int = 250
     agent_dead_ms: int = 800
-    report_ms: int = 500
+    report_ms: int = 100
     grace_s: float = 3.0
     switch_grace_s: float = 15.0
     coalesce_ms: float = 3.0
@@ -87,6 +89,13 @@ class Settings:
     link_mtu: int = 1600
     queue_ms: int = 60
     max_hold_ms: int = 100
+    capacities: str = FILE
+    """``file``, or ``measured`` by access points."""
+    mode: str = "solver"
+    """``solver``: the exact optimum each slot; ``controller``: the papers' slotted controller."""
+    slot_ms: int = 100
+    tcp_margin: float = 0.3
+    flap_damping: bool = True
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -110,6 +119,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         top.place.key("network", None).fail("is missing")
     listen = top["listen"].section(("openflow", "agents", "rest")) if "listen" in top else None
     openflow, plaintext = _endpoint(listen, "openflow", 6653, environment)
+    slot_ms = _integer(top, "slot_ms", 100, 20, 10_000)
     settings = Settings(
         network=network or "",
         state_file=_path(top, "state_file", base),
@@ -120,10 +130,15 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents=_endpoint(listen, "agents", 6654, environment)[0],
         rest=_endpoint(listen, "rest", 8080, environment)[0],
         tls=_tls(top, base),
-        timings=_timings(top),
+        timings=_timings(top, slot_ms),
         link_mtu=_integer(top, "link_mtu", 1600, 1280, 65000),
         queue_ms=_integer(top, "queue_ms", 60, 1, 10_000),
         max_hold_ms=_integer(top, "max_hold_ms", 100, 1, 10_000),
+        capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
+        mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
+        slot_ms=slot_ms,
+        tcp_margin=top["tcp_margin"].number(0.3, 0.0, 0.9) if "tcp_margin" in top else 0.3,
+        flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
@@ -223,11 +238,12 @@ _TIMINGS: dict[str, tuple[float, float]] = {
 }
 
 
-def _timings(top: Section) -> Timings:
+def _timings(top: Section, slot_ms: int) -> Timings:
+    """Agents report once per slot unless told otherwise."""
     if top.values.get("timings") is None:
-        return Timings()
+        return Timings(report_ms=slot_ms)
     section = top["timings"].section(tuple(_TIMINGS))
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"report_ms": slot_ms}
     for key, (low, high) in _TIMINGS.items():
         default = getattr(Timings(), key)
         if key in section:

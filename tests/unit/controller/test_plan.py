@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
 from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import MULTIPATH, SINGLE, UNREACHABLE, Cache, Options, Plan, make_plan
+from hyroads.controller.plan import MULTIPATH, SINGLE, UNREACHABLE
 from hyroads.controller.state import (
     DeclaredFlow,
     Fabric,
@@ -33,6 +35,7 @@ from hyroads.controller.state import (
     switch_down,
     switch_up,
 )
+from planning import NO_REPORTS, live_of, planned
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 
@@ -48,10 +51,6 @@ def fabric() -> Fabric:
 
 def start(fabric: Fabric) -> State:
     return initial(fabric, [DeclaredFlow(flow, Origin.FILE) for flow in fabric.network.flows])
-
-
-def planned(fabric: Fabric, state: State, numbers: Numbers | None = None, **options: float) -> Plan:
-    return make_plan(state, Cache(fabric).live(state), numbers or Numbers(), Options(**options))  # type: ignore[arg-type]
 
 
 def test_example_of_the_paper_is_planned_at_its_known_rates(fabric: Fabric) -> None:
@@ -75,7 +74,9 @@ def test_hop_to_a_plain_client_has_no_label_but_costs_airtime(fabric: Fabric) ->
     for path in reverse.paths:
         assert path.links[0] == "bc-wifi~"
         assert path.labels == (fabric.labels.link[path.links[1]], fabric.labels.agent["a"])
-    assert plan.airtime["bc-wifi"] == pytest.approx(0.95, rel=1e-3)
+    live = live_of(fabric)
+    live.replan(flow_declared(start(fabric), DeclaredFlow(up, Origin.API)), NO_REPORTS, 0.0)
+    assert live.loop.airtime()["bc-wifi"] == pytest.approx(0.95, rel=1e-3)
 
 
 def test_agents_get_the_same_flow_from_both_sides(fabric: Fabric) -> None:

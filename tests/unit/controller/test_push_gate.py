@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Cache, Options, Plan, make_plan
+from hyroads.controller.plan import Plan
 from hyroads.controller.push_gate import AgentView, SwitchView, Views, gate, pending_of
 from hyroads.controller.state import (
     DeclaredFlow,
@@ -26,6 +28,7 @@ from hyroads.controller.state import (
     initial,
     links_heard,
 )
+from planning import planned
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 FABRIC = Fabric.of(read_file(TRIANGLE))
@@ -55,7 +58,7 @@ class Model:
         state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
         for node in ("a", "b"):
             state = agent_up(state, FABRIC, node, fresh=False, now_s=0.0)
-        model = cls(state, make_plan(state, Cache(FABRIC).live(state), Numbers(), Options()))
+        model = cls(state, planned(FABRIC, state))
         for node in ("a", "b"):
             model.boot(node)
         return model
@@ -65,7 +68,7 @@ class Model:
 
     def become(self, state: State) -> None:
         self.state = state
-        self.plan = make_plan(state, Cache(FABRIC).live(state), self.plan.numbers, Options())
+        self.plan = planned(FABRIC, state, self.plan.numbers)
 
     def views(self) -> Views:
         agents = {node: AgentView(agent.runs, agent.sent) for node, agent in self.agents.items()}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Cache, Options, Plan, make_plan
+from hyroads.controller.plan import Plan
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.state import DeclaredFlow, Fabric, Origin, initial
+from planning import planned
 
 FABRIC = Fabric.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"))
 
@@ -18,7 +21,7 @@ FABRIC = Fabric.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "
 @pytest.fixture
 def plan() -> Plan:
     state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
-    return make_plan(state, Cache(FABRIC).live(state), Numbers(), Options())
+    return planned(FABRIC, state)
 
 
 def report(time_s: float, *, more: bool = False, **sides: Any) -> dict[str, Any]:

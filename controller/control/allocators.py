@@ -1,0 +1,94 @@
+"""Two ways to find the rates of a slot: the exact solver, and the papers' controller as a live alternative. Pure but
+for the state that the latter keeps from slot to slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from hyroads.controller.core.rates import Allocation, RateProblem, solve
+from hyroads.controller.core.rates.allocation import path_names
+from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step
+from hyroads.controller.core.rates.utility import FloatArray
+
+
+class Allocator(Protocol):
+    """Finds rates slot by slot."""
+
+    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
+        """The rates of this slot."""
+
+    def laid_out(self, problem: RateProblem) -> None:
+        """Flows or paths changed."""
+
+
+class SolverMode:
+    """The optimum, every slot."""
+
+    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
+        """See :class:`Allocator`."""
+        return solve(problem, last)
+
+    def laid_out(self, problem: RateProblem) -> None:
+        """The warm start is in the last allocation already."""
+
+
+class ControllerMode:
+    """The slotted controller (``core.rates.controller_mode``): approaches the optimum over tens of slots.
+
+    Its unit of rates is the median capacity of the links in use: the papers' 50 Mb/s overshoots on slow networks, and
+    the step size, halved by oscillations, never recovers.
+    """
+
+    def __init__(self) -> None:
+        self._settings = ControllerSettings()
+        self._state: ControllerState | None = None
+        self._names: list[tuple[str, tuple[int, ...]]] = []
+
+    def laid_out(self, problem: RateProblem) -> None:
+        """Paths that stay keep rate and average, links their prices; step size and oscillations start anew."""
+        names = path_names(problem.layout)
+        used = problem.capacity_mbps[np.unique(problem.layout.routing.indices)]
+        if np.any(used > 0):
+            self._settings = ControllerSettings(rate_unit_mbps=float(np.median(used[used > 0])))
+        fresh = ControllerState.initial(problem.layout, self._settings)
+        old = self._state
+        if old is not None:
+            fresh = replace(
+                fresh,
+                path_rates_mbps=_carried(names, self._names, old.path_rates_mbps),
+                averages_mbps=_carried(names, self._names, old.averages_mbps),
+                link_prices=old.link_prices,
+            )
+        self._state, self._names = fresh, names
+
+    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
+        """One step. Rates on the way to the optimum may ask for more than all airtime; gap_utility is unknown."""
+        if self._state is None:
+            self.laid_out(problem)
+        state = self._state if self._state is not None else ControllerState.initial(problem.layout, self._settings)
+        self._state = state = step(problem, state, self._settings)
+        rates = np.where(problem.demand_mbps[problem.layout.path_flow] > 0, state.path_rates_mbps, 0.0)
+        flows = problem.layout.flow_rates(rates)
+        with np.errstate(divide="ignore"):
+            airtime = float((problem.airtime(rates) + problem.external).max(initial=0.0))
+        utility = problem.utilities.total(flows)
+        return Allocation(problem.layout, rates, flows, state.link_prices, utility, np.inf, airtime, 1, 0)
+
+
+def _carried(
+    names: list[tuple[str, tuple[int, ...]]], before: list[tuple[str, tuple[int, ...]]], values: FloatArray
+) -> FloatArray:
+    known: Mapping[tuple[str, tuple[int, ...]], float] = dict(zip(before, values.tolist(), strict=True))
+    return np.array([known.get(name, 0.0) for name in names], dtype=float)
+
+
+MODES: Mapping[str, Callable[[], Allocator]] = {"solver": SolverMode, "controller": ControllerMode}
+
+
+def allocator(mode: str) -> Allocator:
+    """The allocator of a mode's name."""
+    return MODES[mode]()

@@ -1,0 +1,68 @@
+"""The hook for flows whose rates are decided elsewhere: bandits and their probes (docs/live.md, section 5).
+
+A :class:`Governor` is asked once per slot, before the rates of the others are computed. The flows it names get exactly
+the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hyroads.controller.control.measured import AgentRates
+from hyroads.controller.control.routes import Routes
+from hyroads.controller.core.closed_loop import SlotResult
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.infer.change import Change
+from hyroads.controller.core.network import Network
+from hyroads.controller.numbering import PathName
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Rates of one flow by path, Mb/s; a path that is not named gets 0. ``fill_mbps`` is what dummies make up at
+    least (docs/live.md, section 3).
+    """
+
+    rates_mbps: Mapping[PathName, float]
+    fill_mbps: Mapping[PathName, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SlotView:
+    """What a governor sees when a slot begins, at ``now_s``.
+
+    ``network`` has the links of the network file in their order, with the capacities that plans count on (0: down).
+    ``routes`` has every flow with its paths and arms. ``busy`` are busy shares and ``agents`` rates and offers that
+    came in since the last slot; ``last`` is the result of the last slot (estimates, prices, rates), None at first.
+    """
+
+    now_s: float
+    slot: int
+    network: Network
+    routes: Routes
+    busy: Mapping[Interface, float]
+    agents: AgentRates
+    last: SlotResult | None
+
+
+class Governor(Protocol):
+    """Decides the rates of some flows. Must answer at once and never raise for what the network does."""
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """Flow -> its rates from now on; flows that are not named are the solver's."""
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """Capacities changed significantly, links came or went; the routes may follow in the next slot."""
+
+
+class NoGovernor:
+    """All flows are the solver's."""
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """Nobody."""
+        return {}
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """Nothing learned, nothing to forget."""

@@ -1,0 +1,178 @@
+"""State -> routes -> rates -> plan, and what follows from one to the next.
+
+    event     replan      what is dead goes, what is new comes, rates at once        (a cut link: a few ms)
+              improve     significant changes move the flows that they affect
+    slot      slot        measurements -> rates of all flows; significant changes -> state
+
+The coordinator calls these and pushes what they give. No I/O, no clock: times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hyroads.controller.control.live_network import Cache, LiveNetwork
+from hyroads.controller.control.loop import LiveLoop, Turn
+from hyroads.controller.control.measured import AgentRates, measured
+from hyroads.controller.control.routes import FlowRoute, improved, make_routes
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.estimate.flap_damping import FlapDamping
+from hyroads.controller.core.infer.change import Change, ChangeDetector
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import Options, Plan, make_plan
+from hyroads.controller.reports import ReportBook
+from hyroads.controller.state import Fabric, State, links_held
+from hyroads.controller.state import measured as with_measured
+
+
+class Live:
+    """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
+    ``damps``: links that fail again and again are left alone for a while.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        numbers: Numbers,
+        options: Options,
+        loop: LiveLoop,
+        *,
+        measures: bool = False,
+        damps: bool = True,
+    ) -> None:
+        self.loop = loop
+        self.plan: Plan | None = None
+        self.damping = FlapDamping()
+        self._options = options
+        self._numbers = numbers
+        self._measures = measures
+        self._damps = damps
+        self._cache = Cache(fabric)
+        self._network: LiveNetwork | None = None
+        self._routes: dict[str, FlowRoute] = {}
+        self._detector = ChangeDetector()
+        self._pending: tuple[Change, ...] = ()
+
+    @property
+    def numbers(self) -> Numbers:
+        """Flow numbers and path ids given so far."""
+        return self.plan.numbers if self.plan else self._numbers
+
+    @property
+    def network(self) -> LiveNetwork:
+        """The network that the plan was made for; ``PlanningError`` while there is none."""
+        if self._network is None:
+            raise PlanningError("nothing is planned yet")
+        return self._network
+
+    @property
+    def in_force(self) -> Plan:
+        """The plan; ``PlanningError`` while there is none."""
+        if self.plan is None:
+            raise PlanningError("nothing is planned yet")
+        return self.plan
+
+    # -- events
+
+    def links_reported(self, before: State, after: State, now_s: float) -> State:
+        """After agents told of links: those that failed too often lately are held down for a while."""
+        for link in before.silent ^ after.silent if self._damps else ():
+            self.damping = self.damping.after(link, up=link not in after.silent, now_s=now_s)
+        return self.links_released(after, now_s)
+
+    def links_released(self, state: State, now_s: float) -> State:
+        """Links that have been quiet for long enough can be used again."""
+        if not self.damping.histories:
+            return state
+        self.damping = self.damping.pruned(now_s)
+        return links_held(state, self.damping.held_down(now_s))
+
+    def replan(self, state: State, reports: ReportBook, now_s: float) -> Plan:
+        """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
+        live = self._cache.live(state)
+        routes = make_routes(state, live, self._routes)
+        self._use(live, routes, state.version, reports, now_s)
+        if not self._detector.watches:
+            # Nothing is carried yet: this is what the first paths were planned with.
+            self._detector = self._detector.planned(live.capacity_mbps, now_s)
+        else:
+            self._look(live.capacity_mbps if not self._measures else self._estimated(), now_s)
+        return self.in_force
+
+    def improve(self, reports: ReportBook, now_s: float) -> Plan | None:
+        """Moves flows for which the changes since the last time are worth it; None if there are none."""
+        changes, self._pending = self._pending, ()
+        if not changes or self._network is None:
+            return None
+        self.loop.governor.alerted(changes, now_s)
+        routes = improved(self._routes, self._network, changes)
+        if routes == self._routes:
+            return None
+        self._use(self._network, routes, self.in_force.version, reports, now_s)
+        return self.in_force
+
+    # -- slots
+
+    def slot(self, state: State, reports: ReportBook, now_s: float) -> tuple[State, Plan | None]:
+        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed."""
+        if self.plan is None:
+            return state, None
+        turn = self.loop.turn(now_s, measured(reports, self.plan))
+        changed = self._take(turn)
+        if self._measures:
+            self._look(self._estimated(), now_s)
+            state = self._with_references(state)
+        return state, self.plan if changed else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether :meth:`improve` has something to look at."""
+        return bool(self._pending)
+
+    # -- inside
+
+    def _use(
+        self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportBook, now_s: float
+    ) -> None:
+        agents = measured(reports, self.plan) if self.plan else AgentRates()
+        self._network, self._routes = live, routes
+        self.loop.lay_out(live.network, routes)
+        turn = self.loop.turn(now_s, agents, ask=False)
+        self.plan = make_plan(version, live, routes, self.loop.rates, numbers=self.numbers, options=self._options)
+        self._take_fill(turn)
+
+    def _take(self, turn: Turn) -> bool:
+        before = self.in_force
+        self._take_fill(turn)
+        if turn.changed:
+            self.plan = self.in_force.with_rates(turn.changed)
+        return self.plan is not before
+
+    def _take_fill(self, turn: Turn) -> None:
+        plan = self.in_force
+        fill = {
+            flow: {path.id: rate for path, rate in zip(plan.flows[flow].paths, rates, strict=True)}
+            for flow, rates in turn.fill.items()
+        }
+        if fill != plan.fill:
+            self.plan = plan.with_fill(fill)
+
+    def _look(self, capacity_mbps: Mapping[str, float], now_s: float) -> None:
+        self._detector, changes = self._detector.after(capacity_mbps, now_s)
+        self._pending += changes
+
+    def _estimated(self) -> dict[str, float]:
+        """Capacities as measured, 0 where a link is down."""
+        dead = self.network.down
+        return {link: 0.0 if link in dead else mbps for link, mbps in self.loop.capacities().items()}
+
+    def _with_references(self, state: State) -> State:
+        """Plans count on the capacities that the detector compares with; links that are down keep what they had."""
+        links = self.network.fabric.network.links
+        watches, dead = self._detector.watches, self.network.down
+        known = state.capacity_mbps or tuple(0.0 for _ in links)
+        capacities = tuple(
+            old if link.id in dead else watches[link.id].reference_mbps if link.id in watches else 0.0
+            for link, old in zip(links, known, strict=True)
+        )
+        return with_measured(state, capacities, self.loop.heard.interference)

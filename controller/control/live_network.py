@@ -1,0 +1,131 @@
+"""The network as it can be planned with now: without what is down, with the capacities that plans count on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.paths import Path
+from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
+from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.private_paths import single_technology_paths, two_networks
+from hyroads.controller.state import Fabric, State
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What a live network follows from: links that are down, capacities by link (None: the file's), interference."""
+
+    dead: frozenset[str]
+    capacity_mbps: tuple[float, ...] | None = None
+    interference: Interference | None = None
+
+    def is_like(self, other: Basis) -> bool:
+        """Whether both give the same network."""
+        same = self.dead == other.dead and self.capacity_mbps == other.capacity_mbps
+        return same and self.interference is other.interference
+
+
+@dataclass
+class LiveNetwork:
+    """The network without what is down; caches what depends on nothing else."""
+
+    fabric: Fabric
+    basis: Basis
+    _arms: dict[tuple[str, str], tuple[tuple[Path, ...], ...]] = field(default_factory=dict)
+    _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def network(self) -> Network:
+        """Dead links have capacity 0; a plain client keeps only the links to where it is attached."""
+        network, capacities = self.fabric.network, self.basis.capacity_mbps
+        if self.basis.interference is not None:
+            network = replace(network, interference=self.basis.interference)
+        if capacities is not None:
+            network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
+        addressing = self.fabric.addressing
+        zero = dict.fromkeys(self.basis.dead, 0.0)
+        return attached_only(network, addressing, default_places(addressing)).with_capacities(zero)
+
+    @cached_property
+    def capacity_mbps(self) -> Mapping[str, float]:
+        """By link id."""
+        return {link.id: link.capacity_mbps for link in self.network.links}
+
+    @property
+    def down(self) -> frozenset[str]:
+        """Links that are down, as far as is known."""
+        return self.basis.dead
+
+    @cached_property
+    def planner(self) -> Planner:
+        """The planner of this network."""
+        return Planner(self.network)
+
+    def multipath(self, source: str, target: str) -> tuple[Path, ...]:
+        """Paths of the best branch; empty if there is no way."""
+        return self._best(source, target, 1)[0]
+
+    def arms(self, source: str, target: str) -> tuple[tuple[Path, ...], ...]:
+        """The best multipaths, best first; one without paths if there is no way."""
+        return self._best(source, target, DEFAULT_ARMS)
+
+    def _best(self, source: str, target: str, count: int) -> tuple[tuple[Path, ...], ...]:
+        key = (source, target)
+        known = self._arms.get(key, ())
+        if len(known) < count and (known != ((),) or count == 1):
+            try:
+                known = tuple(arm.links for arm in self.planner.plan(source, target, arms=count).arms)
+            except PlanningError:
+                known = ((),)
+            self._arms[key] = known
+        return known[:count]
+
+    def private_paths(self, source: str, target: str) -> tuple[Path, ...]:
+        """Two paths without a common technology; empty if there are none."""
+        key = (source, target)
+        pair = two_networks(self.network, self.multipath(source, target))
+        if not pair and key not in self._one_technology:
+            self._one_technology[key] = single_technology_paths(self.network, source, target)
+        return pair or two_networks(self.network, self._one_technology[key])
+
+    def single_path(self, source: str, target: str) -> Path:
+        """Shortest path; empty if there is no way."""
+        try:
+            return self.planner.plan(source, target, shortest=1, depth=1, arms=1).single_path.links
+        except PlanningError:
+            return ()
+
+    @cached_property
+    def intents(self) -> dict[str, SwitchIntent]:
+        """What every switch shall do besides classifying flows."""
+        addressing, network = self.fabric.addressing, self.network
+        routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
+        tree = sorted(broadcast_tree(network))
+        return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree)
+
+
+class Cache:
+    """The last few live networks, so that a link that flaps is planned once."""
+
+    def __init__(self, fabric: Fabric, size: int = 16) -> None:
+        self._fabric = fabric
+        self._size = size
+        self._known: list[LiveNetwork] = []
+
+    def live(self, state: State) -> LiveNetwork:
+        """The live network of a state."""
+        links = self._fabric.network.links
+        dead = frozenset(link.id for link in links if state.link_down(self._fabric, link) is not None)
+        basis = Basis(dead, state.capacity_mbps, state.interference)
+        found = next((live for live in self._known if live.basis.is_like(basis)), None)
+        if found is None:
+            found = LiveNetwork(self._fabric, basis)
+        self._known = [found, *(live for live in self._known if live is not found)][: self._size]
+        return found

@@ -1,0 +1,246 @@
+"""The loop's state between slots, and its turn: measurements in, rates of all multipath flows out (docs/live.md).
+
+:class:`LiveLoop` drives ``core.closed_loop.slot`` for flows that come and go. It keeps what the pure slot must not
+know: path names instead of positions, which flows a governor decides, rates too small to pace, the controller mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hyroads.controller.control.allocators import Allocator, allocator
+from hyroads.controller.control.governor import Fixed, Governor, NoGovernor, SlotView
+from hyroads.controller.control.measured import NO_RATES, AgentRates
+from hyroads.controller.control.routes import Routes
+from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
+from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, SlotResult, slot
+from hyroads.controller.core.demand import Demands
+from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.link_estimate import LinkEstimator
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.numbering import PathName
+
+DEFAULT_MARGIN = 0.05
+DEFAULT_TCP_MARGIN = 0.3
+# A path that would get less than this gets nothing: the agents' pacing could not hold it.
+MIN_PATH_MBPS = 0.01
+MIN_PATH_SHARE = 1e-3
+# A flow that gets less than this keeps so much on one path: enough to be heard, to be measured and to wake up.
+MIN_FLOW_MBPS = 0.1
+RATE_STEP_MBPS = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """``margin`` is the share of airtime left free; ``tcp_margin`` that in the domains of flows that are TCP."""
+
+    margin: float = DEFAULT_MARGIN
+    tcp_margin: float = DEFAULT_TCP_MARGIN
+    mode: str = "solver"
+    slot_s: float = 0.1
+    settings: LoopSettings = field(default_factory=LoopSettings)
+
+
+DEFAULTS = LoopOptions()
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What a turn gives: rates of flows that changed enough to be sent, fill of those that have any, and the result
+    of the pure slot with all estimates.
+    """
+
+    now_s: float
+    changed: Mapping[str, tuple[float, ...]]
+    fill: Mapping[str, tuple[float, ...]]
+    result: SlotResult
+
+
+class LiveLoop:
+    """One per controller. ``network`` gives links and technologies, which stay; capacities come from ``source``."""
+
+    def __init__(
+        self, network: Network, source: Source, options: LoopOptions = DEFAULTS, governor: Governor | None = None
+    ) -> None:
+        self.options = options
+        self.governor: Governor = governor or NoGovernor()
+        self.turns = 0
+        self.last: Turn | None = None
+        self._source = source
+        self._heard: Heard | None = None
+        self._routes: Routes = {}
+        self._order: dict[str, tuple[PathName, ...]] = {}
+        self._fixed: dict[str, Fixed] = {}
+        self._allocator: Allocator = allocator(options.mode)
+        technologies = {link.id: link.technology for link in network.links}
+        external = ExternalAirtime(Hearing.of(network, ()))
+        empty = self._problem(network, {})
+        self.state = LoopState(
+            network, empty, LinkEstimator(technologies), external, Demands(), replace(options.settings)
+        )
+
+    @property
+    def rates(self) -> dict[str, tuple[float, ...]]:
+        """The rates in force of every multipath flow, in the order of its paths."""
+        return {flow: _paceable(self.state.pushed[flow]) for flow in self._order if flow in self.state.pushed}
+
+    @property
+    def fixed(self) -> Mapping[str, Fixed]:
+        """The flows that the governor decides."""
+        return self._fixed
+
+    @property
+    def heard(self) -> Heard:
+        """Who hears whom, as last told."""
+        return self._heard or NOTHING_HEARD
+
+    @property
+    def routes(self) -> Routes:
+        """The routes that it was laid out for."""
+        return self._routes
+
+    def lay_out(self, network: Network, routes: Routes) -> None:
+        """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
+        carried = {flow: route for flow, route in routes.items() if route.reason is None}
+        order = {flow: route.paths for flow, route in carried.items()}
+        if order == self._order and network is self.state.network and self._same_specs(routes):
+            self._routes = routes
+            return
+        old = self._order
+        self._routes, self._order = routes, order
+        # A flow whose fixed rates name a path that is gone is the solver's until its governor is asked again.
+        self._fixed = {
+            flow: fixed for flow, fixed in self._fixed.items() if fixed.rates_mbps.keys() <= set(order.get(flow, ()))
+        }
+        problem = self._problem(network, routes)
+        state = self.state.with_problem(problem)
+        same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == order.get(flow)}
+        # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
+        moved = any(flow in order and order[flow] != paths for flow, paths in old.items())
+        warm = None if moved else state.allocation
+        self.state = replace(state, network=network, pushed=same, allocation=warm)
+        self._allocator.laid_out(problem)
+        if self._heard is not None:
+            self._hear(self._heard)
+
+    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
+        """One slot that ends now. ``ask`` the governor, or leave its flows as they are (a turn between slots)."""
+        taken = self._source.take(now_s)
+        heard = self._source.heard()
+        if heard is not self._heard:
+            self._hear(heard)
+        if ask:
+            self.turns += 1
+            last = self.last.result if self.last else None
+            view = SlotView(now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last)
+            self._fixed = {flow: fixed for flow, fixed in self.governor.decide(view).items() if flow in self._order}
+        self.last = self._turn(now_s, taken, agents)
+        return self.last
+
+    def capacities(self) -> dict[str, float]:
+        """What the slot counts on, by link id."""
+        links = self.state.network.links
+        return {link.id: c for link, c in zip(links, self.state.problem.capacity_mbps.tolist(), strict=True)}
+
+    def airtime(self) -> dict[str, float]:
+        """Planned share of time that the domain of each link is busy with our flows, by link id."""
+        problem = self.state.problem
+        rates = [rate for flow in self._order for rate in self.rates.get(flow, (0.0,) * len(self._order[flow]))]
+        with np.errstate(divide="ignore"):
+            busy = problem.airtime(np.array(rates, dtype=float))
+        return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
+
+    def external(self, now_s: float) -> dict[str, float]:
+        """Airtime of traffic that is not ours in the domain of each link, by link id."""
+        shares = self.state.external.per_link(now_s)
+        return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
+
+    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
+        fixed = {flow: self._in_order(flow, each.rates_mbps) for flow, each in self._fixed.items()}
+        result = slot(
+            self.state, self._measurements(taken, agents), now_s, fixed=fixed, allocate=self._allocator.allocate
+        )
+        result = self._with_least(result, fixed)
+        self.state = result.state
+        fill = {flow: self._in_order(flow, each.fill_mbps) for flow, each in self._fixed.items() if each.fill_mbps}
+        return Turn(now_s, {flow: _paceable(rates) for flow, rates in result.push.items()}, fill, result)
+
+    def _measurements(self, taken: Measurements, agents: AgentRates) -> Measurements:
+        """Names of paths become positions; flows that the governor decides offer what it wants, not what they have."""
+        paths = {
+            (flow, position): agents.path_mbps[flow, path]
+            for flow, order in self._order.items()
+            for position, path in enumerate(order)
+            if (flow, path) in agents.path_mbps
+        }
+        offers = {
+            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
+        }
+        return Measurements(taken.samples, taken.busy, paths, offers)
+
+    def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
+        """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
+        least = {}
+        for flow, rates in result.state.pushed.items():
+            if flow in fixed or not rates or sum(rates) >= MIN_FLOW_MBPS / 2:
+                continue
+            least[flow] = (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
+        if not least:
+            return result
+        pushed = {**result.state.pushed, **least}
+        changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
+        kept = {flow: rates for flow, rates in result.push.items() if flow not in least}
+        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+
+    def _in_order(self, flow: str, by_path: Mapping[PathName, float]) -> tuple[float, ...]:
+        return tuple(by_path.get(path, 0.0) for path in self._order[flow])
+
+    def _same_specs(self, routes: Routes) -> bool:
+        return all(routes[flow].spec == self._routes[flow].spec for flow in self._order)
+
+    def _hear(self, heard: Heard) -> None:
+        """Observers that the network does not have are left out."""
+        self._heard = heard
+        network = self.state.network
+        ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
+        observers = [observer for observer in heard.observers if observer in ends]
+        external = self.state.external
+        hearing = Hearing.of(network, observers, heard.hears)
+        self.state = replace(self.state, external=ExternalAirtime(hearing, external.settings, external.states))
+
+    def _problem(self, network: Network, routes: Routes) -> RateProblem:
+        index = network.link_index
+        paths = {
+            flow: [tuple(index[link] for link in path) for path in route.paths]
+            for flow, route in routes.items()
+            if route.reason is None
+        }
+        specs = [routes[flow].spec for flow in paths]
+        return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
+
+    def _margins(
+        self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Sequence[tuple[int, ...]]]
+    ) -> dict[str, float]:
+        """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
+        margins = dict.fromkeys(network.link_index, self.options.margin)
+        tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
+        for link in tcp:
+            for other in network.interference.domain(link).tolist():
+                name = network.links[other].id
+                margins[name] = max(margins[name], self.options.tcp_margin)
+        return margins
+
+
+def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:
+    """Rates as agents get them: rounded down, and 0 instead of next to nothing."""
+    least = max(MIN_PATH_MBPS, MIN_PATH_SHARE * math.fsum(rates_mbps))
+    return tuple(_rounded(rate) if rate >= least else 0.0 for rate in rates_mbps)
+
+
+def _rounded(rate_mbps: float) -> float:
+    """Down to a step, but for the last bits of a rate that is one."""
+    return round(math.floor(rate_mbps / RATE_STEP_MBPS + 1e-6) * RATE_STEP_MBPS, 6)

@@ -1,0 +1,73 @@
+"""Agents' reports as the loop wants them: what paths carried and what flows offered in the last slot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hyroads.controller.core.demand import Offer
+from hyroads.controller.numbering import PathName
+from hyroads.controller.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.reports import ReportBook, Side
+
+# Older reports say nothing of now.
+MAX_AGE_S = 1.0
+# A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
+BACKLOG_FRAMES = 4
+BACKLOG_S = 0.01
+_FRAME_MBIT = 1500 * 8e-6
+
+
+@dataclass(frozen=True)
+class AgentRates:
+    """By (flow, path) what arrived (or was sent, if the receiver says nothing), in Mb/s; by flow what it offered."""
+
+    path_mbps: Mapping[tuple[str, PathName], float] = field(default_factory=dict)
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+
+
+NO_RATES = AgentRates()
+
+
+def measured(book: ReportBook, plan: Plan) -> AgentRates:
+    """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
+    path_mbps: dict[tuple[str, PathName], float] = {}
+    offers: dict[str, Offer] = {}
+    for flow, planned in plan.flows.items():
+        if planned.mode != MULTIPATH or planned.ingress is None or planned.egress is None:
+            continue
+        sending = book.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
+        receiving = book.side(planned.egress, "egress", planned.number, MAX_AGE_S)
+        path_mbps |= _path_rates(flow, planned, sending, receiving)
+        offer = _offer(sending)
+        if offer is not None:
+            offers[flow] = offer
+    return AgentRates(path_mbps, offers)
+
+
+def _path_rates(flow: str, plan: FlowPlan, sending: Side, receiving: Side) -> dict[tuple[str, PathName], float]:
+    rates = {}
+    for path in plan.paths:
+        rate = receiving.path(path.id).mbps("received_bytes")
+        if rate is None:
+            rate = sending.path(path.id).mbps("sent_bytes")
+        if rate is not None:
+            rates[flow, path.links] = rate
+    return rates
+
+
+def _offer(sending: Side) -> Offer | None:
+    sent_mbps = sending.total_mbps("sent_bytes")
+    if sent_mbps is None or sending.entry is None or sending.before is None:
+        return None
+    # Rates that changed in between: what was allowed all the time counts.
+    allowed = [sum(path["rate_mbps"] or 0.0 for path in entry["paths"]) for entry in (sending.before, sending.entry)]
+    return Offer(sent_mbps, min(allowed), _has_backlog(sending, allowed[1]))
+
+
+def _has_backlog(sending: Side, allowed_mbps: float) -> bool:
+    if sending.entry is None or sending.before is None:
+        return False
+    queued = sending.entry["queued"] or 0
+    waits = queued >= BACKLOG_FRAMES and queued * _FRAME_MBIT > BACKLOG_S * allowed_mbps
+    return waits or (sending.entry["dropped"] or 0) > (sending.before["dropped"] or 0)

@@ -1,0 +1,199 @@
+"""Which way every flow goes: its edges and its paths, without rates. Pure.
+
+A flow is a *multipath* while the agents at both its edges can be used and a path is live; otherwise its frames follow
+the single path of plain rules, which needs no agent. Paths are the declared ones that live, or the best branch of the
+exploration tree (spec 01, section 1.4), or, for a flow with a bandit, those of all its arms.
+
+Routes change in two steps, so that a cut link is answered at once: :func:`make_routes` only takes away what is dead and
+plans flows that have nothing left (or are new); :func:`improved` then moves the flows for which a change is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from hyroads.controller.control.live_network import LiveNetwork
+from hyroads.controller.core.capacity import path_rate, update
+from hyroads.controller.core.infer.change import (
+    Carried,
+    Change,
+    ChangeSettings,
+    affected_flows,
+    minimal_replan,
+)
+from hyroads.controller.core.interface_graph import capacities_of
+from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.core.paths import Path
+from hyroads.controller.numbering import PathName
+from hyroads.controller.private_paths import two_networks
+from hyroads.controller.state import Fabric, State
+
+# The order in which paths are loaded matters for what a multipath carries; for more paths only the given one is tried.
+_MAX_ORDERED = 3
+DEFAULTS = ChangeSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRoute:
+    """A flow's edges and paths, as link ids. ``reason`` says why it can't be a multipath; then it has no paths.
+
+    ``arms`` are the multipaths that a bandit may use, as indices into ``paths``, the planner's best first; empty for
+    a flow without a bandit.
+    """
+
+    spec: FlowSpec
+    ingress: str | None
+    egress: str | None
+    paths: tuple[PathName, ...] = ()
+    arms: tuple[tuple[int, ...], ...] = ()
+    reason: str | None = None
+
+
+Routes = Mapping[str, FlowRoute]
+
+
+def make_routes(state: State, live: LiveNetwork, before: Routes | None = None) -> dict[str, FlowRoute]:
+    """Routes of all declared flows; a flow of ``before`` keeps its paths while one of them lives."""
+    before = before or {}
+    routes = {flow: _route(state, live, flow, before.get(flow)) for flow in state.flows}
+    return _without_twins(routes)
+
+
+def improved(
+    routes: Routes, live: LiveNetwork, changes: Iterable[Change], settings: ChangeSettings = DEFAULTS
+) -> dict[str, FlowRoute]:
+    """Routes after significant changes of capacity: only flows that a change affects may differ, and only for a gain.
+
+    Flows with declared paths get all that live, those with bandits all arms of the changed network.
+    """
+    network = live.network
+    carried = {
+        flow: Carried(route.spec.source, route.spec.target, route.paths)
+        for flow, route in routes.items()
+        if route.reason is None
+    }
+    affected = affected_flows(network, carried, changes, settings)
+    planned = [flow for flow in affected if _is_planned(routes[flow].spec)]
+
+    def plan(source: str, target: str) -> tuple[PathName, ...]:
+        return _named(network, live.multipath(source, target))
+
+    movable = {flow: carried[flow] for flow in planned}
+    moved = minimal_replan(
+        network, movable, planned, plan=plan, value=lambda paths: multipath_mbps(network, paths), settings=settings
+    )
+    result = dict(routes)
+    for flow in affected:
+        paths, arms = (moved[flow], ()) if flow in moved else _paths(live, routes[flow].spec)
+        if paths:
+            result[flow] = replace(routes[flow], paths=paths, arms=arms)
+    return result
+
+
+def multipath_mbps(network: Network, paths: Sequence[PathName]) -> float:
+    """What paths carry when they are loaded one after the other, in the best order (spec 01, section 1.3)."""
+    indices = [tuple(network.link_index[link] for link in path) for path in paths]
+    orders = permutations(indices) if len(indices) <= _MAX_ORDERED else [tuple(indices)]
+    return max((_loaded_mbps(network, order) for order in orders), default=0.0)
+
+
+def _loaded_mbps(network: Network, paths: Sequence[Path]) -> float:
+    capacities, total = capacities_of(network), 0.0
+    for path in paths:
+        if all(capacities[link] > 0 for link in path):
+            total += path_rate(network.interference, capacities, path)
+            capacities = update(network.interference, capacities, path)
+    return total
+
+
+def _is_planned(spec: FlowSpec) -> bool:
+    """Whether the planner alone chooses one multipath."""
+    return not spec.paths and spec.policy is not Policy.PRIVATE and not spec.policy.learns
+
+
+def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None) -> FlowRoute:
+    fabric, spec = live.fabric, state.flows[flow].spec
+    ingress, egress = _edge(fabric, spec.source), _edge(fabric, spec.target)
+    reason = _obstacle(state, fabric, spec, ingress, egress)
+    if reason is not None:
+        return FlowRoute(spec, ingress, egress, reason=reason)
+    paths, arms = _kept(live, spec, before) or _paths(live, spec)
+    return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
+
+
+def _kept(
+    live: LiveNetwork, spec: FlowSpec, before: FlowRoute | None
+) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]] | None:
+    """What is left of a flow's paths and arms; None if it has to be planned."""
+    if before is None or before.spec != spec or spec.paths:
+        return None
+    capacity = live.capacity_mbps
+    alive = [all(capacity[link] > 0 for link in path) for path in before.paths]
+    if not any(alive) or (spec.policy is Policy.PRIVATE and not all(alive)):
+        return None
+    place = {old: new for new, old in enumerate(index for index, lives in enumerate(alive) if lives)}
+    arms = tuple(tuple(place[i] for i in arm) for arm in before.arms if all(alive[i] for i in arm))
+    if before.arms and not arms:
+        return None
+    return tuple(before.paths[index] for index in place), arms
+
+
+def _paths(live: LiveNetwork, spec: FlowSpec) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]]:
+    """The paths of a flow in the live network, and its arms."""
+    network, private = live.network, spec.policy is Policy.PRIVATE
+    if spec.paths:
+        capacity = live.capacity_mbps
+        usable = tuple(path for path in spec.paths if all(capacity[link] > 0 for link in path))
+        if private:
+            index = network.link_index
+            usable = _named(network, two_networks(network, [tuple(index[link] for link in path) for path in usable]))
+        return usable, ()
+    if private:
+        return _named(network, live.private_paths(spec.source, spec.target)), ()
+    if not spec.policy.learns:
+        return _named(network, live.multipath(spec.source, spec.target)), ()
+    arms = live.arms(spec.source, spec.target)
+    union = tuple(dict.fromkeys(path for arm in arms for path in arm))
+    return _named(network, union), tuple(tuple(union.index(path) for path in arm) for arm in arms if arm)
+
+
+def _named(network: Network, paths: Iterable[Path]) -> tuple[PathName, ...]:
+    return tuple(tuple(network.links[link].id for link in path) for path in paths)
+
+
+def _no_path(spec: FlowSpec) -> str:
+    if spec.policy is Policy.PRIVATE:
+        return "private: no two live paths without a common technology"
+    return "no declared path is live" if spec.paths else "no path is live"
+
+
+def _edge(fabric: Fabric, node: str) -> str | None:
+    """The node whose agent can be the edge of a flow from or to ``node``."""
+    if not fabric.addressing.is_plain_client(node):
+        return node
+    attachment = fabric.addressing.attachment(node)
+    return attachment.node if attachment else None
+
+
+def _obstacle(state: State, fabric: Fabric, spec: FlowSpec, ingress: str | None, egress: str | None) -> str | None:
+    if spec.policy is Policy.SINGLE:
+        return "its policy is single"
+    if ingress is None or egress is None:
+        return f"{spec.source if ingress is None else spec.target} is not attached anywhere"
+    if ingress == egress:
+        return f"both ends are at {ingress}"
+    return state.agent_fault(fabric, ingress) or state.agent_fault(fabric, egress)
+
+
+def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
+    """Of flows with the same ends and the same match only the first can have frames."""
+    first: dict[tuple[object, ...], str] = {}
+    result = dict(routes)
+    for flow, route in routes.items():
+        key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
+        if route.reason is None and first.setdefault(key, flow) != flow:
+            reason = f"flow {first[key]} matches the same frames"
+            result[flow] = replace(route, paths=(), arms=(), reason=reason)
+    return result

@@ -1,0 +1,80 @@
+"""When slots begin, and how long they took. The clock is given."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Upper bounds of the histogram, in seconds.
+BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFigures:
+    """``missed`` slots did not take place: the one before, or something else, was still busy when their time was over.
+
+    Percentiles are over the last thousand slots, ``max_ms`` over all.
+    """
+
+    count: int
+    missed: int
+    p50_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class SlotClock:
+    """Slots at absolute times: ``start + n slot_s``. Used around each slot as a context manager, after ``wait_s``."""
+
+    def __init__(self, slot_s: float, clock: Callable[[], float]) -> None:
+        self.slot_s = slot_s
+        self.count = 0
+        self.missed = 0
+        self.total_s = 0.0
+        self.max_s = 0.0
+        self.buckets = [0] * (len(BOUNDS_S) + 1)
+        """How many slots took at most ``BOUNDS_S[i]`` and more than the bound before it; the last: longer than all."""
+        self._clock = clock
+        self._next_s: float | None = None
+        self._began_s = 0.0
+        self._recent: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def wait_s(self) -> float:
+        """How long until the next slot begins; 0 if its time has come. Slots whose time is over are missed."""
+        now_s = self._clock()
+        if self._next_s is None:
+            self._next_s = now_s
+        late = math.floor((now_s - self._next_s) / self.slot_s)
+        if late > 0:
+            self.missed += late
+            self._next_s += late * self.slot_s
+        return max(0.0, self._next_s - now_s)
+
+    def __enter__(self) -> None:
+        self._began_s = self._clock()
+        if self._next_s is not None:
+            # Something else may have kept us from beginning in time.
+            late = max(0, math.floor((self._began_s - self._next_s) / self.slot_s))
+            self.missed += late
+            self._next_s += (late + 1) * self.slot_s
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        took_s = self._clock() - self._began_s
+        self.count += 1
+        self.total_s += took_s
+        self.max_s = max(self.max_s, took_s)
+        self.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+        self._recent.append(took_s)
+
+    def figures(self) -> SlotFigures:
+        """What to show."""
+        if not self._recent:
+            return SlotFigures(self.count, self.missed, None, None, None)
+        ordered = sorted(self._recent)
+        last = len(ordered) - 1
+        p50, p99 = (1e3 * ordered[math.ceil(share * last)] for share in (0.5, 0.99))
+        return SlotFigures(self.count, self.missed, p50, p99, 1e3 * self.max_s)

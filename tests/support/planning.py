@@ -1,0 +1,22 @@
+"""Plans as the controller makes them, without its events: the network file's capacities, nothing measured."""
+
+from __future__ import annotations
+
+from hyroads.controller.control.live import Live
+from hyroads.controller.control.loop import LiveLoop, LoopOptions
+from hyroads.controller.control.source import ConfiguredSource
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import Options, Plan
+from hyroads.controller.reports import ReportBook
+from hyroads.controller.state import Fabric, State
+
+NO_REPORTS = ReportBook(lambda: 0.0)
+
+
+def live_of(fabric: Fabric, numbers: Numbers | None = None, margin: float = 0.05) -> Live:
+    loop = LiveLoop(fabric.network, ConfiguredSource(fabric.network), LoopOptions(margin))
+    return Live(fabric, numbers or Numbers(), Options(), loop)
+
+
+def planned(fabric: Fabric, state: State, numbers: Numbers | None = None, margin: float = 0.05) -> Plan:
+    return live_of(fabric, numbers, margin).replan(state, NO_REPORTS, 0.0)
