@@ -59,6 +59,8 @@ struct RawPort {
     technology: String,
     #[serde(default)]
     uplink: Option<String>,
+    #[serde(default)]
+    hears: Option<Vec<String>>,
 }
 
 fn yes() -> bool {
@@ -111,6 +113,8 @@ pub struct Port {
     pub technology: String,
     /// Port that everything is sent to, if this is a station of an access point.
     pub uplink: Option<usize>,
+    /// Ports whose transmissions it hears besides its own; None: nobody asks.
+    pub hears: Option<Vec<usize>>,
 }
 
 /// What may change in a link while the medium runs.
@@ -244,8 +248,15 @@ fn check_ports(raw: &[RawPort]) -> Result<Vec<Port>, ConfigError> {
                 None => return fault(format!("ports[{i}].uplink"), format!("no port {name:?}")),
             },
         };
+        let mut hears = port.hears.as_ref().map(|_| Vec::new());
+        for (k, name) in port.hears.iter().flatten().enumerate() {
+            match names.get(name.as_str()) {
+                Some(&index) => hears.iter_mut().for_each(|heard: &mut Vec<usize>| heard.push(index)),
+                None => return fault(format!("ports[{i}].hears[{k}]"), format!("no port {name:?}")),
+            }
+        }
         let (name, netns, technology) = (port.name.clone(), port.netns.clone(), port.technology.clone());
-        ports.push(Port { name, netns, mac, technology, uplink });
+        ports.push(Port { name, netns, mac, technology, uplink, hears });
     }
     Ok(ports)
 }
@@ -329,7 +340,7 @@ mod tests {
     fn good() -> Value {
         json!({
             "ports": [
-                {"name": "a", "netns": null, "mac": "02:00:00:00:00:01", "technology": "wifi", "uplink": "b"},
+                {"name": "a", "netns": null, "mac": "02:00:00:00:00:01", "technology": "wifi", "uplink": "b", "hears": ["b"]},
                 {"name": "b", "mac": "02:00:00:00:00:02", "technology": "wifi"}],
             "links": [{"id": "ab", "from": "a", "to": "b", "capacity_mbps": 10},
                       {"id": "ba", "from": "b", "to": "a", "capacity_mbps": 10, "delay_ms": 1.5, "loss": 0.1, "up": false}],
@@ -351,6 +362,7 @@ mod tests {
             ("/ports/0/mac", json!("02:00"), "ports[0].mac"),
             ("/ports/0/mac", json!("03:00:00:00:00:01"), "ports[0].mac"),
             ("/ports/0/uplink", json!("zz"), "ports[0].uplink"),
+            ("/ports/0/hears", json!(["b", "zz"]), "ports[0].hears[1]"),
             ("/ports/1/name", json!("a"), "ports[1].name"),
             ("/ports/1/name", json!("a-name-that-is-too-long"), "ports[1].name"),
             ("/ports/1/technology", json!("plc"), "links[0]"),

@@ -150,6 +150,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, i as u8],
             technology: technology.to_string(),
             uplink: None,
+            hears: None,
         };
         let state = LinkState { capacity_mbps: 10.0, delay_ms: 0.0, loss: 0.0, up: true };
         let link = |(i, &(from, to)): (usize, &(usize, usize))| Link { id: format!("l{i}"), from, to, state };

@@ -59,9 +59,13 @@ impl Control {
                 *meter = Meter { lateness_max_ns: 0, cpu_start_ns: cpu_ns };
                 Ok(json!({}))
             }
+            "radio" => {
+                only(request, &["op"])?;
+                Ok(self.radio(model))
+            }
             "set" => self.set(request, model),
             "uplink" => self.uplink(request, model),
-            _ => Err(format!("op: expected ping, stats, reset, set or uplink, got {op:?}")),
+            _ => Err(format!("op: expected ping, stats, radio, reset, set or uplink, got {op:?}")),
         }
     }
 
@@ -76,6 +80,13 @@ impl Control {
             "lateness_max_ms": meter.lateness_max_ns as f64 / 1e6,
             "cpu_s": cpu_ns.saturating_sub(meter.cpu_start_ns) as f64 / 1e9,
         })
+    }
+
+    /// A short answer to a question that is asked ten times a second; links and ports are in the order of the configuration.
+    fn radio(&self, model: &Model) -> Value {
+        let links: Vec<_> = (0..self.link_names.len()).map(|l| model.link_radio(l)).collect();
+        let ports: Vec<_> = (0..self.port_names.len()).map(|p| model.heard_s(p)).collect();
+        json!({"elapsed_s": model.elapsed_s(), "links": links, "ports": ports})
     }
 
     fn set(&self, request: &Map<String, Value>, model: &mut Model) -> Reply {
@@ -180,6 +191,12 @@ mod tests {
         ] {
             assert!(stats["links"][0].get(key).is_some(), "{key}");
         }
+        let radio = ask(&mut model, r#"{"op":"radio"}"#);
+        assert_eq!(
+            (&radio["ok"], &radio["links"][0][0], &radio["ports"]),
+            (&json!(true), &json!(20.0), &json!([null, null]))
+        );
+        assert_eq!(radio["links"][0].as_array().unwrap().len(), 4);
         assert_eq!(ask(&mut model, r#"{"op":"reset"}"#)["ok"], true);
         let stats = ask(&mut model, r#"{"op":"stats"}"#);
         assert_eq!((&stats["ports"][0]["received_frames"], &stats["cpu_s"]), (&json!(0), &json!(0.0)));

@@ -5,11 +5,13 @@
 //!
 //! * [`config`]: the configuration file, checked once;
 //! * [`conflicts`]: which links may not send together, folded into classes;
-//! * [`model`]: queues, airtime, loss, delay and live changes; [`access`]: who sends next; [`stats`]: counters;
+//! * [`model`]: queues, airtime, loss, delay and live changes; [`access`]: who sends next; [`carrier`]: who hears it;
+//!   [`stats`]: counters;
 //! * [`control`]: requests and replies of the control socket;
 //! * [`shell`]: TAP devices, sockets, the clock.
 
 pub mod access;
+pub mod carrier;
 pub mod config;
 pub mod conflicts;
 pub mod control;

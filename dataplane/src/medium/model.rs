@@ -1,6 +1,7 @@
 //! The medium in virtual time: frames in, deliveries out.
 
 use super::access::Access;
+use super::carrier::Carriers;
 use super::config::{Config, LinkState, Options};
 use super::conflicts::Conflicts;
 use super::rng::Rng;
@@ -122,6 +123,7 @@ pub struct Model {
     pub(super) links: Vec<Link>,
     pub(super) configured: usize,
     pub(super) access: Access,
+    pub(super) carriers: Carriers,
     options: Options,
     events: BinaryHeap<Reverse<Event>>,
     scheduled: u64,
@@ -157,6 +159,7 @@ impl Model {
         let mut model = Model {
             configured: config.links.len(),
             access,
+            carriers: Carriers::new(&config.ports),
             options: config.options.clone(),
             events: BinaryHeap::new(),
             scheduled: 0,
@@ -266,6 +269,7 @@ impl Model {
         self.serial += 1;
         self.access.occupy(l, at_ns, self.serial);
         let link = &mut self.links[l];
+        self.carriers.begin(link.from, at_ns);
         let ns_per_byte = 8000.0 / link.state.capacity_mbps;
         let limit_ns = self.options.aggregate_us * 1e3;
         let mut duration_ns = self.options.frame_overhead_us * 1e3;
@@ -295,6 +299,7 @@ impl Model {
 
     fn finish(&mut self, l: usize, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
         self.access.release(l, at_ns);
+        self.carriers.end(self.links[l].from, at_ns);
         let mut batch = std::mem::take(&mut self.links[l].batch);
         let started = self.links[l].started;
         for frame in batch.drain(..) {

@@ -287,3 +287,41 @@ fn a_reset_starts_every_counter_anew() {
     assert_near(world.model.elapsed_s(), 1.0, 1e-9);
     assert_near(stats.frames as f64, 1000.0, 0.002);
 }
+
+#[test]
+fn a_station_hears_whom_it_hears_once() {
+    // 0 -> 1 and 2 -> 3 don't contend; port 1 hears both senders, 3 only its own, 4 nobody, 5 has no ears.
+    let ports = [("a", "w"), ("b", "w"), ("c", "w"), ("d", "w"), ("e", "w"), ("f", "w")];
+    let mut config = config(&ports, &[(0, 1, 10.0), (2, 3, 10.0)], Domains(vec![]));
+    for (port, hears) in [(0, vec![1]), (1, vec![0, 2, 0]), (2, vec![3]), (3, vec![2]), (4, vec![])] {
+        config.ports[port].hears = Some(hears);
+    }
+    let mut world = World::new(config);
+    world.sources.push(paced(0, 5.0, 1));
+    world.sources.push(paced(1, 2.5, 2));
+    world.run(20 * SECOND);
+    let busy = |port| world.model.port_stats(port, "").busy;
+    assert_near(busy(0).unwrap(), 0.5, 0.01); // its own frames
+    assert_near(busy(2).unwrap(), 0.25, 0.01);
+    assert_near(busy(3).unwrap(), 0.25, 0.01);
+    assert_eq!((busy(4), busy(5)), (Some(0.0), None));
+    // Both at once count once: at most the sum, at least the larger.
+    let both = busy(1).unwrap();
+    assert!(0.5 <= both + 1e-9 && both <= 0.75 + 0.01, "{both}");
+    assert_near(world.model.heard_s(0).unwrap(), 10.0, 0.01);
+    assert_near(world.model.link_radio(0).3, 10.0, 0.01);
+    world.model.reset();
+    assert_eq!(world.model.heard_s(1), Some(0.0));
+}
+
+#[test]
+fn what_is_sent_at_once_is_heard_once() {
+    let ports = [("a", "w"), ("b", "w"), ("c", "w"), ("d", "w")];
+    let mut config = config(&ports, &[(0, 1, 10.0), (2, 3, 10.0)], Domains(vec![]));
+    config.ports[1].hears = Some(vec![0, 2]);
+    let mut world = World::new(config);
+    world.sources.push(saturated(0));
+    world.sources.push(saturated(1));
+    world.run(5 * SECOND);
+    assert_near(world.model.port_stats(1, "").busy.unwrap(), 1.0, 1e-6);
+}

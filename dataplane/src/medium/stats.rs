@@ -64,6 +64,8 @@ pub struct PortStats<'a> {
     pub unknown: u64,
     /// Group frames; None if no link leaves the port.
     pub broadcast: Option<BroadcastStats>,
+    /// Share of time that the port sent or heard somebody; None if it has no ears.
+    pub busy: Option<f64>,
 }
 
 /// Sums over links (without broadcast) and ports since the last reset.
@@ -135,7 +137,22 @@ impl Model {
             BroadcastStats { frames: sent, copies: frames, bytes, dropped, lost, airtime: self.airtime(b), queued }
         });
         let (received_frames, sent_frames) = (port.received, port.sent);
-        PortStats { name, received_frames, sent_frames, refused: port.refused, unknown: port.unknown, broadcast }
+        let busy = self.carriers.busy_ns(p, self.now_ns).map(|ns| self.share(ns));
+        PortStats { name, received_frames, sent_frames, refused: port.refused, unknown: port.unknown, broadcast, busy }
+    }
+
+    /// What the radios at both ends of a link could learn of it: capacity in Mb/s (0: not live), frames sent and lost,
+    /// and seconds of airtime, all since the last reset.
+    pub fn link_radio(&self, l: usize) -> (f64, u64, u64, f64) {
+        let link = &self.links[l];
+        let capacity_mbps = if link.is_live() { link.state.capacity_mbps } else { 0.0 };
+        let Counters { frames, lost, .. } = link.counters;
+        (capacity_mbps, frames + lost, lost, self.airtime(l) * self.elapsed_s())
+    }
+
+    /// Seconds that a port sent or heard somebody since the last reset; None if it has no ears.
+    pub fn heard_s(&self, p: usize) -> Option<f64> {
+        self.carriers.busy_ns(p, self.now_ns).map(|ns| ns as f64 / 1e9)
     }
 
     /// Sums over everything.
@@ -160,6 +177,7 @@ impl Model {
     pub fn reset(&mut self) {
         self.reset_ns = self.now_ns;
         self.access.reset(self.now_ns);
+        self.carriers.reset(self.now_ns);
         for link in &mut self.links {
             // The rest of what is in the air belongs to the new period.
             let air_ns = link.end_ns.saturating_sub(self.now_ns);

@@ -19,6 +19,7 @@ pub fn config(ports: &[(&str, &str)], links: &[(usize, usize, f64)], conflicts: 
         mac: [2, 0, 0, 0, (i >> 8) as u8, i as u8],
         technology: technology.to_string(),
         uplink: None,
+        hears: None,
     };
     let link = |(i, &(from, to, mbps)): (usize, &(usize, usize, f64))| Link {
         id: format!("link{i}"),
