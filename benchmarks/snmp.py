@@ -38,7 +38,14 @@ def medium_document(count):
         for i in range(count):
             mac = f"02:00:01:{k:02x}:00:{i:02x}"
             ports.append(
-                {"name": f"n{i}{technology}", "netns": None, "mac": mac, "technology": technology, "uplink": None}
+                {
+                    "name": f"n{i}{technology}",
+                    "netns": None,
+                    "mac": mac,
+                    "technology": technology,
+                    "uplink": None,
+                    "hears": [],
+                }
             )
             for step in range(1, NEIGHBOURS // 2 + 1):
                 for a, b in ((i, (i + step) % count), ((i + step) % count, i)):

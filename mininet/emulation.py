@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import Network
+from hyroads.mininet.controller_files import network_document
 from hyroads.mininet.edge_client import EdgeClient
 from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.openvswitch import OpenVSwitch
@@ -50,6 +50,8 @@ class EmulationOptions:
     snmp: bool = False
     measured: bool = False
     """The controller is told by emulated radios what they measure, with ``errors`` (``EstimateErrors``)."""
+    discover: bool = False
+    """With ``measured``: not even of the links."""
     errors: dict[str, float] = field(default_factory=dict)
 
 
@@ -73,8 +75,16 @@ class Emulation:
 
     def _make_controller(self) -> Program:
         files = {"network": "network.json", "state_file": "controller-state.json"}
-        settings = {**{key: str(self.directory / name) for key, name in files.items()}, **self.options.settings}
-        (self.directory / "network.json").write_text(json.dumps(to_document(self.network), indent=1), encoding="utf-8")
+        options = self.options
+        settings = {**{key: str(self.directory / name) for key, name in files.items()}, **options.settings}
+        if options.measured:
+            settings["capacities"] = "measured"
+            document = network_document(
+                self.network, self.addressing, measured=True, discover=options.discover
+            )
+        else:
+            document = network_document(self.network, self.addressing)
+        (self.directory / "network.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
         path = self.directory / "controller.json"
         path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         command = [sys.executable, "-c", _CONTROLLER, "controller", "--config", str(path)]

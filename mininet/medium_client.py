@@ -63,6 +63,7 @@ class PortStats:
     refused: int  # the host had no room
     unknown: int  # no link leads to the destination
     broadcast: BroadcastStats | None  # None: no link leaves the port
+    busy: float | None = None  # share of time that it sent or heard somebody; None: it has no ears
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.interference import Cliques
 from hyroads.controller.core.network import Network
 from hyroads.mininet.errors import EmulationError
@@ -98,10 +99,19 @@ class SharedMedium:
         ]
         return {
             "options": self.options,
-            "ports": list(self._ports.values()),
+            "ports": self._ports_with_ears(),
             "links": links,
             "conflicts": _conflicts(self.network),
         }
+
+    def _ports_with_ears(self) -> list[dict[str, object]]:
+        """All ports, each with the ports whose transmissions it hears."""
+        names = self.addressing.interface_name
+        hears = {
+            names[interface]: sorted(names[node, interface[1]] for node in nodes)
+            for interface, nodes in implied_hearing(self.network).items()
+        }
+        return [{**port, "hears": hears.get(name, [])} for name, port in self._ports.items()]
 
     def client(self) -> MediumClient:
         """A connection to the running process; the caller closes it."""

@@ -43,6 +43,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
     group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
+    group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
     for name, (option, text) in ERRORS.items():
         group.add_argument(option, dest=name, type=float, metavar="X", help=text)
 
@@ -74,6 +75,9 @@ def options(args: argparse.Namespace) -> RunOptions:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
     errors = {name: getattr(args, name, None) for name in ERRORS}
     measured = getattr(args, "measured", False)
+    discover = getattr(args, "discover", False)
+    if discover and not measured:
+        raise EmulationError("--discover: only with --measured")
     given = {name: value for name, value in errors.items() if value is not None}
     if given and not (measured or getattr(args, "snmp", False)):
         raise EmulationError(f"{ERRORS[next(iter(given))][0]}: only with --measured or --snmp: nothing else has errors")
@@ -87,6 +91,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         snmp=getattr(args, "snmp", False),
         settings={} if args.margin is None else {"margin": args.margin},
         measured=measured,
+        discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
     )
     return RunOptions(publish=args.publish, emulation=emulation)

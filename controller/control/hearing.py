@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from hyroads.controller.control.source import NOTHING_HEARD, Heard
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference
+from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference, implied_hearing
 from hyroads.controller.core.infer.topology import Inferred, Neighbour, NeighbourTables, Report, Unknown
 from hyroads.controller.radio_protocol import RadioNeighbour
 from hyroads.controller.state import Fabric
@@ -41,6 +41,7 @@ class HearingBook:
         self._first_s: float | None = None
         self._updated_s = 0.0
         self.is_inferred = isinstance(network.interference, AssumedHearing)
+        self._declared = None if self.is_inferred else implied_hearing(network)
         self.last_busy: dict[Interface, float] = {}
         self.heard: Heard = NOTHING_HEARD
 
@@ -99,7 +100,7 @@ class HearingBook:
             return
         before, self._published = self._published, state
         if not self.is_inferred:
-            self.heard = Heard(observers)
+            self.heard = Heard(observers, self._declared)
             return
         interference = self.heard.interference
         if not before or before[1] != state[1]:

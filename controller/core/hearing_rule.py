@@ -7,10 +7,11 @@ and a receiver can't decode two at once. It is the geometric rule of the thesis 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from hyroads.controller.core.interference import Interference, NearInterference
-from hyroads.controller.core.network import Link
+from hyroads.controller.core.network import Link, Network
 
 
 class HearingInterference(NearInterference):
@@ -55,6 +56,28 @@ class AssumedHearing(HearingInterference):
     def declaration(self) -> dict[str, object]:
         """The rule's name."""
         return {"rule": "hearing"}
+
+
+def implied_hearing(network: Network) -> dict[tuple[str, str], frozenset[str]]:
+    """What a declared rule says of who hears whom: (node, technology) -> other nodes heard there.
+
+    A node hears another if all that the other sends contends with all links of its own interface: under a geometric
+    rule these are the nodes in range. O(sum of the sizes of the domains).
+    """
+    links = network.links
+    mine: dict[tuple[str, str], list[int]] = {}
+    sent: dict[tuple[str, str], list[int]] = {}
+    for index, link in enumerate(links):
+        sent.setdefault((link.source, link.technology), []).append(index)
+        for node in (link.source, link.target):
+            mine.setdefault((node, link.technology), []).append(index)
+    hears = {}
+    for interface, own in mine.items():
+        domains = (network.interference.domain(link) for link in own)
+        common = set(reduce(np.intersect1d, domains).tolist())
+        others = {links[link].source for link in common if links[link].technology == interface[1]} - {interface[0]}
+        hears[interface] = frozenset(node for node in others if common.issuperset(sent[node, interface[1]]))
+    return hears
 
 
 def _conflicts(interference: Interference, ids: Sequence[str]) -> dict[str, list[str]]:

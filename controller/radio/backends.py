@@ -35,28 +35,39 @@ def run_command(command: list[str]) -> str:
 
 
 class MediumSource:
-    """The statistics of ``hyroads-medium`` over its control socket; connects again after an error."""
+    """What ``hyroads-medium`` tells of its links over its control socket; connects again after an error."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: socket.socket | None = None
+        self._links: tuple[str, ...] = ()
+        self._ports: tuple[str, ...] = ()
 
     def __call__(self) -> MediumState:
         """The state of all links; :class:`RadioError` if the medium does not answer."""
         try:
-            return _state(json.loads(self._ask()))
+            if self._connection is None:
+                self._connect()
+            return self._state(json.loads(self._ask("radio")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
             raise RadioError(f"medium at {self._path}: {error}") from error
 
-    def _ask(self) -> bytes:
+    def _connect(self) -> None:
+        """Names come once: they are in the order of the short answers."""
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.settimeout(MEDIUM_TIMEOUT_S)
+        self._connection.connect(self._path)
+        stats = json.loads(self._ask("stats"))
+        self._links = tuple(link["id"] for link in stats["links"])
+        self._ports = tuple(port["name"] for port in stats["ports"])
+
+    def _ask(self, operation: str) -> bytes:
         if self._connection is None:
-            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._connection.settimeout(MEDIUM_TIMEOUT_S)
-            self._connection.connect(self._path)
-        self._connection.sendall(b'{"op":"stats"}\n')
+            raise ConnectionError("not connected")
+        self._connection.sendall(json.dumps({"op": operation}).encode() + b"\n")
         reply = bytearray()
         while not reply.endswith(b"\n"):
             chunk = self._connection.recv(1 << 18)
@@ -65,11 +76,10 @@ class MediumSource:
             reply += chunk
         return bytes(reply)
 
-
-def _state(reply: Mapping[str, Any]) -> MediumState:
-    names = ("up", "capacity_mbps", "frames", "lost", "airtime", "busy")
-    links = {entry["id"]: LinkState(**{name: entry[name] for name in names}) for entry in reply["links"]}
-    return MediumState(float(reply["elapsed_s"]), links)
+    def _state(self, reply: Mapping[str, Any]) -> MediumState:
+        links = {name: LinkState(*entry) for name, entry in zip(self._links, reply["links"], strict=True)}
+        heard = zip(self._ports, reply["ports"], strict=True)
+        return MediumState(float(reply["elapsed_s"]), links, {name: s for name, s in heard if s is not None})
 
 
 def _emulated(config: AgentConfig, place: int) -> Radio:

@@ -6,16 +6,19 @@ A driver does not know a link's capacity, it estimates it from the modulation th
 
 a = the link's own airtime since the last reading. Rate control that has little to send (a < a_0) stays at robust, low
 rates, which is the ``bias``; sigma is the noise, drawn anew each ``hold_s`` from seed, link and time alone, so that
-two runs with one seed err alike.
+two runs with one seed err alike. Busy time is what the interface itself sends and hears, which the medium measures
+per port: nothing of transmissions out of its range.
 """
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
-from hyroads.controller.radio.model import Neighbour, Reading
+from hyroads.controller.radio.model import Neighbour, RadioError, Reading
 
 NEVER_HEARD_MS = 0xFFFF_FFFF
 
@@ -34,22 +37,21 @@ class EstimateErrors:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """What the medium says of a link since its last reset (docs/dataplane.md, section 3)."""
+    """A link since the medium's last reset (docs/dataplane.md, section 3); capacity 0: nothing gets through."""
 
-    up: bool
     capacity_mbps: float
-    frames: int
+    sent: int
     lost: int
-    airtime: float
-    busy: float
+    airtime_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class MediumState:
-    """The links by id, and for how long they were counted."""
+    """The links by id, the seconds for which each port heard somebody (or sent), and for how long all was counted."""
 
     elapsed_s: float
     links: Mapping[str, LinkState]
+    heard_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,21 @@ class Peer:
 def estimate_mbps(capacity_mbps: float, airtime: float, link: str, now_s: float, errors: EstimateErrors) -> float:
     """A driver's estimate of a link that used ``airtime`` (0..1) of late; never negative."""
     idle = max(0.0, 1 - airtime / errors.low_rate_airtime) if errors.low_rate_airtime > 0 else 0.0
-    return max(0.0, capacity_mbps * (1 - errors.low_rate_bias * idle) * (1 + errors.noise * _draw(link, now_s, errors)))
+    noise = errors.noise * _draw(link, now_s, errors) if errors.noise > 0 else 0.0
+    return max(0.0, capacity_mbps * (1 - errors.low_rate_bias * idle) * (1 + noise))
 
 
 def _draw(what: str, now_s: float, errors: EstimateErrors) -> float:
     """A standard normal number that depends on seed, name and period only."""
-    period = int(now_s // errors.hold_s)
-    return random.Random(f"{errors.seed}/{what}/{period}").gauss(0, 1)  # noqa: S311  # a model, not a secret
+    return _normal(what, int(now_s // errors.hold_s), errors.seed)
+
+
+@lru_cache(maxsize=1 << 14)
+def _normal(what: str, period: int, seed: float) -> float:
+    """Box and Muller's, from a hash: both ends of a link ask for the same number, thousands of times a second."""
+    digest = blake2b(f"{seed:g}/{what}/{period}".encode(), digest_size=16).digest()
+    first, second = ((int.from_bytes(half, "big") + 1) / (2**64 + 1) for half in (digest[:8], digest[8:]))
+    return math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
 
 
 class EmulatedRadio:
@@ -90,63 +100,70 @@ class EmulatedRadio:
         self._active_us = 0.0
 
     def read(self, now_s: float) -> Reading:
-        """Neighbours that were ever heard; busy time of the interface's domain, with the noise of its counter."""
+        """Neighbours that were ever heard; busy time of the interface, with the noise of its counter."""
         state, before = self._state(), self._before
+        if self._interface not in state.heard_s:
+            raise RadioError(f"{self._interface}: the medium does not say what it hears")
         # The medium's counters start anew with its reset; then all of them count from there.
         if before is not None and state.elapsed_s < before.elapsed_s:
             before = None
         elapsed_s = state.elapsed_s - (before.elapsed_s if before else 0.0)
+        busy_s = state.heard_s[self._interface] - (before.heard_s[self._interface] if before else 0.0)
+        if self._errors.busy_noise > 0:
+            busy_s *= 1 + self._errors.busy_noise * _draw(f"busy/{self._interface}", now_s, self._errors)
         self._active_us += elapsed_s * 1e6
-        self._busy_us += self._busy_s(state, before, elapsed_s, now_s) * 1e6
-        neighbours = tuple(n for p in self._peers if (n := self._neighbour(p, state, before, now_s)) is not None)
+        self._busy_us += min(max(0.0, busy_s), elapsed_s) * 1e6
+        rows = (self._neighbour(peer, _Interval(state, before, elapsed_s, now_s)) for peer in self._peers)
+        neighbours = tuple(row for row in rows if row is not None)
         self._before = state
         return Reading(int(self._busy_us), int(self._active_us), neighbours)
 
-    def _busy_s(self, state: MediumState, before: MediumState | None, elapsed_s: float, now_s: float) -> float:
-        """The largest busy time of the interface's links: whatever of them is busy, the interface hears."""
-        links = {link for peer in self._peers for link in (peer.out_link, peer.in_link) if link in state.links}
-        busy_s = max((_since(link or "", "busy", state, before) for link in links), default=0.0)
-        noisy = busy_s * (1 + self._errors.busy_noise * _draw(f"busy/{self._interface}", now_s, self._errors))
-        return min(max(0.0, noisy), elapsed_s)
-
-    def _neighbour(self, peer: Peer, state: MediumState, before: MediumState | None, now_s: float) -> Neighbour | None:
-        inbound = state.links.get(peer.in_link) if peer.in_link else None
+    def _neighbour(self, peer: Peer, interval: _Interval) -> Neighbour | None:
+        inbound = interval.state.links.get(peer.in_link) if peer.in_link else None
         # An access point sends beacons whether or not it has traffic: a live link is heard.
-        if inbound is not None and inbound.up and inbound.capacity_mbps > 0:
-            self._last_heard_s[peer.mac] = now_s
-        if peer.mac not in self._last_heard_s:
+        if inbound is not None and inbound.capacity_mbps > 0:
+            self._last_heard_s[peer.mac] = interval.now_s
+        heard_s = self._last_heard_s.get(peer.mac)
+        if heard_s is None:
             return None
         return Neighbour(
             mac=peer.mac,
             node=peer.node,
-            tx_capacity_kbps=self._kbps(peer.out_link, state, before, now_s),
-            rx_capacity_kbps=self._kbps(peer.in_link, state, before, now_s),
-            tx_loss=_loss(peer.out_link, state, before),
-            last_heard_ms=min(NEVER_HEARD_MS, int((now_s - self._last_heard_s[peer.mac]) * 1000)),
+            tx_capacity_kbps=self._kbps(peer.out_link, interval),
+            rx_capacity_kbps=self._kbps(peer.in_link, interval),
+            tx_loss=interval.loss(peer.out_link),
+            last_heard_ms=min(NEVER_HEARD_MS, int((interval.now_s - heard_s) * 1000)),
             modulation="emulated",
         )
 
-    def _kbps(self, link: str | None, state: MediumState, before: MediumState | None, now_s: float) -> int:
-        now = state.links.get(link) if link else None
-        if now is None or link is None or not now.up:
+    def _kbps(self, link: str | None, interval: _Interval) -> int:
+        now = interval.state.links.get(link) if link else None
+        if now is None or link is None or now.capacity_mbps <= 0:
             return 0
-        elapsed_s = state.elapsed_s - (before.elapsed_s if before else 0.0)
-        airtime = _since(link, "airtime", state, before) / elapsed_s if elapsed_s > 0 else 0.0
-        return round(1000 * estimate_mbps(now.capacity_mbps, airtime, link, now_s, self._errors))
+        airtime = interval.airtime(link, now)
+        return round(1000 * estimate_mbps(now.capacity_mbps, airtime, link, interval.now_s, self._errors))
 
 
-def _since(link: str, share: str, state: MediumState, before: MediumState | None) -> float:
-    """Seconds of a share of time (``busy`` or ``airtime``) between two states."""
-    total_s: float = getattr(state.links[link], share) * state.elapsed_s
-    old = before.links.get(link) if before else None
-    return max(0.0, total_s - (getattr(old, share) * before.elapsed_s if old and before else 0.0))
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """From the reading before (None: since the reset) to this one."""
 
+    state: MediumState
+    before: MediumState | None
+    elapsed_s: float
+    now_s: float
 
-def _loss(link: str | None, state: MediumState, before: MediumState | None) -> float:
-    now = state.links.get(link) if link else None
-    if now is None or link is None:
-        return 0.0
-    old = before.links.get(link) if before else None
-    lost = now.lost - (old.lost if old else 0)
-    sent = now.frames - (old.frames if old else 0) + lost
-    return min(1.0, max(0.0, lost / sent)) if sent > 0 else 0.0
+    def airtime(self, link: str, now: LinkState) -> float:
+        """The link's own, as a share of the time."""
+        old = self.before.links.get(link) if self.before else None
+        used_s = now.airtime_s - (old.airtime_s if old else 0.0)
+        return max(0.0, used_s / self.elapsed_s) if self.elapsed_s > 0 else 0.0
+
+    def loss(self, link: str | None) -> float:
+        """The share of the frames sent that did not arrive."""
+        now = self.state.links.get(link) if link else None
+        if now is None or link is None:
+            return 0.0
+        old = self.before.links.get(link) if self.before else None
+        sent, lost = now.sent - (old.sent if old else 0), now.lost - (old.lost if old else 0)
+        return min(1.0, max(0.0, lost / sent)) if sent > 0 else 0.0

@@ -62,7 +62,14 @@ class Rig:
         from hyroads.mininet.programs import find_program
 
         ports = [
-            {"name": f"{n}-wifi", "netns": None, "mac": f"02:00:01:01:00:0{i}", "technology": "wifi", "uplink": None}
+            {
+                "name": f"{n}-wifi",
+                "netns": None,
+                "mac": f"02:00:01:01:00:0{i}",
+                "technology": "wifi",
+                "uplink": None,
+                "hears": [],
+            }
             for i, n in ((1, "a"), (2, "b"))
         ]
         ends = (("ab", "a-wifi", "b-wifi", 20), ("ba", "b-wifi", "a-wifi", 10))

@@ -203,7 +203,9 @@ def test_declared_rules_stay_and_declared_links_need_no_second_ear() -> None:
     for _ in range(30):
         air.slot()
     heard = air.inbox.heard()
-    assert heard.interference is None and heard.hears is None and heard.observers
+    # All contend, so all hear all who send.
+    assert heard.interference is None and heard.observers
+    assert heard.hears is not None and heard.hears["a", "wifi"] == {"b"}
 
 
 def test_strangers_are_shown(air: Air) -> None:

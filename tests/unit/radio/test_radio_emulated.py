@@ -19,8 +19,9 @@ PEER = Peer("02:00:01:01:00:02", "b", "ab", "ba")
 
 
 def state(elapsed_s, airtime=0.2, busy=0.5, frames=100, lost=0, up=True, capacity_mbps=10.0):
-    link = LinkState(up, capacity_mbps, frames, lost, airtime, busy)
-    return MediumState(elapsed_s, {"ab": link, "ba": link})
+    """Shares are over all the time since the reset."""
+    link = LinkState(capacity_mbps if up else 0.0, frames + lost, lost, airtime * elapsed_s)
+    return MediumState(elapsed_s, {"ab": link, "ba": link}, {"a-wifi": busy * elapsed_s})
 
 
 class Medium:
