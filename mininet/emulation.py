@@ -79,9 +79,7 @@ class Emulation:
         settings = {**{key: str(self.directory / name) for key, name in files.items()}, **options.settings}
         if options.measured:
             settings["capacities"] = "measured"
-            document = network_document(
-                self.network, self.addressing, measured=True, discover=options.discover
-            )
+            document = network_document(self.network, self.addressing, measured=True, discover=options.discover)
         else:
             document = network_document(self.network, self.addressing)
         (self.directory / "network.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
