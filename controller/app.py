@@ -15,17 +15,20 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.feed import Feed
 from hyroads.controller.log_limit import WarningLimit
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_REPLY
 from hyroads.controller.service import ControllerService
-from hyroads.controller.settings import Endpoint, load
+from hyroads.controller.settings import MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
+from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -58,15 +61,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().__init__(*arguments, **keywords)
         _set_up_log()
         self.settings = load(os.environ)
-        network = read_file(self.settings.network)
+        network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         self.fabric = Fabric.of(network, self.settings.network)
         self.store = Store(self.settings.state_file)
         saved, problems = self.store.load(network)
         for problem in problems:
             LOG.warning("a saved flow is left out: %s", problem)
         flows = declared(network, saved)
+        self.feed = Feed(self.fabric, self.settings, time.monotonic)
         self.coordinator = Coordinator(
-            self.fabric, self.settings, flows, saved.numbers, clock=time.monotonic, save=self._save
+            self.fabric,
+            self.settings,
+            flows,
+            saved.numbers,
+            clock=time.monotonic,
+            save=self._save,
+            source=self.feed.source,
         )
         self.agents = AgentServer(
             self.coordinator,
@@ -74,7 +84,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
+            radios=self.feed.radios,
         )
+        self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
+            (MULTIPART_REPLY, MULTIPART_FLOW): SwitchSession.on_flow_stats,
+            (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.feed.port_stats,
+        }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
         tls = self.settings.tls
@@ -93,10 +108,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().start()
         settings = self.settings
         tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
-        service = ControllerService(self.coordinator, Path(settings.network).name)
+        service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
         web = create_app(service, tokens, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
+        self.feed.start(self.coordinator)
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         LOG.info(
@@ -149,13 +165,14 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             session.on_error(bytes(event.msg.buf))
 
     def _may_parse(self, datapath: Any, message: bytes) -> bool:
-        """In front of the framework's parser: keeps malformed messages from it, and flow statistics, which are ours."""
+        """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
         try:
             guard.check(message)
-            if len(message) >= 10 and _KIND.unpack_from(message) == (MULTIPART_REPLY, MULTIPART_FLOW):
+            handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
+            if handler is not None:
                 session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
                 if session is not None:
-                    session.on_flow_stats(message)
+                    handler(session, message)
                 return False
         except OpenFlowError as error:
             self._malformed(datapath, error)

@@ -18,6 +18,18 @@ def read_file(path: str | Path, *, measured: bool = False) -> Network:
     return load_text(read_text(path), str(path), measured=measured)
 
 
+def read_private(path: str | Path) -> str:
+    """The text of a file that holds secrets, which nobody but its owner may read."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(str(path), "", f"can't be read: {reason}") from error
+    if mode & 0o077:
+        raise ConfigError(str(path), "", "expected mode 0600: the file holds secrets")
+    return read_text(path)
+
+
 def read_text(path: str | Path) -> str:
     """The text of a configuration file, of bounded size."""
     try:

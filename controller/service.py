@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hyroads.controller.coordinator import Coordinator
@@ -23,9 +23,10 @@ MAX_FLOWS = 40_000
 class ControllerService:
     """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
 
-    def __init__(self, coordinator: Coordinator, network_name: str) -> None:
+    def __init__(self, coordinator: Coordinator, network_name: str, feed: Callable[[], Document] = dict) -> None:
         self._coordinator = coordinator
         self._network_name = network_name
+        self._feed = feed
 
     # -- flows
 
@@ -160,7 +161,7 @@ class ControllerService:
 
     def measurements(self) -> Document:
         """See ``rest.contract.Service``."""
-        return self._coordinator.reports.document(self._coordinator.plan)
+        return {**self._coordinator.reports.document(self._coordinator.plan), **self._feed()}
 
     # -- health
 

@@ -6,6 +6,7 @@ Pure: :func:`parse` takes the document and the environment; :func:`load` reads t
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any
 from hyroads.controller.core.checking import Place, Problems, Section
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.netfile_io import read_text
+from hyroads.controller.measure.targets import CollectorConfig
+from hyroads.controller.measure.targets import parse as parse_targets
+from hyroads.controller.netfile_io import read_private, read_text
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
-    "link_mtu", "queue_ms", "max_hold_ms", "capacities", "mode", "slot_ms", "tcp_margin", "flap_damping",
+    "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 FILE, MEASURED = "file", "measured"
@@ -96,6 +99,8 @@ class Settings:
     slot_ms: int = 100
     tcp_margin: float = 0.3
     flap_damping: bool = True
+    snmp: CollectorConfig | None = None
+    """The access points that the SNMP collector polls."""
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -139,6 +144,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         slot_ms=slot_ms,
         tcp_margin=top["tcp_margin"].number(0.3, 0.0, 0.9) if "tcp_margin" in top else 0.3,
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
+        snmp=_snmp(top, base, name),
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
@@ -216,6 +222,20 @@ def _api_tokens(top: Section) -> tuple[ApiToken, ...]:
         elif token is not None:
             tokens.append(ApiToken(name, token, role))
     return tuple(tokens)
+
+
+def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:
+    """The collector's document (docs/measurement.md, section 4), or the file that holds it."""
+    if top.values.get("snmp") is None:
+        return None
+    place = top["snmp"]
+    if isinstance(place.value, str):
+        path = base / place.value
+        return parse_targets(read_private(path), str(path))
+    if not isinstance(place.value, Mapping):
+        place.expected("a mapping with targets, or the name of a file with one")
+        return None
+    return parse_targets(json.dumps(place.value, default=str), f"{name}: snmp")
 
 
 def _tls(top: Section, base: Path) -> Tls | None:

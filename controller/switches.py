@@ -18,6 +18,7 @@ from hyroads.controller.ofp.diff import Change, Installed, as_installed, differe
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table
+from hyroads.controller.ofp.port_stats import PortCounters, parse_port_stats, port_stats_request
 from hyroads.controller.ofp.readback import parse_flow_stats
 from hyroads.controller.ofp.rule import Rule, RuleKey
 from hyroads.controller.ofp.rules import rules_for
@@ -25,6 +26,7 @@ from hyroads.controller.push_gate import SwitchView
 
 LOG = logging.getLogger("hyroads.switches")
 ANSWER_WITHIN_S = 5.0
+MAX_PORTS = 65_536
 MAX_READBACK_RULES = 1_000_000
 RETRY_REFUSED_S = 5.0
 
@@ -95,6 +97,9 @@ class SwitchSession:
         self._confirmed_goal: _Goal | None = None
         self._refused: tuple[RuleKey, ...] = ()
         self._refused_until_s = 0.0
+        self._ports_xid: int | None = None
+        self._ports_until_s = 0.0
+        self._port_counters: list[PortCounters] = []
 
     # -- what the controller asks
 
@@ -157,7 +162,27 @@ class SwitchSession:
             self._confirmed_goal = None
             self._advance()
 
+    def ask_ports(self) -> None:
+        """Ask for the counters of all ports, unless an answer is still awaited."""
+        now_s = self.clock()
+        if self._ports_xid is not None and now_s < self._ports_until_s:
+            return
+        self._ports_xid, self._ports_until_s = self._xid(), now_s + ANSWER_WITHIN_S
+        self._port_counters = []
+        self.connection.send(port_stats_request(self._ports_xid))
+
     # -- what the switch says
+
+    def on_port_stats(self, message: bytes) -> list[PortCounters] | None:
+        """A part of the counters of ports; all of them once the last part is there."""
+        if wire.HEADER.unpack_from(message)[3] != self._ports_xid:
+            return None
+        counters, more = parse_port_stats(message)
+        self._port_counters += counters
+        if more and len(self._port_counters) <= MAX_PORTS:
+            return None
+        self._ports_xid = None
+        return self._port_counters
 
     def on_flow_stats(self, message: bytes) -> None:
         """A part of the answer to the readback request."""

@@ -79,6 +79,8 @@ class Emulation:
         settings = {**{key: str(self.directory / name) for key, name in files.items()}, **options.settings}
         if options.measured:
             settings["capacities"] = "measured"
+            if options.snmp:
+                settings["snmp"] = str(self.directory / "snmp" / "collector.json")
             document = network_document(self.network, self.addressing, measured=True, discover=options.discover)
         else:
             document = network_document(self.network, self.addressing)
@@ -94,6 +96,7 @@ class Emulation:
         """Brings everything up, saying what it does; raises EmulationError with the failing part's own words."""
         say("Open vSwitch")
         self.switch.start()
+        self._prepare_radios()
         if self.options.controller:
             # First, because it takes longest; the switches and agents find it when it listens.
             self.controller.start()
@@ -105,13 +108,18 @@ class Emulation:
             self.wait_ready()
         say("ready")
 
-    def _start_radios(self) -> None:
-        options, where = self.options, (self.network, self.addressing)
+    def _prepare_radios(self) -> None:
+        options, where, socket = self.options, (self.network, self.addressing), self.directory / "medium.sock"
         if options.snmp:
-            self.snmp = SnmpAgents(*where, self.directory / "snmp", self.shared.socket, options.errors)
-            self.snmp.start()
+            self.snmp = SnmpAgents(*where, self.directory / "snmp", socket, options.errors)
+            self.snmp.write()
         if options.measured:
-            self.radios = RadioChannel(*where, self.directory, self.shared.socket, options.errors)
+            self.radios = RadioChannel(*where, self.directory, socket, options.errors)
+
+    def _start_radios(self) -> None:
+        if self.snmp is not None:
+            self.snmp.start()
+        if self.radios is not None:
             self.radios.start()
 
     def _start_mininet(self) -> None:

@@ -49,12 +49,15 @@ class SnmpAgents:
         """What ``python -m hyroads.controller.measure.collector`` takes on stdin (mode 0600)."""
         return self.directory / "collector.json"
 
-    def start(self) -> None:
-        """Writes all files and starts all programs."""
+    def write(self) -> None:
+        """Writes all files; the controller reads its own when it starts."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for node in self.programs:
             write_private(self._config_file(node), self.agent_document(node))
         write_private(self.collector_file, self.collector_document())
+
+    def start(self) -> None:
+        """Starts all programs."""
         for program in self.programs.values():
             program.start()
 

@@ -106,6 +106,9 @@ class MeasurementsSchema(Schema):
     flows = fields.List(fields.Dict())
     links = fields.List(fields.Dict())
     agents = fields.List(fields.Dict())
+    radios = fields.List(fields.Dict(), metadata={"description": "access points' radios: readings and doubts"})
+    snmp = fields.List(fields.Dict(), metadata={"description": "last polls of access points"})
+    ports = fields.List(fields.Dict(), metadata={"description": "counters of switch ports, cross-checked"})
 
 
 class HealthSchema(Schema):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyroads.controller.core.addressing import Addressing
@@ -52,7 +52,7 @@ class PortWatch:
     def __init__(self, addressing: Addressing) -> None:
         self._interface = {(node, name): (node, k) for (node, k), name in addressing.interface_name.items()}
         self._ports: dict[Interface, _Port] = {}
-        self._agents_mbps: Mapping[Interface, float] = {}
+        self._agents: dict[Interface, deque[_Point]] = {}
 
     def counters(self, node: str, ports: Mapping[str, int], stats: Iterable[PortCounters], now_s: float) -> None:
         """A switch's answer; ``ports`` are its ports' numbers by name."""
@@ -71,9 +71,15 @@ class PortWatch:
             port.points.append(point)
         port.dropped, port.errors = entry.tx_dropped + entry.rx_dropped, entry.tx_errors + entry.rx_errors
 
-    def agents(self, sent_mbps: Mapping[Interface, float]) -> None:
-        """What agents say that they sent on interfaces of their own node, in Mb/s at L2 payload."""
-        self._agents_mbps = sent_mbps
+    def agents(self, sent_bytes: Mapping[Interface, int], now_s: float) -> None:
+        """What agents say that they sent so far on interfaces of their own node, in bytes of L2 payload."""
+        self._agents = {interface: self._agents.get(interface, deque(maxlen=KEPT)) for interface in sent_bytes}
+        for interface, octets in sent_bytes.items():
+            points = self._agents[interface]
+            # Less than before: a flow or a path is gone, and its bytes with it.
+            if points and octets < points[-1].bytes[1]:
+                points.clear()
+            points.append(_Point(now_s, (0, octets), (0, 0)))
 
     def compare(self, interface: Interface, sample: InterfaceSample, time_s: float, now_s: float) -> tuple[str, ...]:
         """An interface's IF-MIB rates against its port's counters; directions that disagree for too long."""
@@ -82,7 +88,7 @@ class PortWatch:
             return ()
         rates = {"in": sample.in_mbps, "out": sample.out_mbps}
         for at, direction in enumerate(DIRECTIONS):
-            mine = _reading(port, at, sample.rate_over_s or RATE_S, time_s)
+            mine = _reading(port.points, at, sample.rate_over_s or RATE_S, time_s)
             theirs_mbps = rates[direction]
             readings = [] if mine is None else [mine]
             if theirs_mbps is not None and sample.rate_over_s > 0 and mine is not None:
@@ -90,9 +96,9 @@ class PortWatch:
                 # The collector does not ask for frames: their size is taken from the port.
                 frames = round(octets * mine.frames / mine.octets) if mine.octets else 0
                 readings.append(Reading(CounterSource.IF_MIB, octets, frames, sample.rate_over_s, time_s))
-            if direction == "out" and interface in self._agents_mbps and mine is not None:
-                octets = round(self._agents_mbps[interface] * mine.interval_s / 8e-6)
-                readings.append(Reading(CounterSource.AGENT, octets, 0, mine.interval_s, mine.time_s))
+            if direction == "out" and mine is not None:
+                sent = _reading(self._agents.get(interface, ()), at, mine.interval_s, mine.time_s)
+                readings += [] if sent is None else [replace(sent, source=CounterSource.AGENT)]
             check = port.checks[direction] = cross_check(readings, now_s, SETTINGS)
             if check.outliers or check.quality is Quality.CONTRADICTORY:
                 port.disputed_s.setdefault(direction, now_s)
@@ -116,7 +122,7 @@ class PortWatch:
             "flags": ["stale"] if stale else [],
         }
         for at, direction in enumerate(DIRECTIONS):
-            reading = None if last is None or stale else _reading(port, at, RATE_S, last.time_s)
+            reading = None if last is None or stale else _reading(port.points, at, RATE_S, last.time_s)
             entry[f"{direction}_mbps"] = None if reading is None else reading.rate_mbps
             check = port.checks.get(direction)
             if check is not None and _is_disputed(port, direction, now_s):
@@ -130,9 +136,9 @@ def _is_disputed(port: _Port, direction: str, now_s: float) -> bool:
     return since_s is not None and now_s - since_s >= PERSIST_S
 
 
-def _reading(port: _Port, at: int, over_s: float, end_s: float) -> Reading | None:
+def _reading(kept: Iterable[_Point], at: int, over_s: float, end_s: float) -> Reading | None:
     """Growth in a direction over about ``over_s`` until ``end_s``; None if there are no two points of it."""
-    points = [point for point in port.points if point.time_s <= end_s + SETTINGS.skew_s]
+    points = [point for point in kept if point.time_s <= end_s + SETTINGS.skew_s]
     if len(points) < 2:
         return None
     last = points[-1]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 
-_PLACE = "collector configuration"
+_DOCUMENT = "collector configuration"
 MIN_INTERVAL_S = 0.1
 
 
@@ -44,26 +44,26 @@ class CollectorConfig:
     slow_every_s: float = 10.0
 
 
-def parse(text: str) -> CollectorConfig:
-    """The configuration; :class:`ConfigError` with the place and what was expected."""
+def parse(text: str, document_name: str = _DOCUMENT) -> CollectorConfig:
+    """The configuration; :class:`ConfigError` with the place and what was expected. Secrets are never quoted."""
     try:
         raw = json.loads(text)
         entries = raw.pop("targets")
         times = {key: float(value) for key, value in raw.items()}
-        targets = tuple(_target(entry, i) for i, entry in enumerate(entries))
+        targets = tuple(_target(entry, i, document_name) for i, entry in enumerate(entries))
         config = CollectorConfig(targets, **times)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(_PLACE, "", f"expected targets and times: {type(error).__name__}") from error
+        raise ConfigError(document_name, "", f"expected targets and times: {type(error).__name__}") from error
     if config.interval_s < MIN_INTERVAL_S or not 0 < config.timeout_s <= config.max_backoff_s:
         raise ConfigError(
-            _PLACE, "interval_s", f"expected at least {MIN_INTERVAL_S} s, and 0 < timeout_s <= max_backoff_s"
+            document_name, "interval_s", f"expected at least {MIN_INTERVAL_S} s, and 0 < timeout_s <= max_backoff_s"
         )
     if len({target.name for target in targets}) < len(targets):
-        raise ConfigError(_PLACE, "targets", "expected different names")
+        raise ConfigError(document_name, "targets", "expected different names")
     return config
 
 
-def _target(entry: dict[str, Any], place: int) -> Target:
+def _target(entry: dict[str, Any], place: int, document_name: str) -> Target:
     host, port = str(entry["host"]), int(entry.get("port", 161))
     ipaddress.IPv4Address(host)
     keys = ("community", "user", "auth_password", "priv_password")
@@ -71,7 +71,7 @@ def _target(entry: dict[str, Any], place: int) -> Target:
     v3 = credentials.user is not None and None not in (credentials.auth_password, credentials.priv_password)
     if not 0 < port < 0x10000 or (credentials.community is None) == (not v3):
         raise ConfigError(
-            _PLACE, f"targets.{place}", "expected a port, and either a community or a user with passwords"
+            document_name, f"targets.{place}", "expected a port, and either a community or a user with passwords"
         )
     return Target(str(entry["name"]), host, port, credentials)
 
