@@ -200,13 +200,18 @@ class _Builder:
             yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, match(number), (act.DecMplsTtl(), *send))
 
     def _label_links(self) -> Iterator[Rule]:
+        """Source routing. Every label is a stack of its own: what follows it looks to the switch like its payload.
+
+        Open vSwitch reads three labels at most and drops what it should pop from a longer stack. It also tells flows
+        apart by every label that it reads, so this makes one cached flow per link instead of one per rest of a path.
+        """
         pop = act.PopMpls(ETH_TYPE_MPLS)
         for link in self.intent.neighbours:
             hop = Hop(link.port, link.mac)
             for name, number in self.numbered((link.port,)):
-                match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=0)
+                match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=1)
                 yield Rule(Table.LABEL, Priority.UNICAST, match, (pop, *self.towards(hop, None)))
-                back = Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=0)
+                back = Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=1)
                 yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, back, (pop, *self.towards(hop, name)))
 
     def _label_flood(self) -> Iterator[Rule]:

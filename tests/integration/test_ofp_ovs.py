@@ -246,8 +246,9 @@ def test_read_back_can_be_narrowed_by_cookie(world: World) -> None:
     assert flows[0].rule.key == rule.key
 
 
-def entry(label: int, bottom: bool) -> bytes:
-    return (label << 12 | bottom << 8 | 64).to_bytes(4, "big")
+def entry(label: int) -> bytes:
+    """A label as agents and switches write it: a stack of its own."""
+    return (label << 12 | 1 << 8 | 64).to_bytes(4, "big")
 
 
 def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) -> None:
@@ -259,13 +260,9 @@ def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) ->
         with in_namespace(agents["c", "acc"]) as access, in_namespace(world.hosts["p"]) as sender:
             sender.send(user)
             (handed,) = collect(access, user, 0.4)
-        assert handed[12:] == b"\x88\x47" + entry(16, True) + user
+        assert handed[12:] == b"\x88\x47" + entry(16) + user
         # As the agent does: over the air to b, by power line to a; the last label is a's agent.
-        stack = (
-            entry(labels.link["bc-wifi~"], False)
-            + entry(labels.link["ab-plc~"], False)
-            + entry(labels.agent["a"], True)
-        )
+        stack = entry(labels.link["bc-wifi~"]) + entry(labels.link["ab-plc~"]) + entry(labels.agent["a"])
         with in_namespace(agents["a", "net"]) as listener, in_namespace(agents["c", "net"]) as sender:
             sender.send(b"\x02" * 12 + b"\x88\x47" + stack + b"twelve bytes" + user)
             (arrived,) = collect(listener, user, 0.4)
@@ -278,11 +275,22 @@ def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) ->
         assert world.change_to(world.intents) == 1
 
 
+def test_a_path_may_have_more_hops_than_open_vswitch_reads_labels(world: World) -> None:
+    """From c to b, and seven times over the power line between a and b: nine labels."""
+    agents, labels = world.rig.agents, world.labels
+    there_and_back = [labels.link["ab-plc~"], labels.link["ab-plc"]] * 3
+    stack = [labels.link["bc-wifi~"], *there_and_back, labels.link["ab-plc~"], labels.agent["a"]]
+    with in_namespace(agents["a", "net"]) as listener, in_namespace(agents["c", "net"]) as sender:
+        sender.send(b"\x02" * 12 + b"\x88\x47" + b"".join(map(entry, stack)) + b"shim and a frame")
+        (arrived,) = collect(listener, b"shim and a frame", 0.4)
+    assert arrived[12:] == b"\x88\xb5" + b"shim and a frame"
+
+
 def test_hello_frames_reach_the_neighbours_agent(world: World) -> None:
     agents, label = world.rig.agents, world.labels.hello["b", "wifi"]
     payload = b"\x01\x00\x28\x00\x00\x00\x07" + bytes(39)
     with in_namespace(agents["c", "net"]) as listener, in_namespace(agents["b", "net"]) as sender:
-        sender.send(b"\x02" * 12 + b"\x88\x47" + entry(label, True) + payload)
+        sender.send(b"\x02" * 12 + b"\x88\x47" + entry(label) + payload)
         (heard,) = collect(listener, payload, 0.4)
     assert heard == b"\xff" * 6 + mac(world.addressing.interface_mac["b", "wifi"]) + b"\x88\xb6" + payload
 

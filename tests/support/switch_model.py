@@ -28,8 +28,11 @@ class ModelError(AssertionError):
 
 @dataclass(frozen=True)
 class Label:
+    """An entry; in our frames every one is the bottom of a stack of its own."""
+
     value: int
     ttl: int = 64
+    bottom: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def matches(match: Match, frame: Frame, in_port: int) -> bool:
         return False
     if match.mpls_label is not None and (not frame.labels or frame.labels[0].value != match.mpls_label):
         return False
-    if match.mpls_bos is not None and (not frame.labels or (len(frame.labels) == 1) != bool(match.mpls_bos)):
+    if match.mpls_bos is not None and (not frame.labels or frame.labels[0].bottom != bool(match.mpls_bos)):
         return False
     for name in _UPPER:
         wanted = getattr(match, name)

@@ -350,7 +350,8 @@ def test_rules_grow_with_links_not_with_paths() -> None:
     built = Built(ring(seed=5, size=8))
     for node, rules in built.rules.items():
         links = len(built.intents[node].neighbours)
-        by_link = [rule for rule in rules if rule.table == Table.LABEL and rule.match.mpls_bos == 0]
+        labels = {neighbour.label for neighbour in built.intents[node].neighbours}
+        by_link = [rule for rule in rules if rule.table == Table.LABEL and rule.match.mpls_label in labels]
         assert len(by_link) == 2 * links
 
 

@@ -15,6 +15,8 @@ pub const TYPE_HELLO: u16 = 0x88b6;
 pub const BROADCAST: Mac = [0xff; 6];
 pub const MAX_LABEL: u32 = (1 << 20) - 1;
 const TTL: u32 = 64;
+/// Bottom-of-stack bit of a label entry.
+const BOTTOM: u32 = 0x100;
 const HELLO_VERSION: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,17 +144,17 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
     }
 }
 
-/// Ethernet header and label stack, as they go in front of shim or hello. The last label is the bottom of the stack;
-/// without labels (neighbouring agents) `bare_type` is what the last switch would have left.
+/// Ethernet header and labels, as they go in front of shim or hello. Every label is a stack of its own (bottom bit
+/// set): Open vSwitch drops what it should pop from a stack of more than three. Without labels (neighbouring agents)
+/// `bare_type` is what the last switch would have left.
 pub fn outer_header(dst: Mac, src: Mac, labels: &[u32], bare_type: u16) -> Vec<u8> {
     let mut out = Vec::with_capacity(ETHERNET_LEN + LABEL_LEN * labels.len());
     out.extend_from_slice(&dst);
     out.extend_from_slice(&src);
     let ether_type = if labels.is_empty() { bare_type } else { TYPE_MPLS };
     out.extend_from_slice(&ether_type.to_be_bytes());
-    for (i, label) in labels.iter().enumerate() {
-        let bottom = if i + 1 == labels.len() { 0x100 } else { 0 };
-        out.extend_from_slice(&(label << 12 | bottom | TTL).to_be_bytes());
+    for label in labels {
+        out.extend_from_slice(&(label << 12 | BOTTOM | TTL).to_be_bytes());
     }
     out
 }
@@ -204,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn label_stack_marks_only_the_last_entry() {
+    fn every_label_is_a_stack_of_its_own() {
         let header = outer_header([1; 6], [2; 6], &[111, 222], TYPE_AGENT);
         assert_eq!(ether_type(&header), Some(TYPE_MPLS));
-        assert_eq!(be32(&header, 14), Some(111 << 12 | 64));
+        assert_eq!(be32(&header, 14), Some(111 << 12 | 0x100 | 64));
         assert_eq!(be32(&header, 18), Some(222 << 12 | 0x100 | 64));
         assert_eq!(ether_type(&outer_header([1; 6], [2; 6], &[], TYPE_AGENT)), Some(TYPE_AGENT));
     }

@@ -47,11 +47,8 @@ impl Bench {
     pub fn note(&mut self, now: u64, buf: Buf) {
         let bytes = buf.bytes();
         let mut at = 14;
-        // The last switch would have popped the labels.
-        if be16(bytes, 12) == Some(0x8847) {
-            while be32(bytes, at).unwrap() & 0x100 == 0 {
-                at += 4;
-            }
+        // The last switch would have popped the labels, which are small numbers here; a shim begins with its kind.
+        while be16(bytes, 12) == Some(0x8847) && bytes[at] == 0 {
             at += 4;
         }
         let shim = Shim::decode(&bytes[at..]).unwrap();
