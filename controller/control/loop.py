@@ -208,9 +208,8 @@ class LiveLoop:
         network = self.state.network
         ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
         observers = [observer for observer in heard.observers if observer in ends]
-        external = self.state.external
         hearing = Hearing.of(network, observers, heard.hears)
-        self.state = replace(self.state, external=ExternalAirtime(hearing, external.settings, external.states))
+        self.state = replace(self.state, external=self.state.external.with_hearing(hearing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
         index = network.link_index

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
 from hyroads.controller.core.demand import Demands, Offer
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
-from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEstimator, Sample, Source
-from hyroads.controller.core.estimate.quality import Quality
+from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimate, LinkEstimator, Sample, Source
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import Allocation, RateProblem, solve
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.utility import FloatArray
+from numpy.typing import NDArray
 
 Allocate = Callable[[RateProblem, Allocation | None], Allocation]
 """A problem and the last allocation (a hint) -> the next one."""
@@ -159,15 +160,9 @@ def allocate_around(
     return replace(found, path_rates_mbps=together, flow_rates_mbps=layout.flow_rates(together))
 
 
-def capacities(network: Network, estimates: Mapping[str, LinkEstimate], settings: LoopSettings) -> FloatArray:
+def capacities(network: Network, estimates: Estimates, settings: LoopSettings) -> FloatArray:
     """The capacities to plan with: estimates as they are, stale ones at a share, unknown links out (0). Shape L."""
-    return np.array([_planned_mbps(estimates[link.id], settings) for link in network.links], dtype=float)
-
-
-def _planned_mbps(estimate: LinkEstimate, settings: LoopSettings) -> float:
-    if estimate.capacity_mbps is None:
-        return 0.0
-    return estimate.capacity_mbps * (settings.stale_share if estimate.quality is Quality.STALE else 1.0)
+    return estimates.planned_mbps(settings.stale_share, (link.id for link in network.links))
 
 
 def to_push(
@@ -180,36 +175,36 @@ def to_push(
     differ at all.
     """
     layout = allocation.layout
-    rates = {
-        flow: tuple(allocation.path_rates_mbps[where].tolist())
-        for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True)
-    }
-    return {
-        flow: new
-        for flow, new in rates.items()
-        if (before.get(flow) != new if flow in exact else _differs(before.get(flow), new, settings))
-    }
+    slices = layout.path_slices()
+    new, known = allocation.path_rates_mbps, [before.get(flow, ()) for flow in layout.flow_ids]
+    sizes = (where.stop - where.start for where in slices)
+    comparable = np.array([len(old) == size for old, size in zip(known, sizes, strict=True)], dtype=bool)
+    if not comparable.all():
+        nothing = [(np.nan,) * (where.stop - where.start) for where in slices]
+        known = [old if same else none for old, same, none in zip(known, comparable.tolist(), nothing, strict=True)]
+    old = np.fromiter(chain.from_iterable(known), dtype=float, count=layout.path_count)
+    total_before, total = layout.flow_rates(old), layout.flow_rates(new)
+    differs = ~comparable | _matters(total_before, total, total, settings)
+    differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
+    for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist():
+        differs[flow] = known[flow] != tuple(new[slices[flow]].tolist())
+    differs |= np.array([flow not in before for flow in layout.flow_ids], dtype=bool)
+    changed = np.flatnonzero(differs).tolist()
+    return {layout.flow_ids[flow]: tuple(new[slices[flow]].tolist()) for flow in changed}
 
 
-def _differs(old: tuple[float, ...] | None, new: tuple[float, ...], settings: LoopSettings) -> bool:
-    if old is None or len(old) != len(new):
-        return True
-    total = sum(new)
-
-    def matters(before: float, after: float) -> bool:
-        share = settings.push_down if after < before else settings.push_threshold
-        return abs(after - before) > max(settings.push_mbps, share * max(before, total))
-
-    return any(matters(a, b) for a, b in zip(old, new, strict=True)) or matters(sum(old), total)
+def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings: LoopSettings) -> NDArray[np.bool_]:
+    """Whether rates of flows with these totals changed by more than the threshold."""
+    share = np.where(after < before, settings.push_down, settings.push_threshold)
+    return np.asarray(np.abs(after - before) > np.maximum(settings.push_mbps, share * np.maximum(before, total)))
 
 
 def _link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:
     """Our traffic on every link from that of the paths; shape L."""
     layout = problem.layout
-    rates = np.zeros(layout.path_count)
-    for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True):
-        for position in range(where.stop - where.start):
-            rates[where.start + position] = path_mbps.get((flow, position), 0.0)
+    flows = zip(layout.flow_ids, layout.path_slices(), strict=True)
+    names = ((flow, position) for flow, where in flows for position in range(where.stop - where.start))
+    rates = np.array([path_mbps.get(name, 0.0) for name in names], dtype=float)
     return np.asarray(layout.routing.T @ rates)
 
 

@@ -110,7 +110,7 @@ class Demands:
 
 
 def _next(state: FlowDemand, offer: Offer, now_s: float, settings: DemandSettings) -> FlowDemand:
-    sent = (*((t, rate) for t, rate in state.sent if t > now_s - settings.window_s), (now_s, offer.sent_mbps))
+    sent = (*_later(state.sent, now_s - settings.window_s), (now_s, offer.sent_mbps))
     # At a rate of 0 nothing can be sent: that is no sign of little demand.
     blocked = offer.allowed_mbps <= 0
     if blocked or offer.backlogged or offer.sent_mbps >= settings.busy_above * offer.allowed_mbps:
@@ -123,6 +123,14 @@ def _next(state: FlowDemand, offer: Offer, now_s: float, settings: DemandSetting
     if now_s - since_s < settings.patience_s:
         return FlowDemand(math.inf, since_s, sent)
     return FlowDemand(_cap(sent, settings), since_s, sent)
+
+
+def _later(sent: tuple[tuple[float, float], ...], time_s: float) -> tuple[tuple[float, float], ...]:
+    """The entries after a time, oldest first."""
+    for first, (at_s, _) in enumerate(sent):
+        if at_s > time_s:
+            return sent[first:] if first else sent
+    return ()
 
 
 def _cap(sent: tuple[tuple[float, float], ...], settings: DemandSettings) -> float:

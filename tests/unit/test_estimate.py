@@ -285,6 +285,16 @@ def test_without_a_neighbour_table_the_domains_say_who_is_heard() -> None:
         Hearing.of(CHAIN, [("a", "plc")])
 
 
+def test_observers_that_stay_keep_what_they_know() -> None:
+    before = ExternalAirtime(Hearing.of(CHAIN, [("a", AIR), ("d", AIR)])).after(
+        {("a", AIR): 0.8, ("d", AIR): 0.1}, np.array([0.5, 0.0]), 0.0
+    )
+    after = before.with_hearing(Hearing.of(CHAIN, [("d", AIR), ("b", AIR)]))
+    assert after.stale(0.0) == (("b", AIR),)
+    kept = ExternalAirtime(Hearing.of(CHAIN, [("d", AIR)])).after({("d", AIR): 0.1}, np.array([0.0]), 0.0)
+    assert after.per_link(0.0) == pytest.approx(kept.per_link(0.0))
+
+
 def one_observer() -> ExternalAirtime:
     return ExternalAirtime(Hearing.of(CHAIN, [("a", AIR)]))
 

@@ -21,10 +21,9 @@ filtered value is more than ``dead_band`` away, or once in ``settle_s``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
 
 import numpy as np
 from hyroads.controller.core.estimate.counters import difference
@@ -95,17 +94,23 @@ class ExternalSettings:
             raise EstimateError("times of the external-airtime filter must be positive, shares 0 or more")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class External:
-    """External airtime at one observer: ``given`` is used, ``filtered`` follows the measurements, ``raw`` is the
-    last.
+    """External airtime at the observers, arrays of their number: ``given`` is used, ``filtered`` follows the
+    measurements, ``raw`` is the last; ``time_s`` (-inf: never heard of) and ``moved_s`` say when.
     """
 
-    given: float
-    filtered: float
-    raw: float
-    time_s: float
-    moved_s: float
+    given: FloatArray
+    filtered: FloatArray
+    raw: FloatArray
+    time_s: FloatArray
+    moved_s: FloatArray
+
+    @staticmethod
+    def nothing(observers: int) -> External:
+        """Nothing measured yet."""
+        zero, never = np.zeros(observers), np.full(observers, -np.inf)
+        return External(zero, zero, zero, never, never)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,54 +194,62 @@ def _incidence(members: Sequence[NDArray[np.int32]], link_count: int) -> sparse.
     return sparse.csr_matrix((np.ones(len(columns)), columns, bounds), shape=(len(members), link_count))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExternalAirtime:
     """The filters of all observers; immutable: :meth:`after` gives the next one."""
 
     hearing: Hearing
     settings: ExternalSettings = field(default_factory=ExternalSettings)
-    states: Mapping[Interface, External] = field(default_factory=dict)
+    state: External | None = None
 
     def after(self, busy: Mapping[Interface, float], own_airtime: FloatArray, now_s: float) -> ExternalAirtime:
         """With measured busy times of some observers; ``own_airtime`` as from :meth:`Hearing.own_airtime`."""
-        states = dict(self.states)
-        for observer, own in zip(self.hearing.observers, own_airtime.tolist(), strict=True):
-            if observer in busy:
-                states[observer] = self._next(states.get(observer), busy[observer] - own, now_s)
-        return ExternalAirtime(self.hearing, self.settings, states)
+        measured = np.array([busy.get(observer, np.nan) for observer in self.hearing.observers], dtype=float)
+        old = self._state
+        known = ~np.isnan(measured) & (old.time_s < now_s)
+        new = self._next(old, np.clip(measured - own_airtime, 0.0, 1.0), now_s)
+        parts = (np.where(known, getattr(new, part.name), getattr(old, part.name)) for part in fields(External))
+        return ExternalAirtime(self.hearing, self.settings, External(*parts))
+
+    def with_hearing(self, hearing: Hearing) -> ExternalAirtime:
+        """With other observers, or others that they hear; observers that stay keep their state."""
+        position = {observer: i for i, observer in enumerate(self.hearing.observers)}
+        old = np.array([position.get(observer, -1) for observer in hearing.observers], dtype=np.intp)
+        nothing = External.nothing(1)
+        parts = (
+            np.append(getattr(self._state, part.name), getattr(nothing, part.name))[old] for part in fields(External)
+        )
+        return ExternalAirtime(hearing, self.settings, External(*parts))
 
     def per_link(self, now_s: float) -> FloatArray:
         """External airtime in the domain of every link, shape L, in 0..1."""
-        values = [self._given(observer, now_s) for observer in self.hearing.observers]
-        return self.hearing.per_link(np.array(values, dtype=float))
+        return self.hearing.per_link(np.where(self._is_stale(now_s), 0.0, self._state.given))
 
     def stale(self, now_s: float) -> tuple[Interface, ...]:
         """Observers that have not been heard of for too long, or never."""
-        return tuple(observer for observer in self.hearing.observers if self._is_stale(observer, now_s))
+        return tuple(self.hearing.observers[i] for i in np.flatnonzero(self._is_stale(now_s)).tolist())
 
-    def _is_stale(self, observer: Interface, now_s: float) -> bool:
-        state = self.states.get(observer)
-        return state is None or now_s - state.time_s > self.settings.stale_s
+    @cached_property
+    def _state(self) -> External:
+        return External.nothing(len(self.hearing.observers)) if self.state is None else self.state
 
-    def _given(self, observer: Interface, now_s: float) -> float:
-        return 0.0 if self._is_stale(observer, now_s) else self.states[observer].given
+    def _is_stale(self, now_s: float) -> NDArray[np.bool_]:
+        return now_s - self._state.time_s > self.settings.stale_s
 
-    def _next(self, old: External | None, rest: float, now_s: float) -> External:
-        settings = self.settings
-        raw = min(1.0, max(0.0, rest))
-        if old is None:
-            return External(raw if raw > settings.floor else 0.0, raw, raw, now_s, now_s)
-        if now_s <= old.time_s:
-            return old
-        filtered = self._followed(old, raw, now_s - old.time_s)
-        wanted = filtered if filtered > settings.floor else 0.0
-        moves = abs(wanted - old.given) > settings.dead_band or now_s - old.moved_s > settings.settle_s
-        return External(wanted if moves else old.given, filtered, raw, now_s, now_s if moves else old.moved_s)
+    def _next(self, old: External, raw: FloatArray, now_s: float) -> External:
+        """The state of observers that were measured now."""
+        settings, first = self.settings, np.isneginf(old.time_s)
+        filtered = np.where(first, raw, self._followed(old, raw, now_s))
+        wanted = np.where(filtered > settings.floor, filtered, 0.0)
+        moves = first | (np.abs(wanted - old.given) > settings.dead_band) | (now_s - old.moved_s > settings.settle_s)
+        times_s = np.full(len(raw), now_s)
+        given, moved_s = np.where(moves, wanted, old.given), np.where(moves, now_s, old.moved_s)
+        return External(given, filtered, raw, times_s, moved_s)
 
-    def _followed(self, old: External, raw: float, elapsed_s: float) -> float:
+    def _followed(self, old: External, raw: FloatArray, now_s: float) -> FloatArray:
         settings = self.settings
         last, new = old.raw - old.filtered, raw - old.filtered
-        if min(last, new) > settings.step:
-            return (old.raw + raw) / 2
-        tau_s = settings.fall_tau_s if max(last, new) < -settings.step else settings.noise_tau_s
-        return old.filtered + (1.0 - math.exp(-elapsed_s / tau_s)) * new
+        falls = np.maximum(last, new) < -settings.step
+        share = -np.expm1((old.time_s - now_s) / np.where(falls, settings.fall_tau_s, settings.noise_tau_s))
+        steps_up = np.minimum(last, new) > settings.step
+        return np.where(steps_up, (old.raw + raw) / 2, old.filtered + share * new)

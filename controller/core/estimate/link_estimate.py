@@ -19,12 +19,15 @@ minstrel-like drivers). It applies to modulation samples only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
-from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, update
+import numpy as np
+from hyroads.controller.core.estimate.filter_bank import FilterBank, FloatArray, IndexArray
+from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings
 from hyroads.controller.core.estimate.quality import Quality
 
 BiasCorrection = Callable[[float, float], float]
@@ -100,27 +103,69 @@ class LinkSettings:
             raise EstimateError("expected 0 < stale_s <= gone_s")
 
 
-@dataclass(frozen=True)
+class _Numbers:
+    """The numbering of links, shared by the estimators of all slots: filter 3 n + s is that of link n and source s."""
+
+    def __init__(self, technology: Mapping[str, str]) -> None:
+        self.of = {link: number for number, link in enumerate(technology)}
+        self.sources = {source: rank for rank, source in enumerate(Source)}
+        self.links = tuple(technology)
+
+    def keys(self, samples: Sequence[Sample]) -> IndexArray:
+        """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
+        of, rank, width = self.of, self.sources, len(self.sources)
+        try:
+            return np.array([width * of[s.link] + rank[s.source] for s in samples], dtype=np.intp)
+        except KeyError as unknown:
+            raise EstimateError(f"a sample names the unknown link {unknown}") from None
+
+
+@dataclass(frozen=True, eq=False)
 class LinkEstimator:
     """The filters of all links; immutable: :meth:`after` gives the next one. ``technology`` is by link id."""
 
     technology: Mapping[str, str]
     settings: LinkSettings = field(default_factory=LinkSettings)
-    tracks: Mapping[tuple[str, Source], Filtered] = field(default_factory=dict)
+    filters: FilterBank | None = None
+    numbering: _Numbers | None = None
 
     def after(self, samples: Iterable[Sample]) -> LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
-        tracks = dict(self.tracks)
-        for sample in sorted(samples, key=lambda s: s.time_s):
-            if sample.link not in self.technology:
-                raise EstimateError(f"a sample names the unknown link {sample.link!r}")
-            key = (sample.link, sample.source)
-            tracks[key] = update(tracks.get(key), self._corrected(sample), sample.time_s, self.settings.filter)
-        return LinkEstimator(self.technology, self.settings, tracks)
+        numbers = self.numbers
+        wanted = list(samples)
+        times_s = np.array([sample.time_s for sample in wanted], dtype=float)
+        if np.any(np.diff(times_s) < 0):
+            order = np.argsort(times_s, kind="stable")
+            wanted, times_s = [wanted[i] for i in order.tolist()], times_s[order]
+        corrected = self._corrected if self.settings.bias else _as_sampled
+        values = np.array([corrected(sample) for sample in wanted], dtype=float)
+        bank = self.bank.updated(numbers.keys(wanted), values, times_s, self.settings.filter)
+        return LinkEstimator(self.technology, self.settings, bank, numbers)
+
+    @property
+    def tracks(self) -> dict[tuple[str, Source], Filtered]:
+        """All filters that have seen a sample."""
+        filters = ((link, source, self._track(link, source)) for link in self.technology for source in Source)
+        return {(link, source): track for link, source, track in filters if track is not None}
+
+    @cached_property
+    def numbers(self) -> _Numbers:
+        """The numbering of links and filters."""
+        return _Numbers(self.technology) if self.numbering is None else self.numbering
+
+    @cached_property
+    def bank(self) -> FilterBank:
+        """The filters."""
+        size = len(self.technology) * len(Source)
+        return FilterBank.empty(size, self.settings.filter) if self.filters is None else self.filters
+
+    def _track(self, link: str, source: Source) -> Filtered | None:
+        return self.bank.at(len(Source) * self.numbers.of[link] + self.numbers.sources[source])
 
     def estimate(self, link: str, now_s: float) -> LinkEstimate:
         """What is believed of one link now."""
-        known = {source: self.tracks[link, source] for source in Source if (link, source) in self.tracks}
+        tracks = ((source, self._track(link, source)) for source in Source)
+        known = {source: track for source, track in tracks if track is not None}
         # What a file says does not age.
         age = {s: 0.0 if s is Source.CONFIGURED else max(0.0, now_s - t.time_s) for s, t in known.items()}
         fresh = [source for source in known if age[source] <= self.settings.stale_s]
@@ -137,13 +182,44 @@ class LinkEstimator:
             )
         return LinkEstimate(link, None, None, None, Quality.MISSING, 0.0, math.inf, "nothing was measured")
 
-    def estimates(self, now_s: float) -> dict[str, LinkEstimate]:
+    def estimates(self, now_s: float) -> Estimates:
         """What is believed of all links now, in the order of declaration."""
-        return {link: self.estimate(link, now_s) for link in self.technology}
+        return Estimates(self, now_s)
+
+    def planned_mbps(self, now_s: float, stale_share: float) -> FloatArray:
+        """``capacity_mbps`` of all estimates in the order of declaration: a share of it of stale ones, 0 of unknown
+        ones.
+        """
+        settings, bank = self.settings, self.bank
+        mean, count, variance, time_s, weight = (
+            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
+        )
+        agent, modulation, configured = range(len(Source))
+        age_s = np.maximum(0.0, now_s - time_s[:, :configured])
+        fresh = (count[:, :configured] > 0) & (age_s <= settings.stale_s)
+        old = (count[:, :configured] > 0) & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
+        best = np.where(fresh[:, agent], mean[:, agent], mean[:, modulation])
+        error = np.sqrt(variance * weight)
+        lower = np.minimum(mean[:, agent], mean[:, modulation])
+        higher = np.maximum(mean[:, agent], mean[:, modulation])
+        noise = np.hypot(error[:, agent], error[:, modulation])
+        contradict = (
+            fresh.all(axis=1)
+            & (count[:, :configured].min(axis=1) >= settings.min_samples)
+            & (higher - lower > settings.contradiction_ratio * higher)
+            & (higher - lower > settings.contradiction_sigma * noise)
+        )
+        youngest = np.argmin(np.where(old, age_s, np.inf), axis=1)
+        stale = stale_share * np.where(youngest == agent, mean[:, agent], mean[:, modulation])
+        unmeasured = np.where(count[:, configured] > 0, mean[:, configured], 0.0)
+        otherwise = np.where(old.any(axis=1), stale, unmeasured)
+        return np.where(fresh.any(axis=1), np.where(contradict, lower, best), otherwise)
 
     def forget(self, link: str) -> LinkEstimator:
         """Without the samples of a link, for one that was replaced."""
-        return LinkEstimator(self.technology, self.settings, {k: v for k, v in self.tracks.items() if k[0] != link})
+        first = len(Source) * self.numbers.of[link]
+        bank = self.bank.without(np.arange(first, first + len(Source)))
+        return LinkEstimator(self.technology, self.settings, bank, self.numbers)
 
     def _corrected(self, sample: Sample) -> float:
         correct = self.settings.bias.get(self.technology[sample.link])
@@ -202,6 +278,30 @@ class LinkEstimator:
         return apart > self.settings.contradiction_ratio * larger and apart > self.settings.contradiction_sigma * noise
 
 
+@dataclass(frozen=True, eq=False)
+class Estimates(Mapping[str, LinkEstimate]):
+    """What is believed of all links at a time, worked out where it is asked for."""
+
+    estimator: LinkEstimator
+    now_s: float
+
+    def __getitem__(self, link: str) -> LinkEstimate:
+        if link not in self.estimator.technology:
+            raise KeyError(link)
+        return self.estimator.estimate(link, self.now_s)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.estimator.technology)
+
+    def __len__(self) -> int:
+        return len(self.estimator.technology)
+
+    def planned_mbps(self, stale_share: float, links: Iterable[str]) -> FloatArray:
+        """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
+        of = self.estimator.numbers.of
+        return self.estimator.planned_mbps(self.now_s, stale_share)[[of[link] for link in links]]
+
+
 _TRUST = {
     Quality.GOOD: 1.0,
     Quality.UNSURE: 0.5,
@@ -227,6 +327,10 @@ def low_rate_correction(bias: float, full_share: float = 0.1) -> BiasCorrection:
         return (reported_mbps - bias * enough_mbps) / (1.0 - bias)
 
     return correct
+
+
+def _as_sampled(sample: Sample) -> float:
+    return sample.capacity_mbps
 
 
 def _relative_error(track: Filtered) -> float:

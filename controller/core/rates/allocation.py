@@ -19,6 +19,8 @@ from hyroads.controller.core.rates.utility import FloatArray, sums_by
 
 # A path with less than this share of its flow's rate (or of the typical rate) is not used.
 _NEGLIGIBLE_SHARE = 1e-9
+# Prices that would have to be raised by more than this say nothing.
+_HOPELESS = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,8 @@ def duality_gap(reduced: Reduced, rates_mbps: FloatArray, row_prices: FloatArray
     # A linear utility is bounded only at prices of at least its weight: raise all prices by what is missing.
     linear = (utilities.alpha == 0) & ~np.isfinite(demand)
     missing = np.where(linear, utilities.weight / np.maximum(prices, np.finfo(float).tiny), 1.0).max(initial=1.0)
+    if missing > _HOPELESS:
+        return np.inf
     raised = float(missing) * (1.0 + 1e-15 if missing > 1.0 else 1.0)
     prices = np.where(linear, np.maximum(prices * raised, utilities.weight), prices * raised)
     bound = utilities.conjugates(prices, demand).sum() + raised * row_prices.sum()

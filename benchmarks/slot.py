@@ -1,0 +1,159 @@
+"""How long one whole slot of the closed loop takes on one core: python benchmarks/slot.py [-v].
+
+The cases of ``rates.py`` with everything that a slot does: samples of every link, busy times of every interface,
+rates of every path, offers of every flow -> estimates, external airtime, demands, optimal rates, what to send. Cold: no
+earlier rates are known; warm: the last slot's, with instruments that scatter by 5 % (capacities) and 1 % (busy times,
+rates). Memory is what the state between two slots holds. ``-v`` says which part took how long.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Before numpy is imported: the figures are for one core.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import cProfile
+import pstats
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from hyroads.controller.core.closed_loop import LoopState, Measurements, configured_samples, slot
+from hyroads.controller.core.demand import Demands, Offer
+from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.rates import RateProblem
+from rates import Case, cases, problem_of
+
+SLOT_S = 0.1
+SETTLE, RUNS = 12, 9
+
+
+class World:
+    """Instruments of a network that carries the rates in force: every slot's measurements, with noise."""
+
+    def __init__(self, network: Network, problem: RateProblem, hearing: Hearing) -> None:
+        self.network, self.problem, self.hearing = network, problem, hearing
+        self.rng = np.random.default_rng(1)
+        self.truth = problem.capacity_mbps
+        slices = zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True)
+        self.paths = [(flow, k) for flow, where in slices for k in range(where.stop - where.start)]
+
+    def measure(self, rates_mbps: np.ndarray, now_s: float) -> Measurements:
+        layout, rng = self.problem.layout, self.rng
+        seen = self.truth * np.exp(0.05 * rng.standard_normal(len(self.truth)))
+        ids = (link.id for link in self.network.links)
+        samples = [Sample(link, Source.AGENT, c, now_s) for link, c in zip(ids, seen.tolist(), strict=True)]
+        own = self.hearing.own_airtime(layout.routing.T @ rates_mbps, self.truth)
+        busy = np.clip(own + 0.01 * rng.standard_normal(len(own)), 0.0, 1.0)
+        carried = rates_mbps * np.exp(0.01 * rng.standard_normal(len(rates_mbps)))
+        sent = layout.flow_rates(carried).tolist()
+        # Every fourth flow has less to send than it may.
+        offers = {
+            flow: Offer(0.5 * mbps if i % 4 == 0 else mbps, mbps)
+            for i, (flow, mbps) in enumerate(zip(layout.flow_ids, sent, strict=True))
+        }
+        return Measurements(
+            samples,
+            dict(zip(self.hearing.observers, busy.tolist(), strict=True)),
+            dict(zip(self.paths, carried.tolist(), strict=True)),
+            offers,
+        )
+
+
+def interfaces(network: Network) -> list[tuple[str, str]]:
+    """Every interface that a link begins or ends at."""
+    ends = ((end, link.technology) for link in network.links for end in (link.source, link.target))
+    return list(dict.fromkeys(ends))
+
+
+class Run:
+    """A case under the loop: times of slots, the rates found, the state's size."""
+
+    def __init__(self, case: Case) -> None:
+        problem = problem_of(case)
+        hearing = Hearing.of(case.network, interfaces(case.network))
+        self.world = World(case.network, problem, hearing)
+        technology = {link.id: link.technology for link in case.network.links}
+        estimator = LinkEstimator(technology).after(configured_samples(case.network, 0.0))
+        self.state = LoopState(case.network, problem, estimator, ExternalAirtime(hearing), Demands())
+        self.now_s = 0.0
+
+    def next_measurements(self) -> Measurements:
+        self.now_s += SLOT_S
+        allocation = self.state.allocation
+        rates = np.zeros(self.world.problem.layout.path_count) if allocation is None else allocation.path_rates_mbps
+        return self.world.measure(rates, self.now_s)
+
+    def warm(self, count: int) -> Iterator[float]:
+        for _ in range(count):
+            measured = self.next_measurements()
+            start_s = time.perf_counter()
+            self.state = slot(self.state, measured, self.now_s).state
+            yield 1000 * (time.perf_counter() - start_s)
+
+    def cold(self, count: int) -> Iterator[float]:
+        for _ in range(count):
+            measured = self.next_measurements()
+            start = replace(self.state, allocation=None)
+            start_s = time.perf_counter()
+            slot(start, measured, self.now_s)
+            yield 1000 * (time.perf_counter() - start_s)
+
+    def state_mib(self) -> float:
+        """Memory that one more state takes: all that isn't shared with the layout."""
+        measured = self.next_measurements()
+        tracemalloc.start()
+        kept = slot(self.state, measured, self.now_s).state
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        del kept
+        return size / 2**20
+
+
+def row(case: Case) -> str:
+    run = Run(case)
+    list(run.warm(SETTLE))
+    warm, cold = list(run.warm(RUNS)), list(run.cold(RUNS))
+    layout = run.world.problem.layout
+    shape = f"{layout.flow_count:>5} {layout.path_count:>5} {layout.link_count:>5}"
+    times = f"{statistics.median(cold):>7.1f} {max(cold):>7.1f} {statistics.median(warm):>7.1f} {max(warm):>7.1f}"
+    return f"{case.name:<24} {shape} {times} {case.target_ms:>8.0f} {run.state_mib():>9.2f}"
+
+
+def profiled(case: Case) -> None:
+    run = Run(case)
+    list(run.warm(SETTLE))
+    profile = cProfile.Profile()
+    for _ in range(RUNS):
+        measured = run.next_measurements()
+        profile.enable()
+        run.state = slot(run.state, measured, run.now_s).state
+        profile.disable()
+    print(f"{case.name}: {RUNS} warm slots")
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
+
+
+def main() -> None:
+    if "-v" in sys.argv[1:]:
+        for case in cases():
+            if case.flows == 1000 and case.alpha is None:
+                profiled(case)
+        return
+    print(f"one core, median and longest of {RUNS} slots, ms; state: MiB")
+    print(
+        f"{'case':<24} {'flows':>5} {'paths':>5} {'links':>5} {'cold':>7} {'longest':>7} {'warm':>7} {'longest':>7} "
+        f"{'target<=':>8} {'state MiB':>9}"
+    )
+    for case in cases():
+        print(row(case), flush=True)
+
+
+if __name__ == "__main__":
+    main()

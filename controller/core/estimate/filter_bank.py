@@ -1,0 +1,133 @@
+"""Many filters of ``filters`` at once, as arrays: thousands of links have one for every source, each slot.
+
+:func:`filters.update` is the definition; a bank gives the same numbers up to rounding (tested).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class FilterBank:
+    """N filters; the fields are those of ``Filtered``, shape N. ``count`` is 0 and ``time_s`` -inf before the first
+    sample. ``recent[N, k]`` holds the last raw samples, the latest last, NaN where there is none.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    weight: FloatArray
+    count: NDArray[np.int64]
+    recent: FloatArray
+    time_s: FloatArray
+
+    @staticmethod
+    def empty(size: int, settings: FilterSettings) -> FilterBank:
+        """Filters that have seen nothing."""
+        kept = max(settings.window, settings.jump_samples)
+        zero, never = np.zeros(size), np.full(size, -np.inf)
+        return FilterBank(zero, zero, zero, np.zeros(size, dtype=np.int64), np.full((size, kept), np.nan), never)
+
+    def at(self, index: int) -> Filtered | None:
+        """One filter; None before its first sample."""
+        if not self.count[index]:
+            return None
+        recent = self.recent[index]
+        return Filtered(
+            float(self.mean[index]),
+            float(self.variance[index]),
+            float(self.weight[index]),
+            int(self.count[index]),
+            tuple(recent[~np.isnan(recent)].tolist()),
+            float(self.time_s[index]),
+        )
+
+    def updated(
+        self, index: IndexArray, values: FloatArray, times_s: FloatArray, settings: FilterSettings
+    ) -> FilterBank:
+        """With samples in the order given, several for one filter allowed; shapes k, k, k."""
+        if not np.isfinite(values).all():
+            raise EstimateError("a sample must be a finite number")
+        arrays = {field.name: getattr(self, field.name).copy() for field in fields(self)}
+        for part in _rounds(index):
+            _update(arrays, index[part], values[part], times_s[part], settings)
+        return FilterBank(**arrays)
+
+    def without(self, index: IndexArray) -> FilterBank:
+        """With some filters as if they had seen nothing."""
+        arrays = {field.name: getattr(self, field.name).copy() for field in fields(self)}
+        for name, nothing in (("count", 0), ("time_s", -np.inf), ("recent", np.nan)):
+            arrays[name][index] = nothing
+        return FilterBank(**arrays)
+
+
+def _rounds(index: IndexArray) -> Iterator[IndexArray | slice]:
+    """Positions to process one after the other, such that no filter is twice in one round."""
+    unique, position, count = np.unique(index, return_inverse=True, return_counts=True)
+    if len(unique) == len(index):
+        yield slice(None)
+        return
+    order = np.argsort(position, kind="stable")
+    starts = np.repeat(np.cumsum(count) - count, count)
+    turn = np.empty(len(index), dtype=np.intp)
+    turn[order] = np.arange(len(index)) - starts
+    for number in range(int(count.max())):
+        yield np.flatnonzero(turn == number)
+
+
+def _update(
+    arrays: dict[str, NDArray[Any]],
+    index: IndexArray,
+    values: FloatArray,
+    times_s: FloatArray,
+    settings: FilterSettings,
+) -> None:
+    """:func:`filters.update` for one sample each of different filters, in place."""
+    newer = times_s > arrays["time_s"][index]
+    if not newer.all():
+        index, values, times_s = index[newer], values[newer], times_s[newer]
+    mean, variance, weight = (arrays[name][index].astype(float) for name in ("mean", "variance", "weight"))
+    count, before_s = arrays["count"][index].astype(np.int64), arrays["time_s"][index].astype(float)
+    recent = np.concatenate([arrays["recent"][index, 1:], values[:, None]], axis=1).astype(float)
+    # At the first sample the share is 1 / (0 + 1), which gives the sample itself without spread and of weight 1.
+    share = np.maximum(-np.expm1((before_s - times_s) / settings.tau_s), 1.0 / (count + 1))
+    apart = np.where(count > 0, values - mean, 0.0)
+    after = mean + share * (_median(recent[:, -settings.window :]) - mean)
+    spread = (1.0 - share) * (variance + share * apart**2)
+    weight = (1.0 - share) ** 2 * weight + share**2
+    jumped, level = _jumped(mean, variance, count, recent[:, -settings.jump_samples :], settings)
+    arrays["mean"][index] = np.where(jumped, level, after)
+    arrays["variance"][index] = np.where(jumped, variance, spread)
+    arrays["weight"][index] = np.where(jumped, 1.0 / settings.jump_samples, weight)
+    arrays["count"][index] = np.where(jumped, settings.jump_samples, count + 1)
+    arrays["recent"][index] = recent
+    arrays["time_s"][index] = times_s
+
+
+def _jumped(
+    mean: FloatArray, variance: FloatArray, count: NDArray[np.int64], last: FloatArray, settings: FilterSettings
+) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Which filters start again, and where."""
+    least = np.maximum(settings.jump_ratio * np.abs(mean), settings.jump_sigma * np.sqrt(variance))
+    apart = last - mean[:, None]
+    # NaN compares as false: with fewer samples than it takes there is no jump.
+    one_side = np.all(apart > least[:, None], axis=1) | np.all(-apart > least[:, None], axis=1)
+    jumped = one_side & (count >= settings.jump_samples)
+    return jumped, np.where(jumped, _median(last), 0.0)
+
+
+def _median(samples: FloatArray) -> FloatArray:
+    """Of every row, NaN left out; every row has a number."""
+    known = np.count_nonzero(~np.isnan(samples), axis=1)
+    ordered = np.sort(samples, axis=1)  # NaN last
+    rows = np.arange(len(samples))
+    return np.asarray(0.5 * (ordered[rows, (known - 1) // 2] + ordered[rows, known // 2]))
