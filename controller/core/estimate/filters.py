@@ -55,6 +55,11 @@ class FilterSettings:
         if self.jump_ratio < 0 or self.jump_sigma < 0:
             raise EstimateError("jump_ratio and jump_sigma of a filter must be 0 or more")
 
+    @property
+    def kept(self) -> int:
+        """How many raw samples are looked at."""
+        return max(self.window, self.jump_samples, *self.step_samples, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
@@ -88,8 +93,7 @@ def update(state: Filtered | None, value: float, time_s: float, settings: Filter
         return start(value, time_s)
     if time_s <= state.time_s:
         return state
-    kept = max(settings.window, settings.jump_samples, *settings.step_samples, 1)
-    recent = (*state.recent, value)[-kept:]
+    recent = (*state.recent, value)[-settings.kept :]
     if _jumped(state, recent[-settings.jump_samples :], settings):
         level = median(recent[-settings.jump_samples :])
         return _again(state, level, recent[-settings.jump_samples :], time_s)
