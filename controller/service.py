@@ -9,6 +9,9 @@ from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.netfile_flows import flow_document
 from hyroads.controller.core.netjson import network_graph
 from hyroads.controller.core.network import Link, Node
+from hyroads.controller.loop_documents import flow_document as loop_flow
+from hyroads.controller.loop_documents import health_document, interfaces_document, links_document
+from hyroads.controller.metrics import Metrics
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.push_gate import Views
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
@@ -27,6 +30,7 @@ class ControllerService:
         self._coordinator = coordinator
         self._network_name = network_name
         self._feed = feed
+        self._metrics = Metrics(coordinator)
 
     # -- flows
 
@@ -45,7 +49,13 @@ class ControllerService:
             raise NotFoundError(f"no flow {flow[:64]!r}")
         plan = self._coordinator.plan
         planned = plan.flows.get(flow) if plan else None
-        head = {"paths": [], "match": {}, **flow_document(declared.spec), "origin": declared.origin.value}
+        head = {
+            "paths": [],
+            "match": {},
+            "traffic": "any",
+            **flow_document(declared.spec),
+            "origin": declared.origin.value,
+        }
         if planned is None:
             return {**head, "state": "activating", "reason": None, "pending": ["plan"], "multipath": []}
         return {**head, **self._planned(planned, views)}
@@ -97,6 +107,7 @@ class ControllerService:
             "ingress": plan.ingress,
             "egress": plan.egress,
             "rate_mbps": plan.rate_mbps,
+            **loop_flow(self._coordinator.live.loop, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 
@@ -106,12 +117,13 @@ class ControllerService:
         """See ``rest.contract.Service``."""
         network, state = self._coordinator.fabric.network, self._coordinator.state
         plan = self._coordinator.plan
-        planned, airtime = (plan.planned_mbps(), self._coordinator.live.loop.airtime()) if plan else ({}, {})
+        planned = plan.planned_mbps() if plan else {}
+        known = links_document(self._coordinator.live.loop, self._coordinator.clock())
         return {
             "name": network.name or self._network_name,
             "version": state.version,
             "nodes": [self._node(node) for node in network.nodes.values()],
-            "links": [self._link(link, planned, airtime) for link in network.links],
+            "links": [{**self._link(link, planned), **known[link.id]} for link in network.links],
             "technologies": list(network.technologies),
         }
 
@@ -135,7 +147,7 @@ class ControllerService:
             "host": {"mac": addressing.host_mac[node.id], "ip": addressing.host_ip[node.id]},
         }
 
-    def _link(self, link: Link, planned: Mapping[str, float], airtime: Mapping[str, float]) -> Document:
+    def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
         coordinator = self._coordinator
         fault = coordinator.state.link_fault(coordinator.fabric, link)
         return {
@@ -143,13 +155,11 @@ class ControllerService:
             "from": link.source,
             "to": link.target,
             "technology": link.technology,
-            "capacity_mbps": link.capacity_mbps,
             "delay_ms": link.delay_ms,
             "loss": link.loss,
             "up": fault is None,
             "reason": fault,
             "planned_mbps": planned.get(link.id, 0.0),
-            "airtime": airtime.get(link.id, 0.0),
         }
 
     def netjson(self) -> Document:
@@ -161,7 +171,16 @@ class ControllerService:
 
     def measurements(self) -> Document:
         """See ``rest.contract.Service``."""
-        return {**self._coordinator.reports.document(self._coordinator.plan), **self._feed()}
+        coordinator = self._coordinator
+        return {
+            **coordinator.reports.document(coordinator.plan),
+            "interfaces": interfaces_document(coordinator.live.loop, coordinator.clock()),
+            **self._feed(),
+        }
+
+    def metrics(self) -> bytes:
+        """See ``rest.contract.Service``."""
+        return self._metrics.render()
 
     # -- health
 
@@ -186,6 +205,7 @@ class ControllerService:
             "plan": None
             if coordinator.plan is None
             else {"duration_ms": coordinator.plan_ms, "at_s": coordinator.planned_at_s - began_s},
+            "slots": health_document(coordinator.live.loop, coordinator.slots, coordinator.settings),
             "last_errors": [
                 {"time_s": fault.time_s - began_s, "where": fault.where, "what": fault.what}
                 for fault in coordinator.faults

@@ -15,6 +15,7 @@ from hyroads.rest.problems import problem, register
 from werkzeug.routing import BaseConverter
 
 PREFIX = "/api/v1"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY = 64 * 1024
 READS = ("GET", "HEAD", "OPTIONS")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -56,6 +57,7 @@ def create_app(
     api.DEFAULT_ERROR_RESPONSE_NAME = None
     for blueprint in (_flows(service), _network(service)):
         api.register_blueprint(blueprint)
+    app.add_url_rule("/metrics", "metrics", lambda: Response(service.metrics(), content_type=METRICS_TYPE))
     register(app, on_defect)
     return app
 

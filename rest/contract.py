@@ -51,6 +51,9 @@ class Service(Protocol):
     def measurements(self) -> Document:
         """Latest reports of the agents."""
 
+    def metrics(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+
     def health(self) -> Document:
         """What is connected, in sync, wrong."""
 

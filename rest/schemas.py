@@ -68,6 +68,10 @@ class FlowSchema(FlowDeclaration):
     ingress = fields.String(allow_none=True)
     egress = fields.String(allow_none=True)
     rate_mbps = _Rate
+    demand_mbps = fields.Float(
+        allow_none=True, metadata={"description": "cap of a flow that sends less than its share"}
+    )
+    decided_by = fields.String(validate=validate.OneOf(["solver", "controller", "governor"]))
     multipath = fields.List(fields.Nested(PathSchema))
 
 
@@ -106,6 +110,7 @@ class MeasurementsSchema(Schema):
     flows = fields.List(fields.Dict())
     links = fields.List(fields.Dict())
     agents = fields.List(fields.Dict())
+    interfaces = fields.List(fields.Dict(), metadata={"description": "external airtime as interfaces hear it"})
     radios = fields.List(fields.Dict(), metadata={"description": "access points' radios: readings and doubts"})
     snmp = fields.List(fields.Dict(), metadata={"description": "last polls of access points"})
     ports = fields.List(fields.Dict(), metadata={"description": "counters of switch ports, cross-checked"})
@@ -124,6 +129,7 @@ class HealthSchema(Schema):
     pending = fields.List(fields.String())
     counters = fields.Dict()
     plan = fields.Dict(allow_none=True)
+    slots = fields.Dict()
     last_errors = fields.List(fields.Dict())
 
 

@@ -18,7 +18,7 @@ from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
 from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.rates import RateProblem, rate_problem
@@ -67,6 +67,9 @@ class LiveLoop:
         self, network: Network, source: Source, options: LoopOptions = DEFAULTS, governor: Governor | None = None
     ) -> None:
         self.options = options
+        self.declared = network
+        self.busy: dict[Interface, float] = {}
+        """The last busy share of every interface that has told one."""
         self.governor: Governor = governor or NoGovernor()
         self.turns = 0
         self.last: Turn | None = None
@@ -130,6 +133,7 @@ class LiveLoop:
     def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
         """One slot that ends now. ``ask`` the governor, or leave its flows as they are (a turn between slots)."""
         taken = self._source.take(now_s)
+        self.busy.update(taken.busy)
         heard = self._source.heard()
         if heard is not self._heard:
             self._hear(heard)

@@ -72,6 +72,8 @@ class LoopState:
     demands: Demands
     settings: LoopSettings = field(default_factory=LoopSettings)
     allocation: Allocation | None = None
+    spare: Allocation | None = None
+    """What flows that send little got beyond their demands, as the next slot's warm start."""
     pushed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def with_problem(self, problem: RateProblem) -> LoopState:
@@ -80,7 +82,7 @@ class LoopState:
         slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
         same = {flow: r for flow, r in pushed.items() if len(r) == slices[flow].stop - slices[flow].start}
         warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
-        return replace(self, problem=problem, allocation=warm, pushed=same)
+        return replace(self, problem=problem, allocation=warm, spare=None, pushed=same)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +122,9 @@ def slot(
         demand_mbps=np.array([demands.demand_mbps(flow) for flow in layout.flow_ids], dtype=float),
     )
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
-    push = to_push(state.pushed, allocation, state.settings, frozenset(fixed))
+    spare = spare_airtime(problem, allocation, fixed, state.spare)
+    given = allocation if spare is None else plus(problem, allocation, spare)
+    push = to_push(state.pushed, given, state.settings, frozenset(fixed))
     after = replace(
         state,
         problem=problem,
@@ -128,9 +132,10 @@ def slot(
         external=external,
         demands=demands,
         allocation=allocation,
+        spare=spare,
         pushed={**state.pushed, **push},
     )
-    return SlotResult(after, allocation, push, estimates, external.stale(now_s))
+    return SlotResult(after, given, push, estimates, external.stale(now_s))
 
 
 def allocate_around(
@@ -158,6 +163,41 @@ def allocate_around(
     found = allocate(rest, warm)
     together = found.path_rates_mbps + rates
     return replace(found, path_rates_mbps=together, flow_rates_mbps=layout.flow_rates(together))
+
+
+def spare_airtime(
+    problem: RateProblem, allocation: Allocation, fixed: Collection[str], warm: Allocation | None
+) -> Allocation | None:
+    """Airtime that nobody wants, shared among the flows that send little: they can wake up without waiting for a slot.
+
+    It costs the others nothing, who have all that they want already. None if there is no such flow.
+    """
+    ours = np.array([flow not in fixed for flow in problem.layout.flow_ids], dtype=bool)
+    limited = np.isfinite(problem.demand_mbps) & ours
+    if not limited.any():
+        return None
+    with np.errstate(divide="ignore"):
+        own = problem.airtime(allocation.path_rates_mbps)
+    taken = problem.external + own
+    free = 1.0 - problem.margin - taken > _LEAST_SPARE
+    return solve(problem.changed(external=np.where(free, taken, 1.0), demand_mbps=np.where(limited, np.inf, 0.0)), warm)
+
+
+# Less airtime than this is a rounding error of the solver, and wakes nobody.
+_LEAST_SPARE = 0.01
+
+
+def plus(problem: RateProblem, allocation: Allocation, spare: Allocation) -> Allocation:
+    """Both together; utility and certificate are those of the first."""
+    rates = allocation.path_rates_mbps + spare.path_rates_mbps
+    with np.errstate(divide="ignore"):
+        airtime = float((problem.airtime(rates) + problem.external).max(initial=0.0))
+    return replace(
+        allocation,
+        path_rates_mbps=rates,
+        flow_rates_mbps=problem.layout.flow_rates(rates),
+        max_airtime=airtime,
+    )
 
 
 def capacities(network: Network, estimates: Estimates, settings: LoopSettings) -> FloatArray:

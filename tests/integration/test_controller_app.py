@@ -288,8 +288,30 @@ def test_health_and_topology_tell_what_is_there(lab: Lab, agents: dict[str, Agen
     assert all(link["up"] for link in links.values())
     assert links["ab-wifi"]["airtime"] == pytest.approx(0.95, rel=1e-3)
     assert links["bc-wifi"]["planned_mbps"] == pytest.approx(0.95 * 50 / 3, rel=1e-3)
+    assert links["ab-wifi"]["capacity_mbps"] == links["ab-wifi"]["declared_mbps"] == pytest.approx(15.0)
+    estimate = links["ab-wifi"]["estimate"]
+    assert (estimate["source"], estimate["quality"]) == ("configured", "unsure") and estimate["reason"]
     graph = lab.rest("GET", "/topology?format=netjson")[1]
     assert graph["type"] == "NetworkGraph" and len(graph["links"]) == 6
+
+
+def test_slots_and_metrics_are_shown(lab: Lab, agents: dict[str, Agent]) -> None:
+    first = lab.rest("GET", "/health")[1]["slots"]
+    assert first["slot_ms"] == 100 and first["mode"] == "solver" and first["capacities"] == "file"
+    more = eventually(lambda: (s := lab.rest("GET", "/health")[1]["slots"]) and s["count"] > first["count"] + 5 and s)
+    assert 0 < more["p50_ms"] <= more["p99_ms"] <= more["max_ms"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{REST}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    assert float(lines['hyroads_link_capacity_bits_per_second{link="ab-plc",technology="plc"}']) == 10e6
+    assert float(lines['hyroads_flow_rate_bits_per_second{flow="f1",state="multipath"}']) == pytest.approx(
+        0.95e6 * 50 / 3, rel=1e-3
+    )
+    assert float(lines["hyroads_slot_seconds_count"]) >= more["count"]
+    assert lines['dp_status{dp_id="0x1",dp_name="a"}'] == "1.0"
+    measured = lab.rest("GET", "/measurements")[1]
+    assert {radio["node"]: radio["up"] for radio in measured["radios"]} == {"a": False, "b": False}
+    assert lab.rest("GET", "/flows/f1")[1]["decided_by"] == "solver"
 
 
 def test_silent_link_takes_its_path_away_at_once_and_gives_it_back(lab: Lab, agents: dict[str, Agent]) -> None:

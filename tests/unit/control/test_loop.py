@@ -156,17 +156,41 @@ def test_a_flow_that_sends_little_uses_a_path_that_came_back_too() -> None:
             loop.turn(now_s, AgentRates({}, {"f1": Offer(2.0, sum(loop.rates["f1"]))}))
 
     idle(2.0)
-    assert sum(loop.rates["f1"]) == pytest.approx(2.3, rel=0.02)
+    assert loop.state.demands.demand_mbps("f1") == pytest.approx(2.3)
     state = links_heard(state, FABRIC, "b", {"ab-plc": False}, now_s)
     live.replan(state, NO_REPORTS, now_s)
     live.improve(NO_REPORTS, now_s)
     idle(2.0)
-    assert loop.rates["f1"] == pytest.approx([2.3], rel=0.02)
+    assert loop.rates["f1"] == pytest.approx([9.5], rel=0.02)
     state = links_heard(state, FABRIC, "b", {"ab-plc": True}, now_s)
     live.replan(state, NO_REPORTS, now_s)
     live.improve(NO_REPORTS, now_s)
     idle(2.0)
-    assert min(loop.rates["f1"]) > 0.5 and sum(loop.rates["f1"]) == pytest.approx(2.3, rel=0.02)
+    assert loop.rates["f1"] == pytest.approx([9.5, 9.5 * 2 / 3], rel=0.02)
+
+
+def test_airtime_that_nobody_wants_waits_for_those_who_are_idle() -> None:
+    """An idle flow alone has its whole rate at hand; a busy rival gets all of it but the idle flow's demand."""
+    live = live_of(FABRIC)
+    live.replan(start(FlowSpec("f", "a", "b", paths=(("ab-wifi",),)), RIVAL), NO_REPORTS, 0.0)
+    loop, now_s = live.loop, 0.0
+
+    def run(f_mbps: float, g_mbps: float) -> None:
+        nonlocal now_s
+        for _ in range(20):
+            now_s += 0.1
+            sent = {"f": f_mbps, "g": g_mbps}
+            loop.turn(
+                now_s, AgentRates({}, {x: Offer(min(sent[x], sum(loop.rates[x])), sum(loop.rates[x])) for x in sent})
+            )
+
+    run(0.0, 0.0)
+    assert loop.rates["f"][0] == pytest.approx(0.95 * 15 / 2, rel=0.02)
+    assert loop.airtime()["ab-wifi"] == pytest.approx(0.95, abs=0.01)
+    run(0.0, 99.0)
+    assert loop.rates["g"][0] == pytest.approx(0.95 * 15, rel=0.02) and loop.rates["f"][0] <= 0.3
+    run(99.0, 99.0)
+    assert loop.rates["f"][0] == pytest.approx(loop.rates["g"][0], rel=0.02)
 
 
 def test_a_link_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
