@@ -65,8 +65,28 @@ def test_one_outlier_changes_nothing_much_and_a_step_is_followed_after_three_sam
     assert fed([*steady, 25.0, 25.5, 24.5]).estimate("l", 3.2).capacity_mbps == pytest.approx(25, rel=0.03)
 
 
+@pytest.mark.parametrize(("noise", "step"), [(0.0, 0.93), (0.02, 0.88), (0.02, 1.12), (0.03, 0.8)])
+def test_a_small_step_is_seen_within_a_second_if_the_noise_allows(noise: float, step: float) -> None:
+    rng = np.random.default_rng(5)
+    state = start(10.0, 0.0)
+    for i in range(1, 110):
+        level = 10.0 if i < 100 else 10.0 * step
+        state = update(state, level * (1 + noise * rng.standard_normal()), i * 0.1, FilterSettings())
+    assert state.mean == pytest.approx(10.0 * step, rel=0.03)
+
+
+def test_noise_alone_is_no_step() -> None:
+    rng = np.random.default_rng(6)
+    for noise in (0.02, 0.1, 0.2):
+        state, restarts = start(10.0, 0.0), 0
+        for i in range(1, 3000):
+            after = update(state, 10.0 * (1 + noise * rng.standard_normal()), i * 0.1, FilterSettings(jump_sigma=4.0))
+            restarts, state = restarts + (after.count < state.count), after
+        assert restarts <= 1
+
+
 def test_the_time_constant_does_not_depend_on_the_sampling_rate() -> None:
-    calm = FilterSettings(tau_s=1.0, window=1, jump_ratio=10.0)
+    calm = FilterSettings(tau_s=1.0, window=1, jump_ratio=10.0, step_samples=())
 
     def after_one_tau(step_s: float) -> float:
         state = start(0.0, -step_s)

@@ -20,7 +20,11 @@ samples = st.lists(
     max_size=60,
 )
 filter_settings = st.builds(
-    FilterSettings, tau_s=st.floats(0.1, 3.0), window=st.integers(1, 5), jump_samples=st.integers(1, 4)
+    FilterSettings,
+    tau_s=st.floats(0.1, 3.0),
+    window=st.integers(1, 5),
+    jump_samples=st.integers(1, 4),
+    step_samples=st.sampled_from([(), (3,), (5, 8)]),
 )
 
 
@@ -50,6 +54,22 @@ def test_a_bank_is_as_many_filters(
         bank = bank.updated(index, values.astype(float), times_s, constants)
     for index in range(SIZE):
         agree(bank.at(index), single[index])
+
+
+def test_a_bank_sees_the_small_steps_that_single_filters_see() -> None:
+    random, constants, size = np.random.default_rng(5), FilterSettings(), 40
+    level = 50.0 * np.where(np.arange(90) < 40, 1.0, random.choice([0.9, 0.92, 1.1], size)[:, None])
+    values = level * random.normal(1.0, 0.02, level.shape)
+    bank, single, steps = FilterBank.empty(size, constants), [None] * size, 0
+    for tick in range(values.shape[1]):
+        time_s = 0.1 * tick
+        bank = bank.updated(np.arange(size), values[:, tick], np.full(size, time_s), constants)
+        for index in range(size):
+            before, single[index] = single[index], update(single[index], values[index, tick], time_s, constants)
+            steps += before is not None and single[index].count < before.count
+    for index in range(size):
+        agree(bank.at(index), single[index])
+    assert steps > size / 2, "the test must meet what it is about"
 
 
 def test_a_bank_keeps_what_it_was() -> None:

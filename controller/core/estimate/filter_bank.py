@@ -10,7 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings
+from hyroads.controller.core.estimate.filters import (
+    LEAST_SPREAD,
+    LEAST_SPREAD_SAMPLES,
+    EstimateError,
+    Filtered,
+    FilterSettings,
+)
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -33,9 +39,10 @@ class FilterBank:
     @staticmethod
     def empty(size: int, settings: FilterSettings) -> FilterBank:
         """Filters that have seen nothing."""
-        kept = max(settings.window, settings.jump_samples)
         zero, never = np.zeros(size), np.full(size, -np.inf)
-        return FilterBank(zero, zero, zero, np.zeros(size, dtype=np.int64), np.full((size, kept), np.nan), never)
+        return FilterBank(
+            zero, zero, zero, np.zeros(size, dtype=np.int64), np.full((size, settings.kept), np.nan), never
+        )
 
     def at(self, index: int) -> Filtered | None:
         """One filter; None before its first sample."""
@@ -100,17 +107,50 @@ def _update(
     recent = np.concatenate([arrays["recent"][index, 1:], values[:, None]], axis=1).astype(float)
     # At the first sample the share is 1 / (0 + 1), which gives the sample itself without spread and of weight 1.
     share = np.maximum(-np.expm1((before_s - times_s) / settings.tau_s), 1.0 / (count + 1))
-    apart = np.where(count > 0, values - mean, 0.0)
     after = mean + share * (_median(recent[:, -settings.window :]) - mean)
-    spread = (1.0 - share) * (variance + share * apart**2)
+    spread = (1.0 - share) * (variance + share * _spread(mean, variance, count, values))
     weight = (1.0 - share) ** 2 * weight + share**2
-    jumped, level = _jumped(mean, variance, count, recent[:, -settings.jump_samples :], settings)
-    arrays["mean"][index] = np.where(jumped, level, after)
-    arrays["variance"][index] = np.where(jumped, variance, spread)
-    arrays["weight"][index] = np.where(jumped, 1.0 / settings.jump_samples, weight)
-    arrays["count"][index] = np.where(jumped, settings.jump_samples, count + 1)
-    arrays["recent"][index] = recent
+    again, level = _again(mean, variance, count, recent, settings)
+    starts = again > 0
+    places = np.arange(recent.shape[1])[::-1]
+    arrays["mean"][index] = np.where(starts, level, after)
+    arrays["variance"][index] = np.where(starts, variance, spread)
+    arrays["weight"][index] = np.where(starts, 1.0 / np.maximum(again, 1), weight)
+    arrays["count"][index] = np.where(starts, again, count + 1)
+    arrays["recent"][index] = np.where(starts[:, None] & (places >= again[:, None]), np.nan, recent)
     arrays["time_s"][index] = times_s
+
+
+def _spread(mean: FloatArray, variance: FloatArray, count: NDArray[np.int64], values: FloatArray) -> FloatArray:
+    """Squared deviations, bounded as in ``filters``."""
+    squared = np.where(count > 0, values - mean, 0.0) ** 2
+    most = 4.0 * np.maximum(variance, (LEAST_SPREAD * mean) ** 2)
+    return np.where(count < 2 * LEAST_SPREAD_SAMPLES, squared, np.minimum(squared, most))
+
+
+def _again(
+    mean: FloatArray, variance: FloatArray, count: NDArray[np.int64], recent: FloatArray, settings: FilterSettings
+) -> tuple[NDArray[np.int64], FloatArray]:
+    """From how many samples a filter starts again, 0 if it does not, and where."""
+    jumped, level = _jumped(mean, variance, count, recent[:, -settings.jump_samples :], settings)
+    again = np.where(jumped, settings.jump_samples, 0).astype(np.int64)
+    for samples in settings.step_samples:
+        stepped, at = _stepped(mean, variance, recent[:, -samples:], settings)
+        first = stepped & (again == 0) & (count >= 2 * samples)
+        again, level = np.where(first, samples, again), np.where(first, at, level)
+    return again, level
+
+
+def _stepped(
+    mean: FloatArray, variance: FloatArray, last: FloatArray, settings: FilterSettings
+) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Which filters are off by a small step, and where they should be; NaN compares as false."""
+    inner = last.shape[1] - 2
+    level = (last.sum(axis=1) - last.max(axis=1) - last.min(axis=1)) / inner
+    step = level - mean
+    least = np.maximum(settings.step_ratio * np.abs(mean), settings.step_sigma * np.sqrt(variance / inner))
+    begun = np.all((last[:, :2] - mean[:, None]) * step[:, None] > 0.5 * step[:, None] ** 2, axis=1)
+    return begun & (np.abs(step) > least), level
 
 
 def _jumped(
