@@ -17,6 +17,8 @@ BAR_WIDTH = 24
 PLAIN_INTERVAL_S = 2.0
 KEPT_NOTES = 8
 QUIET_MBPS = 0.05
+# A line of a large network shows the links and paths that carry most.
+SHOWN = 6
 
 
 class View(AbstractContextManager["View"], Protocol):
@@ -65,12 +67,12 @@ class PlainView:
             return
         self._shown_s = time.monotonic()
         sample = self._sampler.take()
-        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in sample.links if link.rate_mbps > QUIET_MBPS)
-        paths = " ".join(
-            f"{'+'.join(path.links)}={path.received_mbps:.2f}"
-            for path in sample.paths
-            if path.received_mbps is not None
-        )
+        carrying = [link for link in sample.links if link.rate_mbps > QUIET_MBPS]
+        busiest = sorted(carrying, key=lambda link: -link.rate_mbps)[:SHOWN]
+        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in carrying if link in busiest)
+        known = [path for path in sample.paths if (path.received_mbps or 0.0) > QUIET_MBPS]
+        largest = sorted(known, key=lambda path: -(path.received_mbps or 0.0))[:SHOWN]
+        paths = " ".join(f"{'+'.join(path.links)}={path.received_mbps:.2f}" for path in known if path in largest)
         hosts = " ".join(f"{host}={mbps:.2f}" for host, mbps in sample.throughput_mbps.items() if mbps > QUIET_MBPS)
         parts = [f"busy {busy or '-'}", *([f"paths Mb/s {paths}"] if paths else []), f"throughput Mb/s {hosts or '-'}"]
         self._print(f"   {sample.elapsed_s:6.1f} s  " + "  ".join(parts))

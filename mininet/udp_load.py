@@ -33,6 +33,8 @@ TICK_S = 0.002
 MAX_ARREARS_S = 0.02
 FIRST_PORT = 5401
 PAYLOAD_BYTES = 1400
+# With the headers of UDP and IPv4: what a plain frame costs on a link.
+L2_BYTES = PAYLOAD_BYTES + 28
 SINK_BUFFER_BYTES = 4096
 
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo; the result is the exit status."""
-    from hyroads.mininet.demos import DEMOS, find_demo, run_demo
+    from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo, run_demo
     from hyroads.mininet.demos.verdict import DemoOptions
     from hyroads.mininet.errors import EmulationError
 
@@ -39,9 +39,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.demo is None:
         raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
-    if not 2 <= args.seconds <= 600:
-        raise EmulationError(f"--seconds {args.seconds:g}: expected 2 to 600")
     find_demo(args.demo)
+    least_s = LEAST_SECONDS.get(args.demo, 2)
+    if not least_s <= args.seconds <= 600:
+        raise EmulationError(f"--seconds {args.seconds:g}: expected {least_s} to 600")
+    for name, demos in ONLY.items():
+        if getattr(args, name) and args.demo not in demos:
+            raise EmulationError(f"--{name}: only for the demo {' or '.join(sorted(demos))}, not for {args.demo}")
+    for name, value in DEFAULTS.get(args.demo, {}).items():
+        if getattr(args, name) in (None, False):
+            setattr(args, name, value)
     how = DemoOptions(
         seconds=args.seconds,
         long=args.long,

@@ -23,7 +23,17 @@ DEMOS: dict[str, str] = {
     "triangle": "PLC + WiFi gateway, PLC + WiFi extender, WiFi laptop: one path at 10 Mb/s, the multipath at 16.67",
     "competing": "a hybrid flow leaves WiFi to a one-hop WiFi flow, and comes back when that has ended",
     "two-flows": "a second flow over the same media halves the first, which gets all back",
+    "external": "traffic that nobody controls is never starved, controlled flows take what is left",
 }
+
+DEFAULTS: dict[str, dict[str, object]] = {"external": {"measured": True}}
+"""What options of ``hyroads demo`` are for a demo if they are not given."""
+
+ONLY: dict[str, frozenset[str]] = {"faults": frozenset({"triangle"})}
+"""The demos that know an option; options that are not here are for all."""
+
+LEAST_SECONDS: dict[str, int] = {"external": 4}
+"""The shortest phases in which there is something to judge; 2 s else."""
 
 
 class Demo(Protocol):

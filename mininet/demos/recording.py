@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.demos.settling import FloatArray, time_to_reach, windowed_mbps
+from hyroads.mininet.demos.settling import FloatArray, moved_bytes, time_to_reach, windowed_mbps
 from hyroads.mininet.edge_client import EdgeClient
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.errors import EmulationError
@@ -55,6 +55,10 @@ class _Series:
             return np.zeros_like(at_s)
         rates = windowed_mbps(self.times_s, [int(v) for v in self.values], window_s)
         return _Series(self.times_s, rates.tolist()).held(at_s, valid_s)
+
+    def mean(self, from_s: float, to_s: float) -> float:
+        """Mb/s of a counter of bytes over a span."""
+        return moved_bytes(self.times_s, [int(v) for v in self.values], from_s, to_s) * 8e-6 / (to_s - from_s)
 
 
 class Recording:
@@ -151,7 +155,7 @@ class Recording:
 
     def grid(self, step_s: float = GRID_S) -> FloatArray:
         """Moments of the recording."""
-        return np.arange(0.0, self.end_s - self.start_s, step_s)
+        return np.arange(0.0, self.end_s - self.start_s, max(step_s, self._interval_s))
 
     def allocated(self, flow: str, at_s: FloatArray) -> FloatArray:
         """The rate that the first agent holds the flow to."""
@@ -184,12 +188,15 @@ class Recording:
 
     def mean_delivered(self, flow: str, from_s: float, to_s: float) -> float:
         """Mean over a span."""
-        at = np.array([to_s])
-        return float(self.delivered(flow, at, to_s - from_s)[0])
+        return sum(self.mean_path(key, from_s, to_s) for key in self._keys(flow, self._received))
+
+    def mean_path(self, key: PathKey, from_s: float, to_s: float) -> float:
+        """Mean of what the last agent received on a path over a span."""
+        return self._received[key].mean(from_s + self.start_s, to_s + self.start_s)
 
     def mean_host(self, host: str, from_s: float, to_s: float) -> float:
-        """Mean over a span."""
-        return float(self.host(host, np.array([to_s]), to_s - from_s)[0])
+        """Mean of what a host's interface received over a span."""
+        return self._host_bytes[host].mean(from_s + self.start_s, to_s + self.start_s)
 
     def time_to_reach(
         self, what: str, targets: Mapping[str, float], since_s: float, until_s: float, tolerance: float

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
 from hyroads.controller.core.network import FlowSpec
 from hyroads.mininet.demos import charts
 from hyroads.mininet.demos.charts import Panel
-from hyroads.mininet.demos.recording import Recording
+from hyroads.mininet.demos.recording import INTERVAL_S, Recording
 from hyroads.mininet.demos.settling import TOLERANCE
 from hyroads.mininet.demos.verdict import Check, Stage
 from hyroads.mininet.udp_load import UdpLoad
@@ -39,14 +38,20 @@ class Phase:
 class Scenario:
     """Flows with UDP load and a recording; entered while traffic runs. Flows are started and stopped by name."""
 
-    def __init__(self, stage: Stage, flows: Sequence[FlowSpec], hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        flows: Sequence[FlowSpec],
+        hosts: Iterable[str] = (),
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         self.stage = stage
         self.flows = {flow.id: flow for flow in flows}
         addressing = stage.emulation.addressing
         ends = [end for flow in flows for end in (flow.source, flow.target)]
         places = [addressing.attachment(end) if addressing.is_plain_client(end) else None for end in ends]
         edges = [place.node if place is not None else end for end, place in zip(ends, places, strict=True)]
-        self.recording = Recording(stage.emulation, edges, hosts)
+        self.recording = Recording(stage.emulation, edges, hosts, interval_s)
         self.load = UdpLoad(stage.emulation)
         self.phases: list[Phase] = []
         self.end_s = math.nan
@@ -85,10 +90,16 @@ class Scenario:
 
     # What came of it
 
-    def judge(self, phase: int, settle_s: float = REACHED_WITHIN_S) -> None:
+    def judge(
+        self,
+        phase: int,
+        settle_s: float = REACHED_WITHIN_S,
+        at_least: float = 1 - TOLERANCE,
+        delivered_later_s: float = DELIVERED_WINDOW_S,
+    ) -> None:
         """Adds the checks of a phase: how soon all rates are near the optimum, and what was delivered from then on."""
         this, end_s = self.phases[phase], self._end_of(phase)
-        for what, allowance_s in (("allocated", 0.0), ("delivered", DELIVERED_WINDOW_S)):
+        for what, allowance_s in (("allocated", 0.0), ("delivered", delivered_later_s)):
             reached_s = self.recording.time_to_reach(what, this.targets, this.start_s, end_s, TOLERANCE)
             limit_s = settle_s + allowance_s
             words = f"{this.title}: {what} rates within {TOLERANCE:.0%} of the optimum"
@@ -96,7 +107,7 @@ class Scenario:
         for flow, target in this.targets.items():
             measured = self.mean_in(phase, flow, settle_s)
             words = f"{this.title}: {flow} delivered"
-            self.stage.add(Check(words, target, measured, at_least=1 - TOLERANCE, at_most=1 + TOLERANCE))
+            self.stage.add(Check(words, target, measured, at_least=at_least, at_most=1 + TOLERANCE))
 
     def mean_in(self, phase: int, flow: str, settle_s: float = REACHED_WITHIN_S) -> float:
         """Delivered rate of a flow in a phase once it has settled."""
@@ -109,16 +120,20 @@ class Scenario:
         of_technology = {link.id for link in links if link.technology == technology}
         total = part = 0.0
         for key, names in self.recording.paths(flow).items():
-            mbps = float(self.recording.delivered_path(key, np.array([to_s]), to_s - from_s)[0])
+            mbps = self.recording.mean_path(key, from_s, to_s)
             total += mbps
             part += mbps if of_technology & set(names.split("+")) else 0.0
         return part / total if total else 0.0
 
+    def span(self, phase: int) -> tuple[str, float, float]:
+        """Title, beginning and end of a phase."""
+        return self.phases[phase].title, self.phases[phase].start_s, self._end_of(phase)
+
     def _end_of(self, phase: int) -> float:
         return self.phases[phase + 1].start_s if phase + 1 < len(self.phases) else self.end_s
 
-    def write(self) -> None:
-        """CSV of all flows, CSV of the phases, plot."""
+    def write(self, hosts: Mapping[str, str] | None = None) -> None:
+        """CSV of all flows, CSV of the phases, plot; ``hosts`` (label -> host) are drawn, too."""
         folder = self.stage.folder
         self.recording.write_csv(folder / "flows.csv", list(self.flows))
         _write_phases(folder / "phases.csv", self.phases)
@@ -127,13 +142,14 @@ class Scenario:
             self.stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
             return
         marks = {phase.start_s: phase.title for phase in self.phases}
-        self.stage.note_files(charts.draw(folder, self.stage.name, self.panels(), marks))
+        self.stage.note_files(charts.draw(folder, self.stage.name, self.panels(hosts or {}), marks))
 
-    def panels(self) -> list[Panel]:
+    def panels(self, hosts: Mapping[str, str]) -> list[Panel]:
         """Delivered and allocated rates of flows with their optima, and what every path is allocated."""
         at = self.recording.grid()
         theory = {flow: self._spans(flow) for flow in self.flows}
         delivered = {flow: (at, self.recording.delivered(flow, at)) for flow in self.flows}
+        delivered |= {label: (at, self.recording.host(host, at)) for label, host in hosts.items()}
         paths = {
             f"{flow} {links}": (at, self.recording.allocated_path(key, at))
             for flow in self.flows

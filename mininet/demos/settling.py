@@ -40,11 +40,23 @@ def windowed_mbps(times_s: Sequence[float], counts: Sequence[int], window_s: flo
 
     A counter that falls was set to zero in between: what it shows then is what came since.
     """
-    times = np.asarray(times_s, dtype=float)
-    steps = np.diff(np.asarray(counts, dtype=float), prepend=counts[0] if len(counts) else 0.0)
-    raw = np.asarray(counts, dtype=float)
-    total = np.cumsum(np.where(steps < 0, raw, steps))
+    times, total = np.asarray(times_s, dtype=float), _total(counts)
     before = np.maximum(times - window_s, times[0] if len(times) else 0.0)
     span_s = times - before
     moved = total - np.interp(before, times, total) if len(times) else total
     return np.asarray(np.divide(moved * 8e-6, span_s, out=np.zeros_like(total), where=span_s > 0))
+
+
+def moved_bytes(times_s: Sequence[float], counts: Sequence[int], from_s: float, to_s: float) -> float:
+    """What a counter of bytes counted in a span, whenever in it somebody looked."""
+    if not len(times_s):
+        return 0.0
+    at_from, at_to = np.interp([from_s, to_s], np.asarray(times_s, dtype=float), _total(counts)).tolist()
+    return float(at_to - at_from)
+
+
+def _total(counts: Sequence[int]) -> FloatArray:
+    """What has come since the first sample, by sample."""
+    raw = np.asarray(counts, dtype=float)
+    steps = np.diff(raw, prepend=raw[:1])
+    return np.asarray(np.cumsum(np.where(steps < 0, raw, steps)))

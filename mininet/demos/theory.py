@@ -28,6 +28,10 @@ class Theory:
         """After a change of the medium's links (link id -> Mb/s)."""
         return Theory(self.network.with_capacities(capacities_mbps), self.margin)
 
+    def without_margin(self) -> Theory:
+        """What all airtime would carry."""
+        return Theory(self.network, 0.0)
+
     def optimum(
         self,
         flows: Sequence[FlowSpec],

@@ -147,7 +147,13 @@ class Stage:
     def document(self) -> dict[str, Any]:
         """The JSON document of spec 07.3."""
         files = [str(path) for path in self.files]
-        return {"name": self.name, "checks": [check.document() for check in self.checks], "ok": self.ok, "files": files}
+        return {
+            "name": self.name,
+            "checks": [check.document() for check in self.checks],
+            "ok": self.ok,
+            "capacities": "measured" if self.emulation.options.measured else "file",
+            "files": files,
+        }
 
     def write_verdict(self) -> None:
         """The checks as a CSV file beside the others, if the demo wrote any."""
@@ -162,7 +168,10 @@ class Stage:
 
     def print_verdict(self) -> None:
         """The verdict lines."""
-        print("\nVerdict")
+        known = (
+            "only what emulated radios measured" if self.emulation.options.measured else "the capacities of the file"
+        )
+        print(f"\nVerdict (the controller knew {known})")
         for check in self.checks:
             print(f"  {check.line()}")
         if self.files:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hyroads.mininet.demos.settling import time_to_reach, windowed_mbps
+from hyroads.mininet.demos.settling import moved_bytes, time_to_reach, windowed_mbps
 
 TIMES = np.arange(0.0, 10.0, 0.1)
 
@@ -45,3 +45,11 @@ def test_a_counter_that_starts_anew_never_gives_a_negative_rate():
     counts = [0, 1000, 2000, 500, 1500]
     rates = windowed_mbps([0.0, 1.0, 2.0, 3.0, 4.0], counts, 1.0)
     assert rates.tolist() == pytest.approx([0.0, 0.008, 0.008, 0.004, 0.008])
+
+
+def test_bytes_of_a_span_are_those_between_its_ends_wherever_the_samples_are():
+    times, counts = [0.0, 1.0, 5.0, 6.0], [0, 1000, 5000, 6000]
+    assert moved_bytes(times, counts, 2.0, 4.5) == pytest.approx(2500)
+    assert moved_bytes(times, counts, -3.0, 9.0) == pytest.approx(6000)
+    assert moved_bytes(times, [0, 1000, 200, 1200], 0.0, 6.0) == pytest.approx(2200)
+    assert moved_bytes([], [], 0.0, 1.0) == 0.0

@@ -1,0 +1,38 @@
+"""Options of ``hyroads demo``: what a demo does not know is refused in one line, before anything is started."""
+
+import pytest
+from hyroads.controller.cli.main import main
+from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo
+from hyroads.mininet.demos.verdict import DemoOptions
+
+WRONG = [
+    (["two-flow"], "no demo 'two-flow' (did you mean"),
+    ([], "no demo named; there are: triangle, "),
+    (["external", "--faults"], "--faults: only for the demo triangle, not for external"),
+    (["external", "--seconds", "3"], "--seconds 3: expected 4 to 600"),
+    (["competing", "--seconds", "1"], "--seconds 1: expected 2 to 600"),
+    (["competing", "--discover"], "--discover: only with --measured"),
+    (["competing", "--noise", "0.1"], "--noise: only with --measured or --snmp"),
+    (["external", "--noise", "2"], "--noise 2: expected a share from 0 to 1"),
+    (["external", "--margin", "1"], "--margin 1.0: expected a share from 0 to below 1"),
+    (["external", "--publish", "-1"], "--publish -1: expected a port number, or 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), WRONG)
+def test_wrong_options_give_one_line(arguments, error, capsys):
+    assert main(["demo", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert error in said
+    assert said.strip().count("\n") == 0
+
+
+def test_tables_of_options_name_demos_that_exist():
+    assert {*DEFAULTS, *LEAST_SECONDS, *(demo for demos in ONLY.values() for demo in demos)} <= DEMOS.keys()
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_every_listed_demo_has_a_network(name):
+    network = find_demo(name).network(DemoOptions(seconds=8.0))
+    assert network.links
+    assert network.flows or name == "triangle"
