@@ -13,6 +13,7 @@ from typing import Any
 
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
+from hyroads.controller.control.governors import Governors
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.feed import Feed
@@ -77,6 +78,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
             save=self._save,
             source=self.feed.source,
+            governor=Governors({}),
         )
         self.agents = AgentServer(
             self.coordinator,

@@ -39,7 +39,8 @@ def flow_document(loop: LiveLoop, flow: str) -> Document:
     demand_mbps = loop.state.demands.demand_mbps(flow)
     return {
         "demand_mbps": demand_mbps if math.isfinite(demand_mbps) else None,
-        "decided_by": "governor" if flow in loop.fixed else loop.options.mode,
+        "decided_by": loop.fixed[flow].by if flow in loop.fixed else loop.options.mode,
+        **(loop.governor.document(flow) or {}),
     }
 
 

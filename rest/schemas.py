@@ -71,7 +71,9 @@ class FlowSchema(FlowDeclaration):
     demand_mbps = fields.Float(
         allow_none=True, metadata={"description": "cap of a flow that sends less than its share"}
     )
-    decided_by = fields.String(validate=validate.OneOf(["solver", "controller", "governor"]))
+    decided_by = fields.String(metadata={"description": "solver, controller, or the governor that sets its rates"})
+    bandit = fields.Dict(allow_none=True, metadata={"description": "what the flow's bandit knows"})
+    latency = fields.Dict(allow_none=True, metadata={"description": "the split of a latency flow, and why"})
     multipath = fields.List(fields.Nested(PathSchema))
 
 

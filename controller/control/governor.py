@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from hyroads.controller.control.measured import AgentRates
 from hyroads.controller.control.routes import Routes
@@ -22,11 +22,12 @@ from hyroads.controller.numbering import PathName
 @dataclass(frozen=True)
 class Fixed:
     """Rates of one flow by path, Mb/s; a path that is not named gets 0. ``fill_mbps`` is what dummies make up at
-    least (docs/live.md, section 3).
+    least (docs/live.md, section 3). ``by`` names who decided, for REST.
     """
 
     rates_mbps: Mapping[PathName, float]
     fill_mbps: Mapping[PathName, float] = field(default_factory=dict)
+    by: str = "governor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,9 @@ class Governor(Protocol):
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Capacities changed significantly, links came or went; the routes may follow in the next slot."""
 
+    def document(self, flow: str) -> dict[str, Any] | None:
+        """What it knows of a flow, for REST; None if it has nothing to do with it."""
+
 
 class NoGovernor:
     """All flows are the solver's."""
@@ -66,3 +70,7 @@ class NoGovernor:
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Nothing learned, nothing to forget."""
+
+    def document(self, flow: str) -> dict[str, Any] | None:
+        """Nothing."""
+        return None

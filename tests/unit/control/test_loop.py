@@ -6,12 +6,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.governor import Fixed, SlotView
+from hyroads.controller.control.governors import Governors
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.measured import AgentRates
@@ -22,6 +24,7 @@ from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
+from hyroads.controller.loop_documents import flow_document
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import MULTIPATH, Options
@@ -67,6 +70,9 @@ class Decider:
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         self.alerts += changes
+
+    def document(self, flow: str) -> dict[str, Any] | None:
+        return {"said": len(self.says)} if flow in self.says else None
 
 
 def governed(*flows: FlowSpec) -> tuple[Live, Decider, State]:
@@ -328,3 +334,23 @@ def test_slots_keep_their_times_and_count_those_that_were_missed() -> None:
     with slots:
         pass
     assert slots.figures().missed == 4
+
+
+def test_several_governors_are_one_and_the_first_that_names_a_flow_decides() -> None:
+    first, second = Decider(), Decider()
+    network = FABRIC.network
+    loop = LiveLoop(network, ConfiguredSource(network), LoopOptions(), Governors({"first": first, "second": second}))
+    live, state = Live(FABRIC, Numbers(), Options(), loop), start(network.flows[0], RIVAL)
+    live.replan(state, NO_REPORTS, 0.0)
+    first.says = {"f1": Fixed({HYBRID[0]: 3.0})}
+    second.says = {"f1": Fixed({HYBRID[0]: 9.0}), "g": Fixed({("ab-wifi~",): 1.0})}
+    live.slot(state, NO_REPORTS, 0.1)
+    assert rates(live, "f1") == [3.0, 0.0] and rates(live, "g") == [1.0]
+    shown = [flow_document(loop, flow) for flow in ("f1", "g")]
+    assert [each["decided_by"] for each in shown] == ["first", "second"]
+    assert [(each["first"], each["second"]) for each in shown] == [({"said": 1}, {"said": 2}), (None, {"said": 2})]
+    first.says = second.says = {}
+    live.slot(state, NO_REPORTS, 0.2)
+    assert flow_document(loop, "f1")["decided_by"] == "solver"
+    loop.governor.alerted((Change("ab-plc", 10.0, 0.0),), 1.0)
+    assert first.alerts == second.alerts != []
