@@ -49,8 +49,8 @@ class Timings:
 
     hello_interval_ms: int = 40
     hello_dead_ms: int = 140
-    ping_ms: int = 250
-    agent_dead_ms: int = 800
+    ping_ms: int = 200
+    agent_dead_ms: int = 600
     report_ms: int = 100
     grace_s: float = 3.0
     switch_grace_s: float = 15.0
