@@ -314,70 +314,6 @@ impl Receiver {
         }
     }
 
-    /// A frame from another sequence: the second one near the first shows that the sender restarted.
-    fn on_far(&mut self, now_ns: u64, frame: Arrival, out: &mut Released) {
-        const NEAR: u32 = super::reorder::WINDOW as u32 / 2;
-        let number = frame.shim.sequence;
-        // An old queue may be poured out while the flow goes on; once nothing else arrives, it is the sender that is
-        // new.
-        let goes_on = now_ns.saturating_sub(self.accepted_ns) < IDLE_NS;
-        if goes_on && self.is_stale(self.age_us(frame.shim.sent_us)) {
-            self.counters.stale += u64::from(frame.buf.is_some());
-            out.waste.extend(frame.buf);
-            return;
-        }
-        let other = match self.suspect.replace(frame) {
-            Some(other) => other,
-            None => return,
-        };
-        if number.wrapping_sub(other.shim.sequence).wrapping_add(NEAR) >= 2 * NEAR {
-            // Two strangers: the first is let go out of order rather than lost.
-            self.let_go(other, out);
-            return;
-        }
-        self.restart(if before(other.shim.sequence, number) { other.shim.sequence } else { number }, out);
-        self.accept(now_ns, other, out);
-        if let Some(frame) = self.suspect.take() {
-            self.accept(now_ns, frame, out);
-        }
-    }
-
-    fn let_go(&mut self, suspect: Arrival, out: &mut Released) {
-        if let Some(buf) = suspect.buf {
-            self.counters.late += 1;
-            self.deliver(buf, out);
-        }
-    }
-
-    fn restart(&mut self, next: u32, out: &mut Released) {
-        let held = self.window.as_mut().map_or_else(Vec::new, |w| w.restart(next));
-        for frame in held {
-            self.deliver(frame.buf, out);
-        }
-        self.counters.restarts += 1;
-        self.highest = next;
-        self.announced = next;
-        // The sender's clock may have started anew as well.
-        self.origin = ClockOrigin::default();
-        self.newest_sent_us = None;
-        for path in &mut self.paths {
-            path.passed = None;
-            path.delay = WindowedMin::default();
-        }
-    }
-
-    /// The flow ends here: gives everything that is held.
-    pub fn flush(&mut self, out: &mut Released) {
-        let next = self.window.as_ref().map_or(0, Window::next);
-        let held = self.window.as_mut().map_or_else(Vec::new, |w| w.restart(next));
-        for frame in held {
-            self.deliver(frame.buf, out);
-        }
-        if let Some(suspect) = self.suspect.take() {
-            self.let_go(suspect, out);
-        }
-    }
-
     /// Delivers what is due and gives up what is lost.
     pub fn poll(&mut self, now_ns: u64, out: &mut Released) {
         if self.suspect_due().map_or(false, |due| due <= now_ns) {
@@ -399,77 +335,12 @@ impl Receiver {
             }
         }
     }
-
-    /// Gives up the missing numbers in front, if they are lost; false if they are still to be waited for.
-    fn skip_gap(&mut self, now_ns: u64) -> bool {
-        let passed = self.passed_by_all(now_ns);
-        let window = match self.window.as_mut() {
-            Some(window) => window,
-            None => return false,
-        };
-        let next = window.next();
-        let first = window.first_held().map(|(sequence, held)| (sequence, held.arrived_ns));
-        let known_lost = match (passed, first) {
-            (Some(p), Some((f, _))) => Some(if before(f, p) { f } else { p }),
-            (Some(p), None) => Some(p),
-            // No path is live any more: nobody is waited for.
-            (None, Some((f, _))) => Some(f),
-            (None, None) => None,
-        };
-        if let Some(to) = known_lost.filter(|to| before(next, *to)) {
-            window.give_up(to);
-            self.counters.lost += u64::from(to.wrapping_sub(next));
-            return true;
-        }
-        match first {
-            Some((f, arrived_ns)) if arrived_ns + self.options.max_hold_ns <= now_ns => {
-                window.give_up(f);
-                self.counters.timed_out += u64::from(f.wrapping_sub(next));
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The number that all live paths have passed; None if no path is live.
-    fn passed_by_all(&self, now_ns: u64) -> Option<u32> {
-        let next = self.window.as_ref()?.next();
-        self.paths
-            .iter()
-            .filter(|p| p.live_until(self.active_ns) > now_ns)
-            .map(|p| p.passed.unwrap_or(next))
-            .reduce(|a, b| if before(a, b) { a } else { b })
-    }
-
-    /// When a stranger's frame is let go if nothing confirms it.
-    fn suspect_due(&self) -> Option<u64> {
-        let suspect = self.suspect.as_ref().filter(|s| s.buf.is_some())?;
-        Some(suspect.since_ns + self.options.max_hold_ns)
-    }
-
-    /// When `poll`, just called at `now_ns`, will next have something to do.
-    pub fn next_due(&self, now_ns: u64) -> Option<u64> {
-        let suspect = self.suspect_due();
-        let window = self.window.as_ref()?;
-        if let Some(held) = window.peek() {
-            return Some(suspect.map_or(held.release_ns, |s| s.min(held.release_ns)));
-        }
-        let gap = window.first_held().map(|(_, held)| {
-            let next = window.next();
-            self.paths
-                .iter()
-                .filter(|p| !p.passed.map_or(false, |q| before(next, q)))
-                .map(|p| p.live_until(self.active_ns))
-                .filter(|until| *until > now_ns)
-                .fold(held.arrived_ns + self.options.max_hold_ns, u64::min)
-        });
-        match (suspect, gap) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
 }
 
+#[path = "receiver_gaps.rs"]
+mod gaps;
+#[path = "receiver_restart.rs"]
+mod restart;
 #[cfg(test)]
 #[path = "receiver_tests.rs"]
 mod tests;

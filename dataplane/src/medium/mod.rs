@@ -16,6 +16,7 @@ pub mod config;
 pub mod conflicts;
 pub mod control;
 pub mod model;
+mod parts;
 pub use crate::rng;
 pub mod shell;
 pub mod stats;

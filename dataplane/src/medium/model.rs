@@ -4,9 +4,10 @@ use super::access::Access;
 use super::carrier::Carriers;
 use super::config::{Config, LinkState, Options};
 use super::conflicts::Conflicts;
+use super::parts::{Event, Flight, Happening, Link, Port, Waiting};
 use super::rng::Rng;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 /// Bytes of the Ethernet header, which count neither as payload nor as airtime.
 pub const ETHERNET_HEADER: usize = 14;
@@ -16,103 +17,6 @@ const MAX_SPARE_BUFFERS: usize = 4096;
 /// Bytes of L2 payload of a frame.
 pub fn payload_bytes(frame: &[u8]) -> u64 {
     frame.len().saturating_sub(ETHERNET_HEADER) as u64
-}
-
-/// Counters of a link since the last reset.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counters {
-    /// Frames that left the queue for the air.
-    pub sent: u64,
-    /// Frames (for a broadcast link: copies) that arrived.
-    pub frames: u64,
-    /// L2 payload of those, in bytes.
-    pub bytes: u64,
-    /// Frames that found the queue full or the link down, or waited when it was cut.
-    pub dropped: u64,
-    /// Frames (copies) that were sent and did not arrive.
-    pub lost: u64,
-    pub air_ns: u64,
-    pub queue_delay_ns: u64,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    since_ns: u64,
-    frame: Vec<u8>,
-}
-
-/// A configured link, or the broadcast link of a port (`to` is None).
-#[derive(Debug)]
-pub(super) struct Link {
-    pub from: usize,
-    pub to: Option<usize>,
-    pub state: LinkState,
-    queue: VecDeque<Waiting>,
-    /// Frames in the air.
-    batch: Vec<Vec<u8>>,
-    /// When the transmission in the air ends.
-    pub end_ns: u64,
-    /// Serial number of the access that began last, and of the moment the link was last cut: what began before a cut is lost.
-    started: u64,
-    cut: u64,
-    pub counters: Counters,
-}
-
-impl Link {
-    fn new(from: usize, to: Option<usize>, state: LinkState) -> Link {
-        let (queue, batch, counters) = (VecDeque::new(), Vec::new(), Counters::default());
-        Link { from, to, state, queue, batch, end_ns: 0, started: 0, cut: 0, counters }
-    }
-
-    /// Whether frames can cross it.
-    pub fn is_live(&self) -> bool {
-        self.state.up && self.state.capacity_mbps > 0.0
-    }
-
-    pub fn queued(&self) -> usize {
-        self.queue.len()
-    }
-
-    pub fn in_air(&self) -> usize {
-        self.batch.len()
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Port {
-    /// Destination MAC address -> link, sorted.
-    by_mac: Vec<([u8; 6], usize)>,
-    pub links: Vec<usize>,
-    pub broadcast: Option<usize>,
-    uplink: Option<usize>,
-    /// Frames from the host, frames to the host, frames the host had no room for, frames without a link.
-    pub received: u64,
-    pub sent: u64,
-    pub refused: u64,
-    pub unknown: u64,
-}
-
-/// A frame on its way after its transmission: `via` is the link it crosses, `account` the one it is counted on.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Flight {
-    via: usize,
-    account: usize,
-    started: u64,
-    frame: Vec<u8>,
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
-    TransmissionEnds(usize),
-    Arrives(Flight),
-}
-
-/// Ordered by time, then by when it was scheduled.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
-    at_ns: u64,
-    order: u64,
-    what: Happening,
 }
 
 /// The medium. Times are nanoseconds of any clock that does not go back.

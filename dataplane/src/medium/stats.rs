@@ -1,6 +1,7 @@
 //! Counters of the medium as they are reported.
 
-use super::model::{Counters, Model};
+use super::model::Model;
+use super::parts::Counters;
 use serde::Serialize;
 
 /// One link since the last reset.
