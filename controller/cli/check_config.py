@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check one file; the result is the exit status."""
     try:
-        network = read_file(args.file)
+        network = read_file(args.file, measured=True)
     except ConfigError as error:
         for each in (error, *error.more):
             print(each, file=sys.stderr)
@@ -54,6 +54,7 @@ def summary(network: Network, document: str) -> dict[str, Any]:
             {"id": flow.id, "from": flow.source, "to": flow.target, "weight": flow.weight, "paths": len(flow.paths)}
             for flow in network.flows
         ],
+        "discover": network.discovered,
         "live": _live(network, document),
     }
 
@@ -63,13 +64,15 @@ def _nodes_of(network: Network, role: Role) -> list[str]:
 
 
 def _technology(network: Network, technology: str) -> dict[str, Any]:
-    capacities = [link.capacity_mbps for link in network.links if link.technology == technology]
+    links = [link for link in network.links if link.technology == technology]
+    capacities = [link.capacity_mbps for link in links if link.id not in network.unmeasured]
     return {
-        "links": len(capacities),
+        "links": len(links),
         "shared": technology not in network.unshared,
-        "capacity_min_mbps": min(capacities),
-        "capacity_mean_mbps": sum(capacities) / len(capacities),
-        "capacity_max_mbps": max(capacities),
+        "to_measure": len(links) - len(capacities),
+        "capacity_min_mbps": min(capacities, default=None),
+        "capacity_mean_mbps": sum(capacities) / len(capacities) if capacities else None,
+        "capacity_max_mbps": max(capacities, default=None),
     }
 
 
@@ -101,9 +104,9 @@ def _table(report: dict[str, Any]) -> str:
     ]
     lines.append(f"  {'agents':<10} {len(report['agents']):>6}  {_shortened(report['agents'])}".rstrip())
     for name, row in report["technologies"].items():
-        capacity = "min {capacity_min_mbps:g}, mean {capacity_mean_mbps:.4g}, max {capacity_max_mbps:g} Mb/s"
         medium = "shared" if row["shared"] else "not shared"
-        lines.append(f"  {name:<10} {row['links']:>6}  links, {capacity.format(**row)}, {medium}")
+        kind = "links that there could be" if report["discover"] else "links"
+        lines.append(f"  {name:<10} {row['links']:>6}  {kind}, {_capacities(row)}, {medium}")
     domains = report["interference"]
     lines.append(f"  {'domains':<10} {domains['domains']:>6}  by {domains['rule']}: {_sizes(domains['sizes'])}")
     flows = [f"{flow['id']} {flow['from']} -> {flow['to']}" for flow in report["flows"]]
@@ -111,6 +114,12 @@ def _table(report: dict[str, Any]) -> str:
     if report["live"] != "yes":
         lines.append(f"  for planning only, not live: {report['live'].removeprefix('no: ')}")
     return "\n".join(lines)
+
+
+def _capacities(row: dict[str, Any]) -> str:
+    known = "min {capacity_min_mbps:g}, mean {capacity_mean_mbps:.4g}, max {capacity_max_mbps:g} Mb/s"
+    unknown = f"{row['to_measure']} without capacity (settings: capacities: measured)" if row["to_measure"] else ""
+    return " and ".join(filter(None, [known.format(**row) if row["capacity_min_mbps"] is not None else "", unknown]))
 
 
 def _sizes(sizes: dict[str, int]) -> str:

@@ -35,12 +35,12 @@ from hyroads.controller.measure.readings import (
     reading,
 )
 from hyroads.controller.measure.samples import Event, NodeSample, Silence, to_line
-from hyroads.controller.measure.snmp_client import SnmpClient, SnmpError, Values
+from hyroads.controller.measure.snmp_client import Engines, SnmpClient, SnmpError, Values
 from hyroads.controller.measure.targets import CollectorConfig, Target, parse
 from hyroads.controller.radio.mib import NODE_NAME
-from pysnmp.hlapi.v3arch.asyncio import SnmpEngine
 
 NICE = 10
+START_OVER_EACH = 8
 _PR_SET_PDEATHSIG = 1
 
 Emit = Callable[[Event], None]
@@ -59,11 +59,11 @@ class _Known:
 class Poller:
     """Polls one target for ever."""
 
-    def __init__(self, engine: SnmpEngine, target: Target, config: CollectorConfig, emit: Emit) -> None:
+    def __init__(self, engines: Engines, target: Target, config: CollectorConfig, emit: Emit) -> None:
         self._target = target
         self._config = config
         self._emit = emit
-        self._client = SnmpClient(engine, target, config.timeout_s)
+        self._client = SnmpClient(engines, target, config.timeout_s)
         self._known = _Known()
         self._deriver = Deriver(target.name)
         self._failures = 0
@@ -90,6 +90,8 @@ class Poller:
                 # What is known of the target may be the reason: the next poll starts from nothing. Not after a single
                 # lost datagram, for that costs four requests where there may be too many already.
                 self._known = _Known()
+            if self._failures % START_OVER_EACH == 2:  # at the second failure, and now and then
+                self._client.start_over()
             self._emit(Silence(self._target.name, time.monotonic(), self._failures, wait_s, str(error)[:200]))
             return wait_s
         self._failures = 0
@@ -123,10 +125,10 @@ class Poller:
 
 async def collect(config: CollectorConfig, emit: Emit) -> None:
     """Polls all targets until cancelled."""
-    engine = SnmpEngine()
+    engines = Engines()
     now_s = time.monotonic()
     step_s = config.interval_s / max(1, len(config.targets))
-    pollers = (Poller(engine, target, config, emit) for target in config.targets)
+    pollers = (Poller(engines, target, config, emit) for target in config.targets)
     await asyncio.gather(*(poller.run(now_s + i * step_s) for i, poller in enumerate(pollers)))
 
 

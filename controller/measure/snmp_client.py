@@ -25,6 +25,7 @@ from pysnmp.proto.rfc1902 import Counter32, Counter64, Gauge32, Integer, Integer
 MAX_ROWS = 4096
 # A response that fits one Ethernet frame: about 55 varbinds of ours.
 MAX_VARBINDS = 50
+ENGINES = 4
 _NUMBERS = (Counter32, Counter64, Gauge32, Integer, Integer32, TimeTicks, Unsigned32)
 
 Values = dict[Oid, int | bytes]
@@ -34,16 +35,45 @@ class SnmpError(HyroadsError):
     """No answer, or one that reports an error."""
 
 
-class SnmpClient:
-    """One access point. Clients of one engine share its socket."""
+class Engines:
+    """SNMP engines in a ring, made when first asked for (each takes 0.1 s): what one remembers, the next does not.
 
-    def __init__(self, engine: SnmpEngine, target: Target, timeout_s: float) -> None:
-        self._engine = engine
+    By the time that a client has gone round, pysnmp has let go of what is older than five minutes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, SnmpEngine] = {}
+
+    def get(self, turn: int) -> SnmpEngine:
+        """The engine of a client that has started over ``turn`` times."""
+        place = turn % ENGINES
+        if place not in self._made:
+            self._made[place] = SnmpEngine()
+        return self._made[place]
+
+
+class SnmpClient:
+    """One access point. Clients share engines, and with them sockets."""
+
+    def __init__(self, engines: Engines, target: Target, timeout_s: float) -> None:
+        self._engines = engines
+        self._engine = engines.get(0)
+        self._turn = 0
         self._target = target
         self._timeout_s = timeout_s
         self._credentials = _credentials(target.credentials)
         self._transport: UdpTransportTarget | None = None
         self._objects: dict[Oid, ObjectType] = {}
+
+    def start_over(self) -> None:
+        """Forget what is remembered of the other side.
+
+        An snmpd that was killed comes back with another engine id, or with less time since the same boot, and what it
+        says is then refused for good (RFC 3414, 3.2 and 2.3).
+        """
+        self._turn += 1
+        self._engine = self._engines.get(self._turn)
+        self._transport = None
 
     async def columns(self, scalars: Sequence[Oid], columns: Sequence[Oid], rows: int) -> Values:
         """The scalars, or exact instances, and whole columns of a table, ``rows`` of them being expected.

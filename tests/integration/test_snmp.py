@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -100,6 +101,12 @@ class Rig:
         agent = self.start(*command, "--directory", str(self.directory / "ap"), stderr=subprocess.DEVNULL)
         assert wait_for(lambda: self.walk(*V2C))
         return agent
+
+    def kill_agent(self):
+        """snmpd has no time to save anything; the program that it ran goes with it."""
+        self.agent.kill()
+        self.agent.wait(5)
+        assert wait_for(lambda: self.radio_pid() is None)
 
     def snmp(self, program, credentials, *oids):
         command = self.inside(program, "-m", "", "-On", "-t", "1", "-r", "0", *credentials, HOST, *oids)
@@ -272,3 +279,22 @@ def test_a_dead_access_point_is_silence_with_back_off_and_its_return_is_noticed(
     assert rig.radio_pid() is None
     rig.agent = rig.start_agent()
     assert any(isinstance(event, NodeSample) for event in rig.collect(2.0))
+
+
+def test_a_killed_snmpd_that_starts_anew_is_believed_again_by_a_collector_that_knew_it(rig):
+    keys = ("auth_password", "priv_password")
+    events = []
+    collecting = threading.Thread(
+        target=lambda: events.extend(rig.collect(9.0, user="hyroads", **{key: SECRETS[key] for key in keys}))
+    )
+    collecting.start()
+    time.sleep(2.5)
+    rig.kill_agent()
+    rig.agent = rig.start_agent()
+    restarted_s = time.monotonic()
+    collecting.join()
+    answered = [event for event in events if isinstance(event, NodeSample)]
+    assert any(event.time_s < restarted_s - 1 for event in answered)
+    assert any(isinstance(event, Silence) for event in events)
+    # Back-off (at most 1 s here) and one poll that starts over.
+    assert any(restarted_s < event.time_s < restarted_s + 5 for event in answered)

@@ -145,15 +145,33 @@ def test_check_config_summarises(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_check_config_lists_all_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bad.yaml"
-    file.write_text("nodes: {a: {role: ap}}\nlinks: [{id: l, from: a, to: b, technology: wifi}]\ninterference: {}\n")
+    file.write_text("nodes: {a: {role: ap}}\nlinks: [{id: l, from: a, to: b}]\ninterference: {}\n")
     assert cli.main(["check-config", str(file)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        f"{file}: links[0].capacity_mbps: is missing",
+        f"{file}: links[0].technology: is missing",
         f"{file}: links[0].to: expected the id of a node, got 'b'",
         f"{file}: interference: expected exactly one of rule, conflicts or domains, got none",
     ]
+
+
+def test_check_config_says_what_access_points_have_to_measure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "open.yaml"
+    file.write_text(
+        "nodes: {a: {role: gateway, technologies: [wifi, plc]}, b: {role: ap, technologies: [wifi, plc]}}\n"
+        "links: discover\ntechnologies: {wifi: {}, plc: {}}\ninterference: {rule: hearing}\n"
+    )
+    assert cli.main(["check-config", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "wifi            2  links that there could be, 2 without capacity (settings: capacities: measured)" in text
+    assert cli.main(["check-config", str(file), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["discover"] is True
+    assert report["technologies"]["plc"]["to_measure"] == 2
+    assert report["technologies"]["plc"]["capacity_max_mbps"] is None
 
 
 def test_check_config_says_what_cannot_run_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
