@@ -67,28 +67,29 @@ impl Newton {
         }
     }
 
-    /// The vectors whose outer products add up to the flow's part of the matrix, on its support.
+    /// The vectors whose outer products add up to the flow's part of the matrix, on its support: the mean, and for
+    /// every column but the first how far it is from the mean of those before (Welford's update of a variance), which
+    /// takes one vector less than differences from the mean of all, and nothing cancels in their weights.
     fn vectors_of(&self, flow: usize, flows: &Flows, columns: &Columns, length: usize, vectors: &mut Vec<f64>) {
-        let own = flows.starts[flow]..flows.starts[flow + 1];
-        let entries = |column: usize| {
-            let range = columns.starts[column]..columns.starts[column + 1];
-            columns.slot[range.clone()].iter().zip(&columns.value[range])
-        };
         vectors.clear();
         vectors.resize(length, 0.0);
-        for column in own.clone() {
-            entries(column).for_each(|(&slot, &value)| vectors[slot as usize] += self.share[column] * value);
-        }
-        for column in own.clone().filter(|_| own.len() > 1) {
-            if self.spread[column] > UNMOVED * self.between[flow] {
+        let mut before = 0.0;
+        for column in flows.starts[flow]..flows.starts[flow + 1] {
+            let range = columns.starts[column]..columns.starts[column + 1];
+            let entries = || columns.slot[range.clone()].iter().zip(&columns.value[range.clone()]);
+            let spread = self.spread[column];
+            let share = spread / (before + spread);
+            let weight = share * before;
+            if weight > UNMOVED * self.between[flow] {
                 let first = vectors.len();
+                let root = weight.sqrt();
                 vectors.extend_from_within(..length);
-                let within = &mut vectors[first..];
-                within.iter_mut().for_each(|value| *value = -*value);
-                entries(column).for_each(|(&slot, &value)| within[slot as usize] += value);
-                let root = self.spread[column].sqrt();
-                within.iter_mut().for_each(|value| *value *= root);
+                vectors[first..].iter_mut().for_each(|value| *value *= -root);
+                entries().for_each(|(&slot, &value)| vectors[first + slot as usize] += root * value);
             }
+            vectors[..length].iter_mut().for_each(|value| *value *= 1.0 - share);
+            entries().for_each(|(&slot, &value)| vectors[slot as usize] += share * value);
+            before += spread;
         }
         let root = self.between[flow].sqrt();
         vectors[..length].iter_mut().for_each(|value| *value *= root);

@@ -145,9 +145,11 @@ impl<'a> Search<'a> {
         for _ in 0..if large { 0 } else { ROUNDS } {
             let pull = pull(flows, columns, &x);
             x.iter_mut().zip(&pull).for_each(|(x, pull)| *x = (*x / pull).sqrt());
-            let scale = NEAREST / self.loads(&x).into_iter().fold(NEAREST, f64::max);
-            x.iter_mut().for_each(|x| *x *= scale);
+            let loads = columns.times(&x);
+            within(&mut x, loads);
         }
+        let loads = self.loads(&x);
+        within(&mut x, loads);
         let pull = pull(flows, columns, &x);
         (x, pull)
     }
@@ -171,14 +173,15 @@ impl<'a> Search<'a> {
         for step in 1..=max_steps {
             let (direction, length) = method.direction()?;
             let change = self.loads(&direction.x);
-            method.advance(&direction, self.room(&loads, &change, length));
+            let room = self.room(&loads, &change, length);
+            method.advance(&direction, room);
             let ahead: Vec<f64> = loads.iter().zip(&change).map(|(load, change)| load + length * change).collect();
             let added = rows::violated(self.problem, &ahead, &self.takes_part, VIOLATED, OVERLAP);
             let complete = added.is_empty();
             if !complete {
                 method.add_rows(self.choose(added));
             }
-            loads = self.loads(&method.point.x);
+            loads.iter_mut().zip(&change).for_each(|(load, change)| *load += room * change);
             let (mu, error) = (method.relative_mu(), method.error());
             // Once complementary, an error that no longer falls is rounding; the certificate tells whether it matters.
             let stuck = error < ROUNDING && error > 0.5 * last;
@@ -211,6 +214,12 @@ impl<'a> Search<'a> {
         let rates = method.point.x.iter().map(|x| x * self.unit).collect();
         Solution { rates, prices, steps, rows: self.chosen.len() }
     }
+}
+
+/// Scale rates down until the largest of these loads leaves room.
+fn within(x: &mut [f64], loads: Vec<f64>) {
+    let scale = NEAREST / loads.into_iter().fold(NEAREST, f64::max);
+    x.iter_mut().for_each(|x| *x *= scale);
 }
 
 /// The sum of a_iP / s_i + 1 / t_f for every path.
