@@ -207,7 +207,7 @@ def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path:
             back.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
             back.bind(("10.8.0.2", 7000))
             back.settimeout(2)
-            shares, number = [], itertools.count()
+            shares, number, dummies = [], itertools.count(), 0
             for _ in range(accesses):
                 client.reset_counters()
                 for _ in range(frames):
@@ -216,7 +216,7 @@ def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path:
                 one, two = (path["sent_frames"] for path in client.stats()["ingress"][0]["paths"])
                 shares.append(one / (one + two))
                 time.sleep(0.08)
-            dummies = client.stats()["ingress"][0]["dummies"]
+                dummies += client.stats()["ingress"][0]["dummies"]
             got = []
             with contextlib.suppress(TimeoutError):
                 while len(got) < accesses * frames:
