@@ -14,7 +14,8 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
 from hyroads.controller.control.governors import Governors
-from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.control.learning import Learning, RadioMeter
+from hyroads.controller.coordinator import Coordinator, loop_options_of
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.feed import Feed
 from hyroads.controller.log_limit import WarningLimit
@@ -70,6 +71,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             LOG.warning("a saved flow is left out: %s", problem)
         flows = declared(network, saved)
         self.feed = Feed(self.fabric, self.settings, time.monotonic)
+        slot_s, margin = self.settings.slot_ms / 1e3, loop_options_of(self.fabric, self.settings).margin
+        self.learning = Learning(RadioMeter(self.feed.inbox, shim.later), margin=margin, slot_s=slot_s)
         self.coordinator = Coordinator(
             self.fabric,
             self.settings,
@@ -78,7 +81,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
             save=self._save,
             source=self.feed.source,
-            governor=Governors({}),
+            governor=Governors({"bandit": self.learning}),
         )
         self.agents = AgentServer(
             self.coordinator,

@@ -128,6 +128,11 @@ def spawn(function: Callable[..., object], *arguments: object) -> Any:
     return hub.spawn(function, *arguments)
 
 
+def later(delay_s: float, function: Callable[[], object]) -> None:
+    """Call a function after a while, in a green thread of its own."""
+    eventlet.spawn_after(delay_s, function)
+
+
 def sleep(seconds: float) -> None:
     """Let others run."""
     hub.sleep(seconds)

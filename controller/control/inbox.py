@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from hyroads.controller.agent_protocol import Hello
 from hyroads.controller.control.hearing import HearingBook
 from hyroads.controller.control.port_watch import PortWatch
+from hyroads.controller.control.probing import BusyReading
 from hyroads.controller.control.radio_table import FLAGS, Fresh, RadioTable
 from hyroads.controller.control.snmp_table import FRESH_S, Polled, SnmpTable
 from hyroads.controller.control.source import Heard
@@ -93,6 +94,10 @@ class Inbox:
         """Asks a node's radios for a reading at once; None if they are not connected."""
         session = self._sessions.get(node)
         return session.read() if session is not None else None
+
+    def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
+        """Busy counters of an interface as they were read lately, oldest first."""
+        return self.radios.readings(interface)
 
     # -- the SNMP collector
 

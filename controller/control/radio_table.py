@@ -6,9 +6,11 @@ values gives nothing: silence lets estimates age, which the loop knows how to tr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from hyroads.controller.control.probing import BusyReading
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.radio_protocol import RadioInterface, RadioNeighbour, RadioReport
 
@@ -22,6 +24,8 @@ SHOWN_S = 5.0
 BUSY_TOLERANCE = 0.05
 ACTIVE_TOLERANCE = 1.25
 ACTIVE_SLACK_S = 0.1
+# Readings of an interface that are kept: about two seconds, with those that a probe asks for.
+HISTORY = 32
 
 FLAGS: Mapping[str, str] = {
     "absent": "no radio session so far",
@@ -64,6 +68,7 @@ class _Track:
     active_us: int = 0
     taken: bool = True
     frozen: bool = False
+    history: deque[BusyReading] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 @dataclass
@@ -134,6 +139,7 @@ class RadioTable:
         if track is None:
             node.tracks[new.technology] = _Track(new, read_s, time_s, read_s, taken=False)
             return
+        track.history.append(BusyReading(time_s, new.busy_us, new.active_us))
         busy_us, active_us = new.busy_us - track.last.busy_us, new.active_us - track.last.active_us
         elapsed_s = read_s - track.read_s
         if busy_us < 0 or active_us < 0:
@@ -178,6 +184,12 @@ class RadioTable:
         node = self._nodes.get(interface[0])
         track = node.tracks.get(interface[1]) if node is not None and node.up and not node.old else None
         return track is not None and not track.frozen and now_s - track.time_s <= SILENT_S + OLD_S
+
+    def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
+        """The counters of an interface as they were read lately, oldest first; none if its radios are gone."""
+        node = self._nodes.get(interface[0])
+        track = node.tracks.get(interface[1]) if node is not None and node.up else None
+        return tuple(track.history) if track is not None and not track.frozen else ()
 
     def neighbours(self, interface: Interface) -> tuple[RadioNeighbour, ...]:
         """The last rows of an interface, however old."""

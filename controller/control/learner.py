@@ -1,0 +1,315 @@
+"""What a flow with a bandit has learned, and what it does next (docs/bandit.md, "Live"). Pure but for its own state.
+
+A learner turns one decision of its :class:`FlowBandit` each :data:`TRIAL_SLOTS` slots into rates or a probe. Beside the
+bandit it keeps the samples of the last probes of every arm: rates come from all of them together, which is what takes
+the bias of noisy busy times out; the bandit's means of single probes decide which arm is used and probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hyroads.controller.control.probing import (
+    Airtime,
+    Arm,
+    ArmProbe,
+    ArmRows,
+    BusyReading,
+    Outcome,
+    arm_rows,
+    measured_airtime,
+    modelled_airtime,
+    new_probe,
+)
+from hyroads.controller.control.trust import Trust
+from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
+from hyroads.controller.core.bandit.busy_time_optimum import MeasurementError
+from hyroads.controller.core.bandit.flow_sets import FlowSets
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.numbering import PathName
+
+# 400 ms at slots of 100 ms.
+TRIAL_SLOTS = 4
+# After a probe that could not be read, twice as many after the next one: radios may be starting, or there are none.
+RETRY_SLOTS = 20
+MOST_DOUBLINGS = 5
+# A path that measures less than this share of what it was, when losses had raised the suspicion, has become worse.
+WORSE = 0.75
+POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
+    # The least share of probes of the thesis's testbed, with which it reaches 93 % (spec 03, section 3.5).
+    Policy.HYMAB: Hymab(eps_min_quiet=0.02),
+    Policy.HYMAB_PLUS: HymabPlus(),
+    Policy.AUTO: HymabPlus(),
+}
+
+Share = Mapping[str, float]
+"""By link: the share of time that the flow may use in its domain."""
+
+
+@dataclass
+class ArmBook:
+    """An arm: what the model says, the outcomes of its last probes, and what they say together (None: nothing)."""
+
+    rows: ArmRows
+    model: Airtime
+    outcomes: list[Outcome] = field(default_factory=list)
+    measured: Airtime | None = None
+
+    @property
+    def airtime(self) -> Airtime:
+        """The best that is known."""
+        return self.measured or self.model
+
+    def keep(self, newest: int) -> None:
+        """Forgets all but the newest outcomes."""
+        self.outcomes = self.outcomes[len(self.outcomes) - min(newest, len(self.outcomes)) :]
+        try:
+            self.measured = measured_airtime(self.rows, self.outcomes) if self.outcomes else None
+        except MeasurementError:
+            self.measured = None
+
+
+class Learner:
+    """The bandit of one flow on a living network."""
+
+    def __init__(self, spec: FlowSpec, network: Network, arms: Sequence[Arm], share: Share) -> None:
+        self.spec = spec
+        self.books = [_book(network, arm) for arm in arms]
+        self.policy = POLICIES[spec.policy]
+        self.bandit: FlowBandit = flow_bandit(self.policy, self._planned(share))
+        self.sets: FlowSets | None = None
+        self.probe: ArmProbe | None = None
+        self.wanted: int | None = None
+        """The arm that waits to be probed, since slot ``since``."""
+        self.since = 0
+        self.trust = Trust()
+        self.silent: dict[str, float] = {}
+        self.problem: str | None = None
+        self.probed_s: float | None = None
+        self._arm = 0
+        self._checking = False
+        self._countdown = 0
+        self._failures = 0
+        self._rates: dict[int, tuple[tuple[tuple[str, float], ...], tuple[float, ...]]] = {}
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms, the planner's best first."""
+        return tuple(book.rows.arm for book in self.books)
+
+    @property
+    def arm_in_use(self) -> int:
+        """The arm that carries the flow's packets when it does not probe."""
+        return self.bandit.exploit().arm
+
+    @property
+    def knows(self) -> bool:
+        """Whether anything was measured of the arm in use."""
+        return self.books[self.arm_in_use].measured is not None
+
+    @property
+    def follows_model(self) -> bool:
+        """Whether the model's rates are better for now: only with ``auto``."""
+        return self.spec.policy is Policy.AUTO and self.trust.model
+
+    def rates(self, arm: int, share: Share) -> tuple[float, ...]:
+        """The best rates of an arm as far as is known, one per path."""
+        key = tuple(sorted((link, share.get(link, 1.0)) for path in self.arms[arm] for link in set(path)))
+        known = self._rates.get(arm)
+        if known is None or known[0] != key:
+            known = self._rates[arm] = (key, self.books[arm].airtime.rates_mbps(share))
+        return known[1]
+
+    def sent_on(self, arm: int, share: Share) -> dict[PathName, float]:
+        """The same by path."""
+        return dict(zip(self.arms[arm], self.rates(arm, share), strict=True))
+
+    # -- what happens around the flow
+
+    def with_network(self, network: Network, arms: Sequence[Arm], share: Share, touched: frozenset[str]) -> None:
+        """Other arms or capacities: arms that stay keep what was measured of them unless a ``touched`` link is heard
+        by one of their groups.
+        """
+        old = self.arms
+        books = [_book(network, arm) for arm in arms]
+        origin: list[int | None] = []
+        for book in books:
+            kept = old.index(book.rows.arm) if book.rows.arm in old else None
+            if kept is not None and not _hears(self.books[kept].rows, touched):
+                book.outcomes = self.books[kept].outcomes
+                book.keep(len(book.outcomes))
+            else:
+                kept = None
+            origin.append(kept)
+        self.books, self._rates = books, {}
+        self.bandit = self.bandit.with_arms(self._planned(share), origin)
+        self.trust = Trust()
+        self.abandon()
+        if self.sets is not None:
+            self.sets = self.sets.forgotten((1,) * len(books))
+        self._countdown = 0
+
+    def alerted(self) -> None:
+        """Something else than a probe hints at a change."""
+        self.bandit = self.bandit.alerted()
+        self._countdown = 0
+
+    def moved(self, key: str, sharing: Sequence[int]) -> None:
+        """The set of active flows, or how many share the links of each arm."""
+        if self.sets is None:
+            self.sets = FlowSets(key, tuple(sharing))
+            return
+        before = self.sets
+        self.bandit, self.sets = before.moved(self.bandit, key, sharing, restore_on_growth=True)
+        if self.sets is not before:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """No probe."""
+        self.probe = self.wanted = None
+        self._checking = False
+
+    def suspect(self, slot: int) -> None:
+        """Too little arrives: the arm in use is measured at once, and if it is much worse, what is old is void."""
+        self.wanted, self.since, self._checking = self.arm_in_use, slot, True
+
+    # -- slots
+
+    def advance(
+        self,
+        now_s: float,
+        readings: Callable[[Interface], Sequence[BusyReading]],
+        received: Mapping[PathName, float],
+        share: Share,
+    ) -> None:
+        """A slot of the probe under way is over."""
+        if self.probe is None:
+            return
+        self.probe = self.probe.after(now_s, readings, received)
+        if self.probe.done:
+            probe, self.probe = self.probe, None
+            self._learn(probe, now_s, share)
+
+    def next_trial(self, slot: int, rng: np.random.Generator) -> None:
+        """When the last trial is over: what the next one is to be."""
+        if self.probe is not None:
+            return
+        self._countdown -= 1
+        if self._countdown > 0:
+            return
+        self._countdown = TRIAL_SLOTS
+        if self.wanted is not None:
+            self.bandit = self.bandit.observe(self.bandit.exploit())
+            return
+        action = self.bandit.decide(rng)
+        if isinstance(action, Probe):
+            self.wanted, self.since = action.arm, slot
+        else:
+            self.bandit = self.bandit.observe(action)
+
+    def begin(self, now_s: float, share: Share, *, silent: bool) -> ArmProbe:
+        """The schedule grants the probe that was wanted."""
+        self._arm, self.wanted = self.wanted or 0, None
+        book = self.books[self._arm]
+        best = [a or b for a, b in zip(book.airtime.best_mbps(share), book.model.best_mbps(share), strict=True)]
+        self.probe = new_probe(book.rows, best, now_s, silent=silent)
+        return self.probe
+
+    def _learn(self, probe: ArmProbe, now_s: float, share: Share) -> None:
+        self.problem = probe.failed
+        book = self.books[self._arm]
+        try:
+            single = measured_airtime(book.rows, [probe.outcome]) if probe.failed is None else None
+        except MeasurementError as error:
+            single, self.problem = None, str(error)
+        if single is None:
+            self._countdown = RETRY_SLOTS << min(self._failures, MOST_DOUBLINGS)
+            self._failures += 1
+            self.bandit = self.bandit.observe(Exploit(self._arm, ()))
+            return
+        self.probed_s, self._countdown, self._failures = now_s, 0, 0
+        if probe.silent is not None:
+            for value, links in zip(probe.silent.tolist(), book.rows.heard, strict=True):
+                self.silent.update(dict.fromkeys(links, value))
+        checking, self._checking = self._checking, False
+        if checking and book.measured is not None and _is_worse(single, book.measured):
+            self._forget(single, book.measured, share)
+        self.bandit = self.bandit.observe(Probe(self._arm), single.rates_mbps(share))
+        book.outcomes.append(probe.outcome)
+        kept = int(self.bandit.state.arms.kept[0, self._arm])
+        book.keep(kept if self.bandit.changed else self.policy.window)
+        self._rates.pop(self._arm, None)
+        self._judge(share)
+
+    def _forget(self, single: Airtime, before: Airtime, share: Share) -> None:
+        """What was measured of arms over the paths that have become worse is void."""
+        now, then = single.best_mbps({}), before.best_mbps({})
+        worse = {link for i, path in enumerate(single.rows.arm) if now[i] < WORSE * then[i] for link in path}
+        origin: list[int | None] = []
+        for i, book in enumerate(self.books):
+            hears = any(link in worse for path in book.rows.arm for link in path)
+            origin.append(None if hears else i)
+            if hears:
+                book.keep(0)
+        self._rates.clear()
+        self.bandit = self.bandit.with_arms(self._planned(share), origin)
+
+    def _judge(self, share: Share) -> None:
+        """Whether the model is right about the arm that it would use; only ``auto`` asks."""
+        first = self.books[0]
+        if self.spec.policy is not Policy.AUTO or first.measured is None:
+            return
+        sigma = float(np.sqrt(getattr(self.bandit.state, "variance", np.array([0.04]))[0]))
+        found, said = sum(first.measured.rates_mbps(share)), sum(first.model.rates_mbps(share))
+        rewards = self.bandit.rewards_mbps
+        self.trust = self.trust.after(found, said, sigma / len(first.outcomes) ** 0.5, max(rewards), rewards[0])
+
+    def _planned(self, share: Share) -> list[tuple[float, ...]]:
+        return [book.model.rates_mbps(share) for book in self.books]
+
+    # -- REST
+
+    def document(self, share: Share) -> dict[str, Any]:
+        """The part ``bandit`` of a flow."""
+        state = self.bandit.state
+        probing = self.probe is not None
+        return {
+            "arm": self.arm_in_use,
+            "probing": self._arm if probing else None,
+            "waiting": self.wanted,
+            "eps_min": float(getattr(state, "eps_min", np.array([getattr(self.policy, "floor", 0.0)]))[0]),
+            "trials": int(state.trial[0]) if hasattr(state, "trial") else None,
+            "problem": self.problem,
+            "model_trusted": self.trust.model if self.spec.policy is Policy.AUTO else None,
+            "arms": [
+                {
+                    "paths": [list(path) for path in book.rows.arm],
+                    "mean_mbps": mean if probes else None,
+                    "newest_mbps": float(state.arms.recent_mbps[0, i, 0].sum()) if probes else None,
+                    "rates_mbps": list(self.rates(i, share)),
+                    "planned_mbps": sum(book.model.rates_mbps(share)),
+                    "probes": probes,
+                }
+                for i, (book, mean, probes) in enumerate(
+                    zip(self.books, self.bandit.rewards_mbps, self.bandit.probes, strict=True)
+                )
+            ],
+        }
+
+
+def _book(network: Network, arm: Arm) -> ArmBook:
+    rows = arm_rows(network, arm)
+    return ArmBook(rows, modelled_airtime(rows, network))
+
+
+def _is_worse(single: Airtime, before: Airtime) -> bool:
+    pairs = zip(single.best_mbps({}), before.best_mbps({}), strict=True)
+    return any(now < WORSE * then for now, then in pairs)
+
+
+def _hears(rows: ArmRows, links: frozenset[str]) -> bool:
+    return any(heard & links for heard in rows.heard)

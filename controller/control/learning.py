@@ -1,0 +1,312 @@
+"""All flows with bandits on a living network: a :class:`Governor` of the loop (docs/bandit.md, "Live").
+
+Each slot, in this order: routes and flows that came or went, what probes measured, what bandits want next, who of those
+that want to probe may (``core.bandit.probe_schedule``), and the rates of all flows with bandits. While a flow probes,
+the flows that interfere with it keep the rates they have, or their changes would be taken for its own busy time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from hyroads.controller.control.airtime_shares import Competitor, airtime_shares, domain_load, flow_counts
+from hyroads.controller.control.governor import Fixed, SlotView
+from hyroads.controller.control.learner import Learner
+from hyroads.controller.control.probing import LEAD_S, PART_SLOTS, SETTLE_S, Arm, BusyReading, Meter
+from hyroads.controller.control.routes import FlowRoute
+from hyroads.controller.control.saturation import Saturation
+from hyroads.controller.core.bandit.arms import FloatArray
+from hyroads.controller.core.bandit.flow_sets import flow_set_key
+from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, ProbeSlot, flow_conflicts, schedule
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.infer.change import Change
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.rates.allocation import path_names
+from hyroads.controller.numbering import PathName
+
+# External airtime that rises by this much more than the last silent part heard is worth a probe, once in a while;
+# with so much of it probes have silent parts. Less is noise, and probes that take it for their own leave it its place.
+EXTERNAL_JUMP = 0.15
+ALERT_AGAIN_S = 5.0
+# After a probe reports still tell of it.
+UNSETTLED_SLOTS = 3
+
+
+class NoMeter:
+    """No radio can be read: nothing is learned."""
+
+    def read_soon(self, node: str, delay_s: float) -> None:
+        """See :class:`Meter`."""
+
+    def readings(self, interface: Interface) -> Sequence[BusyReading]:
+        """See :class:`Meter`."""
+        return ()
+
+
+class Radios(Protocol):
+    """What is needed of the inbox."""
+
+    def read_now(self, node: str) -> int | None:
+        """Have a node's radios read."""
+
+    def readings(self, interface: Interface) -> Sequence[BusyReading]:
+        """Their counters of late."""
+
+
+class RadioMeter:
+    """Has the radios of access points read; ``later`` calls a function after a delay in seconds."""
+
+    def __init__(self, radios: Radios, later: Callable[[float, Callable[[], object]], object]) -> None:
+        self._radios = radios
+        self._later = later
+
+    def read_soon(self, node: str, delay_s: float) -> None:
+        """See :class:`Meter`."""
+        self._later(delay_s, lambda: self._radios.read_now(node))
+
+    def readings(self, interface: Interface) -> Sequence[BusyReading]:
+        """See :class:`Meter`."""
+        return self._radios.readings(interface)
+
+
+class Learning:
+    """The learners of all flows whose policy learns; see :class:`governor.Governor`."""
+
+    def __init__(self, meter: Meter, *, margin: float = 0.05, slot_s: float = 0.1, seed: int = 1) -> None:
+        self._meter = meter
+        self._margin = margin
+        self._slot_s = slot_s
+        self._rng = np.random.default_rng(seed)
+        self._learners: dict[str, Learner] = {}
+        self._demand: dict[str, Saturation] = {}
+        self._network: Network | None = None
+        self._conflicts: Mapping[str, frozenset[str]] = {}
+        self._touched: set[str] = set()
+        self._quiet_from: dict[str, int] = {}
+        """When the reports of a flow that probed tell of its usual rates again, by slot."""
+        self._alerted_s: dict[str, float] = {}
+        self._share: dict[str, dict[str, float]] = {}
+        self._frozen: dict[str, Mapping[PathName, float]] = {}
+        self._governed: frozenset[str] = frozenset()
+
+    # -- governor.Governor
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """Links whose capacity changed significantly: what was learned of arms that hear them is void."""
+        self._touched.update(change.link for change in changes)
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """See :class:`governor.Governor`."""
+        if not self._learners and not any(route.arms for route in view.routes.values()):
+            return {}
+        self._watch(view)
+        self._look_for_losses(view)
+        others = self._competitors(view)
+        self._follow(view, others)
+        for flow, learner in self._learners.items():
+            self._step(view, flow, learner)
+        self._grant(view, others)
+        return self._rates(view, others)
+
+    def document(self, flow: str) -> dict[str, Any] | None:
+        """The part ``bandit`` of a flow over REST; None for a flow without a bandit."""
+        learner = self._learners.get(flow)
+        if learner is None:
+            return None
+        demand = self._demand.get(flow)
+        return {**learner.document(self._share.get(flow, {})), "active": demand is not None and flow in self._governed}
+
+    # -- inside
+
+    def _watch(self, view: SlotView) -> None:
+        """Who sends, and who would send more; not while reports tell of a probe."""
+        self._demand = {flow: demand for flow, demand in self._demand.items() if flow in view.routes}
+        for flow, offer in view.agents.offers.items():
+            if view.slot < self._quiet_from.get(flow, 0) or flow not in view.routes:
+                if flow in self._demand:
+                    self._demand[flow] = self._demand[flow].kept(view.now_s)
+                continue
+            carried = sum(view.agents.path_mbps.get((flow, path), 0.0) for path in view.routes[flow].paths)
+            self._demand[flow] = self._demand.get(flow, Saturation()).after(offer, carried, view.now_s)
+
+    def _look_for_losses(self, view: SlotView) -> None:
+        """Rates that lose much may be wrong, whatever was measured: then a probe comes at once."""
+        for flow, learner in self._learners.items():
+            demand = self._demand.get(flow)
+            if demand is None or learner.probe is not None or not demand.falls_short(view.now_s):
+                continue
+            if view.now_s - self._alerted_s.get(flow, -ALERT_AGAIN_S) >= ALERT_AGAIN_S:
+                self._alerted_s[flow] = view.now_s
+                learner.suspect(view.slot)
+
+    def _is_active(self, flow: str, now_s: float) -> bool:
+        return flow in self._demand and self._demand[flow].is_active(now_s)
+
+    def _competitors(self, view: SlotView) -> dict[str, Competitor]:
+        """All active multipath flows by id, with the load of their usual rates."""
+        found = {}
+        for flow, route in view.routes.items():
+            if route.reason is not None or not self._is_active(flow, view.now_s):
+                continue
+            load = domain_load(view.network, self._usual(view, flow, route))
+            found[flow] = Competitor(load, self._demand[flow].is_saturated(view.now_s))
+        return found
+
+    def _usual(self, view: SlotView, flow: str, route: FlowRoute) -> dict[PathName, float]:
+        learner = self._learners.get(flow)
+        if learner is not None and flow in self._governed:
+            return learner.sent_on(learner.arm_in_use, self._share.get(flow, {}))
+        rates = _last_rates(view).get(flow, dict.fromkeys(route.paths, 0.0))
+        used = {path: rate for path, rate in rates.items() if rate > 0}
+        return used or rates
+
+    def _follow(self, view: SlotView, others: Mapping[str, Competitor]) -> None:
+        """Learners of the routes of now, with the airtime and the flows around them."""
+        wanted = {flow: route for flow, route in view.routes.items() if route.arms and route.reason is None}
+        network_changed = view.network is not self._network
+        arms_changed = network_changed or {f: lr.arms for f, lr in self._learners.items()} != {
+            f: _arms(route) for f, route in wanted.items()
+        }
+        self._learners = {flow: learner for flow, learner in self._learners.items() if flow in wanted}
+        for flow, route in wanted.items():
+            arms = _arms(route)
+            share = self._share[flow] = self._shares(view, flow, arms, others)
+            learner = self._learners.get(flow)
+            if learner is None or learner.spec != route.spec:
+                self._learners[flow] = Learner(route.spec, view.network, arms, share)
+            elif learner.arms != arms or network_changed or self._touched:
+                learner.with_network(view.network, arms, share, frozenset(self._touched))
+        if arms_changed:
+            index = view.network.link_index
+            used = {f: {index[link] for a in lr.arms for p in a for link in p} for f, lr in self._learners.items()}
+            self._conflicts = flow_conflicts(view.network, used)
+            self._network = view.network
+        self._touched.clear()
+        for flow, learner in self._learners.items():
+            around = [other for name, other in others.items() if name != flow]
+            counts = flow_counts(len(view.network.links), around)
+            sharing = [_most(view.network, counts, arm) for arm in learner.arms]
+            learner.moved(flow_set_key({*others, flow}), sharing)
+
+    def _shares(
+        self, view: SlotView, flow: str, arms: Iterable[Arm], others: Mapping[str, Competitor]
+    ) -> dict[str, float]:
+        """By link of the arms: the share of time for this flow."""
+        external = _external(view)
+        learner, index = self._learners.get(flow), view.network.link_index
+        links = {link for arm in arms for path in arm for link in path}
+        if learner is not None:
+            self._look_at_external(view, flow, learner, external, links)
+            # Both instruments must agree: the loop's estimate takes wrong capacities for external traffic.
+            for link, silent in learner.silent.items():
+                if link in index:
+                    external[index[link]] = min(external[index[link]], silent)
+        around = [other for name, other in others.items() if name != flow]
+        shares = airtime_shares(around, external, self._margin)
+        return {link: float(shares[index[link]]) for link in links}
+
+    def _look_at_external(
+        self, view: SlotView, flow: str, learner: Learner, external: FloatArray, links: Iterable[str]
+    ) -> None:
+        index = view.network.link_index
+        jump = max((external[index[link]] - learner.silent.get(link, 0.0) for link in links), default=0.0)
+        if jump > EXTERNAL_JUMP and view.now_s - self._alerted_s.get(flow, -ALERT_AGAIN_S) >= ALERT_AGAIN_S:
+            self._alerted_s[flow] = view.now_s
+            learner.alerted()
+
+    def _step(self, view: SlotView, flow: str, learner: Learner) -> None:
+        received = {path: rate for (name, path), rate in view.agents.path_mbps.items() if name == flow}
+        learner.advance(view.now_s, self._meter.readings, received, self._share[flow])
+        if learner.probe is not None:
+            return
+        demand = self._demand.get(flow)
+        if demand is None or not demand.is_saturated(view.now_s):
+            learner.wanted = None
+        else:
+            learner.next_trial(view.slot, self._rng)
+
+    def _grant(self, view: SlotView, others: Mapping[str, Competitor]) -> None:
+        """Begins the probes that interfere with none under way."""
+        requests, running = [], []
+        for flow, learner in self._learners.items():
+            if learner.probe is not None:
+                running.append(ProbeSlot(flow, view.slot, max(learner.probe.slots_left, 1)))
+            elif learner.wanted is not None:
+                slots = PART_SLOTS * (1 + len(learner.arms[learner.wanted]))
+                requests.append(ProbeRequest(flow, learner.since, slots))
+        for granted in schedule(self._conflicts, requests, view.slot, 1, running):
+            learner = self._learners[granted.flow]
+            arm = learner.arms[learner.wanted or 0]
+            around = self._interferers(view, granted.flow, arm, others)
+            index, external = view.network.link_index, _external(view)
+            heard = any(external[index[link]] >= EXTERNAL_JUMP for path in arm for link in path)
+            learner.begin(view.now_s, self._share[granted.flow], silent=bool(around) or heard)
+
+    def _interferers(self, view: SlotView, flow: str, arm: Arm, others: Mapping[str, Competitor]) -> frozenset[str]:
+        index = view.network.link_index
+        links = sorted({index[link] for path in arm for link in path})
+        return frozenset(name for name, other in others.items() if name != flow and (other.load[links] > 0).any())
+
+    def _rates(self, view: SlotView, others: Mapping[str, Competitor]) -> dict[str, Fixed]:
+        fixed: dict[str, Fixed] = {}
+        frozen: dict[str, Mapping[PathName, float]] = {}
+        for flow, learner in self._learners.items():
+            if learner.probe is not None:
+                rates = learner.probe.rates()
+                fixed[flow] = Fixed(rates, rates)
+                self._quiet_from[flow] = view.slot + UNSETTLED_SLOTS
+                if learner.probe.is_fresh:
+                    self._read(learner.probe.rows.nodes)
+                for name in self._interferers(view, flow, learner.probe.rows.arm, others):
+                    frozen[name] = self._frozen.get(name) or _last_rates(view).get(name, {})
+            elif self._decides(flow, learner, view.now_s):
+                fixed[flow] = Fixed(learner.sent_on(learner.arm_in_use, self._share[flow]))
+        self._governed = frozenset(fixed)
+        self._frozen = {name: rates for name, rates in frozen.items() if rates and name not in fixed}
+        return {**{name: Fixed(rates) for name, rates in self._frozen.items()}, **fixed}
+
+    def _decides(self, flow: str, learner: Learner, now_s: float) -> bool:
+        """Whether the bandit's rates are used, not the solver's."""
+        demand = self._demand.get(flow)
+        saturated = demand is not None and demand.is_saturated(now_s)
+        return saturated and learner.knows and not learner.follows_model
+
+    def _read(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._meter.read_soon(node, SETTLE_S)
+            self._meter.read_soon(node, PART_SLOTS * self._slot_s - LEAD_S)
+
+
+def _arms(route: FlowRoute) -> tuple[Arm, ...]:
+    return tuple(tuple(route.paths[i] for i in arm) for arm in route.arms)
+
+
+def _last_rates(view: SlotView) -> dict[str, dict[PathName, float]]:
+    """The rates in force by flow and path."""
+    if view.last is None:
+        return {}
+    state = view.last.state
+    names = path_names(state.problem.layout)
+    links = state.network.links
+    by_flow: dict[str, list[PathName]] = {}
+    for flow, path in names:
+        by_flow.setdefault(flow, []).append(tuple(links[link].id for link in path))
+    return {
+        flow: dict(zip(paths, state.pushed[flow], strict=True))
+        for flow, paths in by_flow.items()
+        if len(state.pushed.get(flow, ())) == len(paths)
+    }
+
+
+def _external(view: SlotView) -> FloatArray:
+    size = len(view.network.links)
+    found = (
+        np.zeros(size) if view.last is None else np.array(view.last.state.external.per_link(view.now_s), dtype=float)
+    )
+    return found if len(found) == size else np.zeros(size)
+
+
+def _most(network: Network, counts: FloatArray, arm: Arm) -> int:
+    return int(max(counts[network.link_index[link]] for path in arm for link in path))
