@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hyroads.controller.control.probing import arm_rows, modelled_airtime
+from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.network import Network, Policy
 from hyroads.controller.netfile_io import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions

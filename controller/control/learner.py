@@ -1,32 +1,30 @@
 """What a flow with a bandit has learned, and what it does next (docs/bandit.md, "Live"). Pure but for its own state.
 
 A learner turns one decision of its :class:`FlowBandit` each :data:`TRIAL_SLOTS` slots into rates or a probe. Beside the
-bandit it keeps the samples of the last probes of every arm: rates come from all of them together, which is what takes
-the bias of noisy busy times out; the bandit's means of single probes decide which arm is used and probed.
+bandit it keeps the samples of every path, whichever arm they were probed for: rates come from all of them together,
+which is what takes the bias of noisy busy times out; the bandit's means of single probes decide which arm is used and
+probed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.control.probing import (
+from hyroads.controller.control.arm_airtime import (
     Airtime,
     Arm,
-    ArmProbe,
     ArmRows,
-    BusyReading,
-    Outcome,
+    PathSample,
     arm_rows,
     measured_airtime,
     modelled_airtime,
-    new_probe,
 )
+from hyroads.controller.control.probing import ArmProbe, Readings, new_probe
 from hyroads.controller.control.trust import Trust
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
-from hyroads.controller.core.bandit.busy_time_optimum import MeasurementError
 from hyroads.controller.core.bandit.flow_sets import FlowSets
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.network import FlowSpec, Network, Policy
@@ -50,13 +48,16 @@ Share = Mapping[str, float]
 """By link: the share of time that the flow may use in its domain."""
 
 
+Hears = Mapping[Interface, Collection[int]]
+"""By interface: the links that it hears."""
+
+
 @dataclass
 class ArmBook:
-    """An arm: what the model says, the outcomes of its last probes, and what they say together (None: nothing)."""
+    """An arm: what the model says, and what the samples of its paths say together (None: not enough)."""
 
     rows: ArmRows
     model: Airtime
-    outcomes: list[Outcome] = field(default_factory=list)
     measured: Airtime | None = None
 
     @property
@@ -64,21 +65,15 @@ class ArmBook:
         """The best that is known."""
         return self.measured or self.model
 
-    def keep(self, newest: int) -> None:
-        """Forgets all but the newest outcomes."""
-        self.outcomes = self.outcomes[len(self.outcomes) - min(newest, len(self.outcomes)) :]
-        try:
-            self.measured = measured_airtime(self.rows, self.outcomes) if self.outcomes else None
-        except MeasurementError:
-            self.measured = None
-
 
 class Learner:
     """The bandit of one flow on a living network."""
 
-    def __init__(self, spec: FlowSpec, network: Network, arms: Sequence[Arm], share: Share) -> None:
+    def __init__(self, spec: FlowSpec, network: Network, hears: Hears, arms: Sequence[Arm], share: Share) -> None:
         self.spec = spec
-        self.books = [_book(network, arm) for arm in arms]
+        self.books = [_book(network, hears, arm) for arm in arms]
+        self.samples: dict[PathName, list[PathSample]] = {}
+        self.dead: frozenset[PathName] = frozenset()
         self.policy = POLICIES[spec.policy]
         self.bandit: FlowBandit = flow_bandit(self.policy, self._planned(share))
         self.sets: FlowSets | None = None
@@ -130,27 +125,19 @@ class Learner:
 
     # -- what happens around the flow
 
-    def with_network(self, network: Network, arms: Sequence[Arm], share: Share, touched: frozenset[str]) -> None:
-        """Other arms or capacities: arms that stay keep what was measured of them unless a ``touched`` link is heard
-        by one of their groups.
-        """
+    def with_network(
+        self, network: Network, hears: Hears, arms: Sequence[Arm], share: Share, touched: frozenset[str]
+    ) -> None:
+        """Other arms or capacities: what was measured stays but for paths over ``touched`` links and their arms."""
         old = self.arms
-        books = [_book(network, arm) for arm in arms]
-        origin: list[int | None] = []
-        for book in books:
-            kept = old.index(book.rows.arm) if book.rows.arm in old else None
-            if kept is not None and not _hears(self.books[kept].rows, touched):
-                book.outcomes = self.books[kept].outcomes
-                book.keep(len(book.outcomes))
-            else:
-                kept = None
-            origin.append(kept)
-        self.books, self._rates = books, {}
+        self.books = [_book(network, hears, arm) for arm in arms]
+        origin = [old.index(arm) if arm in old and not _uses(arm, touched) else None for arm in self.arms]
         self.bandit = self.bandit.with_arms(self._planned(share), origin)
+        self._forget(touched, {path for arm in arms for path in arm})
         self.trust = Trust()
         self.abandon()
         if self.sets is not None:
-            self.sets = self.sets.forgotten((1,) * len(books))
+            self.sets = self.sets.forgotten((1,) * len(arms))
         self._countdown = 0
 
     def alerted(self) -> None:
@@ -179,13 +166,7 @@ class Learner:
 
     # -- slots
 
-    def advance(
-        self,
-        now_s: float,
-        readings: Callable[[Interface], Sequence[BusyReading]],
-        received: Mapping[PathName, float],
-        share: Share,
-    ) -> None:
+    def advance(self, now_s: float, readings: Readings, received: Mapping[PathName, float], share: Share) -> None:
         """A slot of the probe under way is over."""
         if self.probe is None:
             return
@@ -216,47 +197,65 @@ class Learner:
         self._arm, self.wanted = self.wanted or 0, None
         book = self.books[self._arm]
         best = [a or b for a, b in zip(book.airtime.best_mbps(share), book.model.best_mbps(share), strict=True)]
-        self.probe = new_probe(book.rows, best, now_s, silent=silent)
+        observers = frozenset(i for each in self.books for group in each.rows.groups for i in group)
+        self.probe = new_probe(book.rows, observers, best, now_s, silent=silent)
         return self.probe
 
     def _learn(self, probe: ArmProbe, now_s: float, share: Share) -> None:
-        self.problem = probe.failed
-        book = self.books[self._arm]
-        try:
-            single = measured_airtime(book.rows, [probe.outcome]) if probe.failed is None else None
-        except MeasurementError as error:
-            single, self.problem = None, str(error)
+        book, samples = self.books[self._arm], probe.samples
+        one = {path: [sample] for path, sample in samples.items()}
+        single = measured_airtime(book.rows, one, probe.dead) if probe.failed is None else None
+        self.problem = probe.failed or (None if single else "a path made nothing busy: its probe did not get through")
         if single is None:
             self._countdown = RETRY_SLOTS << min(self._failures, MOST_DOUBLINGS)
             self._failures += 1
             self.bandit = self.bandit.observe(Exploit(self._arm, ()))
             return
         self.probed_s, self._countdown, self._failures = now_s, 0, 0
-        if probe.silent is not None:
-            for value, links in zip(probe.silent.tolist(), book.rows.heard, strict=True):
-                self.silent.update(dict.fromkeys(links, value))
+        for interface, value in (probe.silent or {}).items():
+            group = next((g for g, members in enumerate(book.rows.groups) if interface in members), None)
+            if group is not None:
+                self.silent.update(dict.fromkeys(book.rows.heard[group], value))
         checking, self._checking = self._checking, False
-        if checking and book.measured is not None and _is_worse(single, book.measured):
-            self._forget(single, book.measured, share)
+        if checking and book.measured is not None:
+            self._check(single, book.measured, share)
         self.bandit = self.bandit.observe(Probe(self._arm), single.rates_mbps(share))
-        book.outcomes.append(probe.outcome)
-        kept = int(self.bandit.state.arms.kept[0, self._arm])
-        book.keep(kept if self.bandit.changed else self.policy.window)
-        self._rates.pop(self._arm, None)
+        kept = int(self.bandit.state.arms.kept[0, self._arm]) if self.bandit.changed else None
+        self._keep(samples, probe.dead, kept)
         self._judge(share)
 
-    def _forget(self, single: Airtime, before: Airtime, share: Share) -> None:
-        """What was measured of arms over the paths that have become worse is void."""
+    def _keep(self, samples: Mapping[PathName, PathSample], dead: frozenset[PathName], newest: int | None) -> None:
+        """Adds samples; if the arm was found to have changed, only so many of the ``newest`` of its paths remain."""
+        self.dead = self.dead - samples.keys() | dead
+        for path, sample in samples.items():
+            most = self.policy.window * sum(path in arm for arm in self.arms)
+            if newest is not None:
+                most = max(newest, 1)
+            self.samples[path] = [*self.samples.get(path, ()), sample][-most:]
+        self._measure()
+
+    def _measure(self) -> None:
+        """What is known of every arm, anew."""
+        self._rates.clear()
+        for book in self.books:
+            book.measured = measured_airtime(book.rows, self.samples, self.dead)
+
+    def _forget(self, links: Collection[str], paths: Collection[PathName]) -> None:
+        """Of all paths but these, and of those over certain links, nothing is known."""
+        void = frozenset(links)
+        known = {path for path in paths if not void & set(path)}
+        self.samples = {path: samples for path, samples in self.samples.items() if path in known}
+        self.dead = self.dead & known
+        self._measure()
+
+    def _check(self, single: Airtime, before: Airtime, share: Share) -> None:
+        """If paths have become much worse, what was measured of arms over their links is void."""
         now, then = single.best_mbps({}), before.best_mbps({})
         worse = {link for i, path in enumerate(single.rows.arm) if now[i] < WORSE * then[i] for link in path}
-        origin: list[int | None] = []
-        for i, book in enumerate(self.books):
-            hears = any(link in worse for path in book.rows.arm for link in path)
-            origin.append(None if hears else i)
-            if hears:
-                book.keep(0)
-        self._rates.clear()
-        self.bandit = self.bandit.with_arms(self._planned(share), origin)
+        if worse:
+            origin = [None if _uses(arm, worse) else i for i, arm in enumerate(self.arms)]
+            self._forget(worse, {path for arm in self.arms for path in arm})
+            self.bandit = self.bandit.with_arms(self._planned(share), origin)
 
     def _judge(self, share: Share) -> None:
         """Whether the model is right about the arm that it would use; only ``auto`` asks."""
@@ -266,7 +265,10 @@ class Learner:
         sigma = float(np.sqrt(getattr(self.bandit.state, "variance", np.array([0.04]))[0]))
         found, said = sum(first.measured.rates_mbps(share)), sum(first.model.rates_mbps(share))
         rewards = self.bandit.rewards_mbps
-        self.trust = self.trust.after(found, said, sigma / len(first.outcomes) ** 0.5, max(rewards), rewards[0])
+        self.trust = self.trust.after(found, said, sigma / self._least_samples(0) ** 0.5, max(rewards), rewards[0])
+
+    def _least_samples(self, arm: int) -> int:
+        return max(1, min(len(self.samples.get(path, ())) for path in self.arms[arm]))
 
     def _planned(self, share: Share) -> list[tuple[float, ...]]:
         return [book.model.rates_mbps(share) for book in self.books]
@@ -301,15 +303,10 @@ class Learner:
         }
 
 
-def _book(network: Network, arm: Arm) -> ArmBook:
-    rows = arm_rows(network, arm)
+def _book(network: Network, hears: Hears, arm: Arm) -> ArmBook:
+    rows = arm_rows(network, arm, hears)
     return ArmBook(rows, modelled_airtime(rows, network))
 
 
-def _is_worse(single: Airtime, before: Airtime) -> bool:
-    pairs = zip(single.best_mbps({}), before.best_mbps({}), strict=True)
-    return any(now < WORSE * then for now, then in pairs)
-
-
-def _hears(rows: ArmRows, links: frozenset[str]) -> bool:
-    return any(heard & links for heard in rows.heard)
+def _uses(arm: Arm, links: Collection[str]) -> bool:
+    return any(link in links for path in arm for link in path)

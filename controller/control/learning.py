@@ -12,15 +12,16 @@ from typing import Any, Protocol
 
 import numpy as np
 from hyroads.controller.control.airtime_shares import Competitor, airtime_shares, domain_load, flow_counts
+from hyroads.controller.control.arm_airtime import Arm, hearing_of
 from hyroads.controller.control.governor import Fixed, SlotView
 from hyroads.controller.control.learner import Learner
-from hyroads.controller.control.probing import LEAD_S, PART_SLOTS, SETTLE_S, Arm, BusyReading, Meter
+from hyroads.controller.control.probing import LEAD_S, PART_SLOTS, SETTLE_S, BusyReading, Meter
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.saturation import Saturation
 from hyroads.controller.core.bandit.arms import FloatArray
 from hyroads.controller.core.bandit.flow_sets import flow_set_key
 from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, ProbeSlot, flow_conflicts, schedule
-from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.busy_time import Hearing, Interface
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates.allocation import path_names
@@ -82,6 +83,8 @@ class Learning:
         self._learners: dict[str, Learner] = {}
         self._demand: dict[str, Saturation] = {}
         self._network: Network | None = None
+        self._heard: Hearing | None = None
+        self._hears: dict[Interface, frozenset[int]] = {}
         self._conflicts: Mapping[str, frozenset[str]] = {}
         self._touched: set[str] = set()
         self._quiet_from: dict[str, int] = {}
@@ -165,7 +168,7 @@ class Learning:
     def _follow(self, view: SlotView, others: Mapping[str, Competitor]) -> None:
         """Learners of the routes of now, with the airtime and the flows around them."""
         wanted = {flow: route for flow, route in view.routes.items() if route.arms and route.reason is None}
-        network_changed = view.network is not self._network
+        network_changed = self._hear(view) or view.network is not self._network
         arms_changed = network_changed or {f: lr.arms for f, lr in self._learners.items()} != {
             f: _arms(route) for f, route in wanted.items()
         }
@@ -175,9 +178,9 @@ class Learning:
             share = self._share[flow] = self._shares(view, flow, arms, others)
             learner = self._learners.get(flow)
             if learner is None or learner.spec != route.spec:
-                self._learners[flow] = Learner(route.spec, view.network, arms, share)
+                self._learners[flow] = Learner(route.spec, view.network, self._hears, arms, share)
             elif learner.arms != arms or network_changed or self._touched:
-                learner.with_network(view.network, arms, share, frozenset(self._touched))
+                learner.with_network(view.network, self._hears, arms, share, frozenset(self._touched))
         if arms_changed:
             index = view.network.link_index
             used = {f: {index[link] for a in lr.arms for p in a for link in p} for f, lr in self._learners.items()}
@@ -189,6 +192,15 @@ class Learning:
             counts = flow_counts(len(view.network.links), around)
             sharing = [_most(view.network, counts, arm) for arm in learner.arms]
             learner.moved(flow_set_key({*others, flow}), sharing)
+
+    def _hear(self, view: SlotView) -> bool:
+        """Whether interfaces hear other links than before."""
+        heard = None if view.last is None else view.last.state.external.hearing
+        if self._hears and heard is self._heard and view.network is self._network:
+            return False
+        before, self._heard = self._hears, heard
+        self._hears = hearing_of(view.network, heard)
+        return self._hears != before
 
     def _shares(
         self, view: SlotView, flow: str, arms: Iterable[Arm], others: Mapping[str, Competitor]
@@ -258,7 +270,7 @@ class Learning:
                 fixed[flow] = Fixed(rates, rates)
                 self._quiet_from[flow] = view.slot + UNSETTLED_SLOTS
                 if learner.probe.is_fresh:
-                    self._read(learner.probe.rows.nodes)
+                    self._read({node for node, _ in learner.probe.observers})
                 for name in self._interferers(view, flow, learner.probe.rows.arm, others):
                     frozen[name] = self._frozen.get(name) or _last_rates(view).get(name, {})
             elif self._decides(flow, learner, view.now_s):

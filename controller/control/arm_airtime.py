@@ -1,0 +1,140 @@
+"""What the paths of an arm cost in airtime, from busy times alone or from a model, and the optimal rates that follow.
+Pure.
+
+The rows of the optimum (``core.bandit.busy_time_optimum``) are not links but *groups* of interfaces that hear the same
+links of the arm: they are busy at the same times, so averaging them takes out their readers' noise before the LP. What
+a path costs at an interface does not depend on the arm that it was probed for, so all samples of a path count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyroads.controller.core.bandit.arms import FloatArray
+from hyroads.controller.core.bandit.busy_time_optimum import rates_from_airtime
+from hyroads.controller.core.estimate.busy_time import Hearing, Interface
+from hyroads.controller.core.network import Network
+from hyroads.controller.numbering import PathName
+
+# More interfaces than this in a group cost readings and tell little more.
+MOST_IN_GROUP = 4
+
+Arm = tuple[PathName, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ArmRows:
+    """Of an arm: its links by path, the groups of interfaces that are read, and the links that each group hears."""
+
+    arm: Arm
+    groups: tuple[tuple[Interface, ...], ...]
+    heard: tuple[frozenset[str], ...]
+
+
+def hearing_of(network: Network, known: Hearing | None = None) -> dict[Interface, frozenset[int]]:
+    """The links that every interface hears: as measured where ``known`` says, else as the interference rule does."""
+    ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
+    found: dict[Interface, frozenset[int]] = {}
+    for hearing in (Hearing.of(network, sorted(ends)), known):
+        if hearing is None or hearing.heard.shape[1] != len(network.links):
+            continue
+        bounds, columns = hearing.heard.indptr.tolist(), hearing.heard.indices.tolist()
+        for i, observer in enumerate(hearing.observers):
+            found[observer] = frozenset(columns[bounds[i] : bounds[i + 1]])
+    return found
+
+
+def arm_rows(network: Network, arm: Arm, hears: Mapping[Interface, Collection[int]] | None = None) -> ArmRows:
+    """The groups of an arm: interfaces at the ends of its links, put together if they hear the same links of it, and
+    some others that hear just the same.
+    """
+    hears = hearing_of(network) if hears is None else hears
+    index, links = network.link_index, network.links
+    own = {index[name]: name for path in arm for name in path}
+    heard: dict[Interface, set[str]] = {}
+    for link, name in own.items():
+        for node in (links[link].source, links[link].target):
+            interface = (node, links[link].technology)
+            near = {own[m] for m in hears.get(interface, ()) if m in own}
+            heard.setdefault(interface, {name}).update({name} | near)
+    groups: dict[tuple[str, frozenset[str]], list[Interface]] = {}
+    for interface, names in sorted(heard.items()):
+        groups.setdefault((interface[1], frozenset(names)), []).append(interface)
+    for interface in sorted(hears.keys() - heard.keys()):
+        group = groups.get((interface[1], frozenset(own[m] for m in hears[interface] if m in own)), [])
+        if 0 < len(group) < MOST_IN_GROUP:
+            group.append(interface)
+    return ArmRows(arm, tuple(tuple(group) for group in groups.values()), tuple(names for _, names in groups))
+
+
+@dataclass(frozen=True, eq=False)
+class PathSample:
+    """A path alone was sent at a rate; ``busy`` is the share of time that this made every interface busy."""
+
+    rate_mbps: float
+    busy: Mapping[Interface, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Airtime:
+    """Airtime per Mb/s of an arm's paths, ``alpha`` [groups, paths] in s/Mb; ``dead`` paths carry nothing."""
+
+    rows: ArmRows
+    alpha: FloatArray
+    dead: frozenset[int] = frozenset()
+
+    def best_mbps(self, share: Mapping[str, float]) -> list[float]:
+        """What every path carries alone if of the time of every link at most ``share`` may be used."""
+        most = (self.alpha / self._shares(share)[:, None]).max(axis=0)
+        return [0.0 if i in self.dead or not worst > 0 else float(1 / worst) for i, worst in enumerate(most)]
+
+    def rates_mbps(self, share: Mapping[str, float]) -> tuple[float, ...]:
+        """The optimal rates if of the time of every link at most ``share`` may be used; 0 for paths that are dead."""
+        alive = [i for i in range(len(self.rows.arm)) if i not in self.dead and self.alpha[:, i].any()]
+        rates = np.zeros(len(self.rows.arm))
+        if alive:
+            rates[alive] = rates_from_airtime(self.alpha[:, alive], 1.0 / self._shares(share))
+        return tuple(rates.tolist())
+
+    def _shares(self, share: Mapping[str, float]) -> FloatArray:
+        least = [min(share.get(link, 1.0) for link in links) for links in self.rows.heard]
+        shares: FloatArray = np.clip(np.array(least), 1e-3, 1.0)
+        return shares
+
+
+def measured_airtime(
+    rows: ArmRows, samples: Mapping[PathName, Sequence[PathSample]], dead: Collection[PathName] = ()
+) -> Airtime | None:
+    """What samples say of an arm; None if they don't cover all its paths and groups, or a path made nothing busy.
+
+    With one path at a time the least squares of busy = alpha x are means of busy / x.
+    """
+    alpha = np.zeros((len(rows.groups), len(rows.arm)))
+    for column, path in enumerate(rows.arm):
+        if path in dead:
+            continue
+        for row, group in enumerate(rows.groups):
+            found = [s.busy[i] / s.rate_mbps for s in samples.get(path, ()) for i in group if i in s.busy]
+            if not found:
+                return None
+            alpha[row, column] = np.mean(found)
+        if not alpha[:, column].any():
+            return None
+    return Airtime(rows, alpha, frozenset(i for i, path in enumerate(rows.arm) if path in dead))
+
+
+def modelled_airtime(rows: ArmRows, network: Network) -> Airtime:
+    """The same from the capacities and domains that plans count on; paths over links without capacity are dead."""
+    index = network.link_index
+    alpha = np.zeros((len(rows.groups), len(rows.arm)))
+    dead = set()
+    for i, path in enumerate(rows.arm):
+        capacity = {name: network.links[index[name]].capacity_mbps for name in path}
+        if not all(capacity.values()):
+            dead.add(i)
+            continue
+        for row, heard in enumerate(rows.heard):
+            alpha[row, i] = sum(1.0 / capacity[name] for name in path if name in heard)
+    return Airtime(rows, alpha, frozenset(dead))
