@@ -101,7 +101,7 @@ class Run:
     def cold(self, count: int) -> Iterator[float]:
         for _ in range(count):
             measured = self.next_measurements()
-            start = replace(self.state, allocation=None)
+            start = replace(self.state, allocation=None, spare=None)
             start_s = time.perf_counter()
             slot(start, measured, self.now_s)
             yield 1000 * (time.perf_counter() - start_s)

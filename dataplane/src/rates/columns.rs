@@ -1,96 +1,115 @@
 //! The rows in use, by columns: for every path the rows that it loads, in scaled rates and budgets of 1.
+use super::dense;
 use super::problem::Problem;
 
-/// k x n, sparse. `support` lists per flow the rows that any of its paths loads, in order, and `slot` says for every
-/// entry where its row is in that list.
-#[derive(Default)]
+/// k x n. Paths of a flow load much the same rows, so each flow has a dense block of its columns on its `support`: the
+/// rows that any of its paths loads, in order.
 pub struct Columns {
     pub rows: usize,
-    pub starts: Vec<usize>,
-    pub row: Vec<u32>,
-    pub value: Vec<f64>,
-    pub slot: Vec<u32>,
-    pub support_starts: Vec<usize>,
-    pub support: Vec<u32>,
+    /// Where the columns of each flow start, and n.
+    starts: Vec<usize>,
+    support_starts: Vec<usize>,
+    support: Vec<u32>,
+    block_starts: Vec<usize>,
+    value: Vec<f64>,
 }
 
 impl Columns {
-    /// The coefficients of the `chosen` rows, with rates in units of `unit` Mb/s.
-    pub fn build(problem: &Problem, chosen: &[usize], unit: f64) -> Columns {
-        let (offsets, rows_of_link) = rows_by_link(problem, chosen);
-        let mut columns =
-            Columns { rows: chosen.len(), starts: vec![0], support_starts: vec![0], ..Columns::default() };
-        let mut sums = vec![0.0; chosen.len()];
-        let mut seen = vec![0u32; chosen.len()];
-        let mut touched: Vec<u32> = Vec::new();
-        let scale: Vec<f64> = chosen.iter().map(|&row| unit / problem.budget[row]).collect();
-        for (flow, pair) in problem.starts.windows(2).enumerate() {
-            let mut support: Vec<u32> = Vec::new();
-            for column in pair[0]..pair[1] {
+    /// No rows yet.
+    pub fn none(problem: &Problem) -> Columns {
+        let nothing = vec![0; problem.starts.len()];
+        Columns {
+            rows: 0,
+            starts: problem.starts.clone(),
+            support_starts: nothing.clone(),
+            support: Vec::new(),
+            block_starts: nothing,
+            value: Vec::new(),
+        }
+    }
+
+    /// These rows and after them the coefficients of the `added` ones, with rates in units of `unit` Mb/s.
+    pub fn with_rows(&self, problem: &Problem, added: &[usize], unit: f64) -> Columns {
+        let (offsets, rows_of_link) = rows_by_link(problem, added);
+        let scale: Vec<f64> = added.iter().map(|&row| unit / problem.budget[row]).collect();
+        let mut columns = Columns { rows: self.rows + added.len(), ..Columns::none(problem) };
+        columns.support.reserve(self.support.len());
+        columns.value.reserve(self.value.len());
+        let (mut sums, mut touched) = (Vec::new(), Vec::new());
+        let mut seen = vec![usize::MAX; added.len()];
+        for flow in 0..self.flows() {
+            let own = self.starts[flow]..self.starts[flow + 1];
+            sums.resize(sums.len().max(own.len() * added.len()), 0.0);
+            for (sums, column) in sums.chunks_exact_mut(added.len().max(1)).zip(own.clone()) {
                 for at in problem.routing.starts[column] as usize..problem.routing.starts[column + 1] as usize {
                     let link = problem.routing.items[at] as usize;
                     let airtime = problem.crossings[at] * problem.airtime[link];
                     for &row in &rows_of_link[offsets[link]..offsets[link + 1]] {
-                        if sums[row as usize] == 0.0 {
+                        sums[row as usize] += airtime;
+                        if std::mem::replace(&mut seen[row as usize], flow) != flow {
                             touched.push(row);
                         }
-                        sums[row as usize] += airtime;
                     }
                 }
-                for &row in &touched {
-                    columns.row.push(row);
-                    columns.value.push(sums[row as usize] * scale[row as usize]);
-                    sums[row as usize] = 0.0;
-                    if seen[row as usize] != flow as u32 + 1 {
-                        seen[row as usize] = flow as u32 + 1;
-                        support.push(row);
-                    }
-                }
-                touched.clear();
-                columns.starts.push(columns.row.len());
             }
-            columns.close_flow(support, &mut seen, pair[0]);
+            touched.sort_unstable();
+            let (support, block) = self.block(flow);
+            columns.support.extend_from_slice(support);
+            columns.support.extend(touched.iter().map(|&row| self.rows as u32 + row));
+            for column in 0..own.len() {
+                columns.value.extend_from_slice(&block[column * support.len()..(column + 1) * support.len()]);
+                let sums = &mut sums[column * added.len()..];
+                let taken = |&row: &u32| scale[row as usize] * std::mem::take(&mut sums[row as usize]);
+                columns.value.extend(touched.iter().map(taken));
+            }
+            touched.clear();
+            columns.support_starts[flow + 1] = columns.support.len();
+            columns.block_starts[flow + 1] = columns.value.len();
         }
         columns
     }
 
-    /// Number the support of the flow whose columns start at `first`; `seen` keeps nothing but marks of this flow.
-    fn close_flow(&mut self, mut support: Vec<u32>, seen: &mut [u32], first: usize) {
-        support.sort_unstable();
-        let mark = support.first().map_or(0, |&row| seen[row as usize]);
-        support.iter().enumerate().for_each(|(at, &row)| seen[row as usize] = at as u32);
-        let entries = self.starts[first]..self.row.len();
-        self.slot.extend(self.row[entries].iter().map(|&row| seen[row as usize]));
-        support.iter().for_each(|&row| seen[row as usize] = mark);
-        self.support.extend_from_slice(&support);
-        self.support_starts.push(self.support.len());
+    pub fn flows(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The rows that a flow's columns load, and column by column the coefficients there.
+    pub fn block(&self, flow: usize) -> (&[u32], &[f64]) {
+        let support = &self.support[self.support_starts[flow]..self.support_starts[flow + 1]];
+        (support, &self.value[self.block_starts[flow]..self.block_starts[flow + 1]])
     }
 
     /// A x.
     pub fn times(&self, x: &[f64]) -> Vec<f64> {
         let mut result = vec![0.0; self.rows];
-        for (pair, &x) in self.starts.windows(2).zip(x) {
-            for (&row, &value) in self.row[pair[0]..pair[1]].iter().zip(&self.value[pair[0]..pair[1]]) {
-                result[row as usize] += value * x;
-            }
+        let mut sums = vec![0.0; self.rows];
+        for flow in 0..self.flows() {
+            let (support, block) = self.block(flow);
+            let sums = &mut sums[..support.len()];
+            dense::combine(block, &x[self.starts[flow]..self.starts[flow + 1]], sums);
+            support.iter().zip(sums).for_each(|(&row, &mut sum)| result[row as usize] += sum);
         }
         result
     }
 
     /// A' y.
     pub fn transposed(&self, y: &[f64]) -> Vec<f64> {
-        let price = |pair: &[usize]| {
-            let entries = self.row[pair[0]..pair[1]].iter().zip(&self.value[pair[0]..pair[1]]);
-            entries.map(|(&row, &value)| value * y[row as usize]).sum()
-        };
-        self.starts.windows(2).map(price).collect()
+        let mut result = vec![0.0; self.starts[self.flows()]];
+        let mut own = Vec::with_capacity(self.rows);
+        for flow in 0..self.flows() {
+            let (support, block) = self.block(flow);
+            own.clear();
+            own.extend(support.iter().map(|&row| y[row as usize]));
+            dense::products(block, &own, &mut result[self.starts[flow]..self.starts[flow + 1]]);
+        }
+        result
     }
 }
 
-/// For every link the chosen rows that it is in, as offsets and items.
-fn rows_by_link(problem: &Problem, chosen: &[usize]) -> (Vec<usize>, Vec<u32>) {
+/// For every link which of these rows it is in, as offsets and items.
+fn rows_by_link(problem: &Problem, rows: &[usize]) -> (Vec<usize>, Vec<u32>) {
     let mut offsets = vec![0usize; problem.airtime.len() + 1];
-    for &row in chosen {
+    for &row in rows {
         problem.rows.row(row).iter().for_each(|&link| offsets[link as usize + 1] += 1);
     }
     for link in 1..offsets.len() {
@@ -98,7 +117,7 @@ fn rows_by_link(problem: &Problem, chosen: &[usize]) -> (Vec<usize>, Vec<u32>) {
     }
     let mut next = offsets.clone();
     let mut items = vec![0u32; offsets[offsets.len() - 1]];
-    for (number, &row) in chosen.iter().enumerate() {
+    for (number, &row) in rows.iter().enumerate() {
         for &link in problem.rows.row(row) {
             items[next[link as usize]] = number as u32;
             next[link as usize] += 1;

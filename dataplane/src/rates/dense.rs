@@ -1,23 +1,33 @@
-//! Symmetric matrices: Cholesky factors and solutions, with wide vector instructions where the processor has them.
+//! Dense blocks and symmetric matrices, with wide vector instructions where the processor has them.
+
+/// A function that is compiled twice, once for processors with wide vectors, and calls what the processor can do.
+macro_rules! wide {
+    ($(#[$doc:meta])* pub fn $name:ident = $plain:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
+        $(#[$doc])*
+        pub fn $name($($arg: $type),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn on_avx2($($arg: $type),*) $(-> $result)? {
+                    $plain($($arg),*)
+                }
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                    // SAFETY: the processor has what the function is compiled for.
+                    return unsafe { on_avx2($($arg),*) };
+                }
+            }
+            $plain($($arg),*)
+        }
+    };
+}
 
 /// Pivots that are taken at once: each pass over the rest of the matrix then does as many updates a value.
 const BLOCK: usize = 8;
 
-/// Factorise the upper triangle of the `size` x `size` matrix at `a` (by rows) as U' U, in place; false if it isn't
-/// positive definite.
-pub fn cholesky(a: &mut [f64], size: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has what the function is compiled for.
-        return unsafe { cholesky_avx2(a, size) };
-    }
-    cholesky_plain(a, size)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn cholesky_avx2(a: &mut [f64], size: usize) -> bool {
-    cholesky_plain(a, size)
+wide! {
+    /// Factorise the upper triangle of the `size` x `size` matrix at `a` (by rows) as U' U, in place; false if it isn't
+    /// positive definite.
+    pub fn cholesky = cholesky_plain(a: &mut [f64], size: usize) -> bool
 }
 
 #[inline(always)]
@@ -85,21 +95,10 @@ pub fn solve(factor: &[f64], size: usize, b: &mut [f64]) {
     }
 }
 
-/// Add sum_q v_q v_q' to the upper triangle at rows and columns `at` (increasing); `vectors` holds the v_q one after
-/// the other, each as long as `at`.
-pub fn add_outer(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has what the function is compiled for.
-        return unsafe { add_outer_avx2(a, size, at, vectors, line) };
-    }
-    add_outer_plain(a, size, at, vectors, line);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn add_outer_avx2(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
-    add_outer_plain(a, size, at, vectors, line);
+wide! {
+    /// Add sum_q v_q v_q' to the upper triangle at rows and columns `at` (increasing); `vectors` holds the v_q one after
+    /// the other, each as long as `at`.
+    pub fn add_outer = add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64])
 }
 
 #[inline(always)]
@@ -121,5 +120,37 @@ fn add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line
         } else {
             at[i..].iter().zip(line.iter()).for_each(|(&column, &value)| target[column as usize] += value);
         }
+    }
+}
+
+wide! {
+    /// sum_k x_k v_k; `vectors` holds the v_k one after the other, each as long as `sum`.
+    pub fn combine = combine_plain(vectors: &[f64], x: &[f64], sum: &mut [f64])
+}
+
+#[inline(always)]
+fn combine_plain(vectors: &[f64], x: &[f64], sum: &mut [f64]) {
+    sum.fill(0.0);
+    for (vector, &x) in vectors.chunks_exact(sum.len().max(1)).zip(x) {
+        sum.iter_mut().zip(vector).for_each(|(sum, &value)| *sum += x * value);
+    }
+}
+
+wide! {
+    /// v_k' y for every k; `vectors` holds the v_k one after the other, each as long as `y`.
+    pub fn products = products_plain(vectors: &[f64], y: &[f64], result: &mut [f64])
+}
+
+#[inline(always)]
+fn products_plain(vectors: &[f64], y: &[f64], result: &mut [f64]) {
+    for (vector, result) in vectors.chunks_exact(y.len().max(1)).zip(result) {
+        // Sums of their own for every lane: additions in order would wait for each other.
+        let mut sums = [0.0; BLOCK];
+        let (lanes, known) = (vector.chunks_exact(BLOCK), y.chunks_exact(BLOCK));
+        let rest: f64 = lanes.remainder().iter().zip(known.remainder()).map(|(a, b)| a * b).sum();
+        for (lane, known) in lanes.zip(known) {
+            (0..BLOCK).for_each(|k| sums[k] += lane[k] * known[k]);
+        }
+        *result = rest + sums.iter().sum::<f64>();
     }
 }

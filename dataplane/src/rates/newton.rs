@@ -59,9 +59,9 @@ impl Newton {
         let mut vectors = Vec::new();
         let mut line = vec![0.0; size];
         for flow in 0..flows.count() {
-            let support = &columns.support[columns.support_starts[flow]..columns.support_starts[flow + 1]];
+            let (support, block) = columns.block(flow);
             if !support.is_empty() {
-                self.vectors_of(flow, flows, columns, support.len(), &mut vectors);
+                self.vectors_of(flow, flows, block, support.len(), &mut vectors);
                 dense::add_outer(&mut self.gram, size, support, &vectors, &mut line);
             }
         }
@@ -70,25 +70,18 @@ impl Newton {
     /// The vectors whose outer products add up to the flow's part of the matrix, on its support: the mean, and for
     /// every column but the first how far it is from the mean of those before (Welford's update of a variance), which
     /// takes one vector less than differences from the mean of all, and nothing cancels in their weights.
-    fn vectors_of(&self, flow: usize, flows: &Flows, columns: &Columns, length: usize, vectors: &mut Vec<f64>) {
+    fn vectors_of(&self, flow: usize, flows: &Flows, block: &[f64], length: usize, vectors: &mut Vec<f64>) {
         vectors.clear();
         vectors.resize(length, 0.0);
         let mut before = 0.0;
-        for column in flows.starts[flow]..flows.starts[flow + 1] {
-            let range = columns.starts[column]..columns.starts[column + 1];
-            let entries = || columns.slot[range.clone()].iter().zip(&columns.value[range.clone()]);
-            let spread = self.spread[column];
+        for (values, spread) in block.chunks_exact(length).zip(&self.spread[flows.starts[flow]..]) {
             let share = spread / (before + spread);
             let weight = share * before;
             if weight > UNMOVED * self.between[flow] {
-                let first = vectors.len();
                 let root = weight.sqrt();
-                vectors.extend_from_within(..length);
-                vectors[first..].iter_mut().for_each(|value| *value *= -root);
-                entries().for_each(|(&slot, &value)| vectors[first + slot as usize] += root * value);
+                (0..length).for_each(|at| vectors.push(root * (values[at] - vectors[at])));
             }
-            vectors[..length].iter_mut().for_each(|value| *value *= 1.0 - share);
-            entries().for_each(|(&slot, &value)| vectors[slot as usize] += share * value);
+            vectors[..length].iter_mut().zip(values).for_each(|(mean, &value)| *mean += share * (value - *mean));
             before += spread;
         }
         let root = self.between[flow].sqrt();

@@ -80,10 +80,11 @@ impl<'a> Search<'a> {
         Flows { starts: problem.starts.clone(), of, utilities, limited, demand }
     }
 
-    fn choose(&mut self, rows: Vec<usize>) -> Columns {
+    /// These rows take part from now on, after those of `columns`.
+    fn choose(&mut self, columns: &Columns, rows: &[usize]) -> Columns {
         rows.iter().for_each(|&row| self.takes_part[row] = true);
         self.chosen.extend(rows);
-        Columns::build(self.problem, &self.chosen, self.unit)
+        columns.with_rows(self.problem, rows, self.unit)
     }
 
     /// Loads of all rows at scaled rates.
@@ -95,7 +96,7 @@ impl<'a> Search<'a> {
     /// A point near the centre of what is feasible, with prices at which most paths cost more than their flows pay.
     pub fn cold(&mut self) -> Method {
         let flows = self.flows();
-        let columns = self.choose(rows::first_rows(self.problem, self.start));
+        let columns = self.choose(&Columns::none(self.problem), &rows::first_rows(self.problem, self.start));
         let (x, pull) = self.centre(&flows, &columns);
         let prices = flows.slopes(&flows.sums(&x));
         let highest = (0..x.len()).map(|i| prices[flows.of[i] as usize] / pull[i]).fold(0.0, f64::max);
@@ -115,7 +116,8 @@ impl<'a> Search<'a> {
         let flows = self.flows();
         let loads = self.problem.loads(warm.rates);
         let all = self.problem.rows.count() <= rows::FEW_ROWS;
-        let columns = self.choose((0..loads.len()).filter(|&row| all || warm.prices[row] > 0.0).collect());
+        let first: Vec<usize> = (0..loads.len()).filter(|&row| all || warm.prices[row] > 0.0).collect();
+        let columns = self.choose(&Columns::none(self.problem), &first);
         let prices: Vec<f64> = self.chosen.iter().map(|&row| warm.prices[row] / self.price_unit).collect();
         let (centre, _) = self.centre(&flows, &columns);
         let overload = loads.iter().copied().fold(1.0, f64::max) - 1.0;
@@ -179,7 +181,7 @@ impl<'a> Search<'a> {
             let added = rows::violated(self.problem, &ahead, &self.takes_part, VIOLATED, OVERLAP);
             let complete = added.is_empty();
             if !complete {
-                method.add_rows(self.choose(added));
+                method.add_rows(self.choose(&method.columns, &added));
             }
             loads.iter_mut().zip(&change).for_each(|(load, change)| *load += room * change);
             let (mu, error) = (method.relative_mu(), method.error());
