@@ -1,0 +1,1 @@
+"""Services on top of the core, each small (docs/services.md)."""

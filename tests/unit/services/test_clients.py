@@ -1,0 +1,185 @@
+"""Laws of clients and their places, on random rows of events, against a naive account of who was heard where."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.core.services.clients import (
+    ClientError,
+    Clients,
+    Evidence,
+    Happened,
+    Limits,
+    address_seen,
+    associated,
+    expired,
+    left,
+    place_down,
+    reported,
+    seen,
+    signal,
+)
+from hyroads.controller.core.services.place import Place
+
+A, B, WIRE = Place("a", "wifi"), Place("b", "wifi"), Place("a", "host")
+PLACES = (A, B, WIRE, Place("b", "plc"))
+ME, YOU = "02:00:00:00:00:01", "02:00:00:00:00:02"
+LIMITS = Limits(interfaces=6, per_place=3, addresses_per_mac=2, quiet_s=3.0, forget_s=30.0)
+
+
+def mac(number: int) -> str:
+    return f"02:00:00:00:01:{number:02x}"
+
+
+def where(state: Clients, who: str) -> Place | None:
+    return state.interfaces[who].place if who in state.interfaces else None
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["associated", "left", "seen", "reported", "down", "address", "expired", "signal"]),
+        st.integers(0, 9),
+        st.sampled_from(PLACES),
+        st.floats(0.0, 5.0),
+        st.integers(0, 4),
+    ),
+    max_size=60,
+)
+
+
+def applied(state, event, now_s):
+    what, number, place, _, extra = event
+    who = mac(number)
+    table = {
+        "associated": lambda: associated(state, who, place, now_s),
+        "left": lambda: left(state, who, place, now_s),
+        "seen": lambda: seen(state, who, place, now_s),
+        "reported": lambda: reported(state, f"c{extra}", {who: place, mac(number + 1): None}, now_s),
+        "down": lambda: place_down(state, place, now_s),
+        "address": lambda: address_seen(state, who, f"10.0.0.{extra}", now_s, by_dhcp=extra == 4),
+        "expired": lambda: expired(state, now_s),
+        "signal": lambda: signal(state, who, place, -60.0, now_s),
+    }
+    return table[what]()
+
+
+@settings(max_examples=300, deadline=None)
+@given(events)
+def test_laws(row):
+    state, now_s = Clients(limits=LIMITS), 0.0
+    for event in row:
+        now_s += event[3]
+        change = applied(state, event, now_s)
+        before, state = state, change.state
+        what, number, place = event[:3]
+        # One entry per interface, under its own name; bounded tables.
+        assert all(name == entry.mac for name, entry in state.interfaces.items())
+        assert len(state.interfaces) <= LIMITS.interfaces
+        assert all(len(state.at(p)) <= LIMITS.per_place for p in PLACES)
+        assert all(sum(a.mac == m for a in state.addresses.values()) <= 2 for m in state.interfaces)
+        assert {a.mac for a in state.addresses.values()} <= set(state.interfaces)
+        # What is refused changes nothing, and every change of place is told.
+        if not change.allowed and what != "reported":
+            assert state == before
+        told = {n.mac for n in change.notices if n.what in (Happened.JOINED, Happened.MOVED, Happened.LEFT)}
+        changed = {m for m in {*before.interfaces, *state.interfaces} if where(before, m) != where(state, m)}
+        assert changed == told
+        # An association holds against everything but an association, leaving, and its port going down.
+        for name, entry in before.interfaces.items():
+            if entry.place is not None and entry.evidence is Evidence.ASSOCIATION:
+                mine = name == mac(number)
+                ends = (what == "associated" and mine) or (what == "left" and mine) or what == "down"
+                assert ends or where(state, name) == entry.place
+        if what == "associated" and change.allowed:
+            assert where(state, mac(number)) == place
+            # No stale location: the interface is at no other place.
+            assert [p for p in PLACES if any(i.mac == mac(number) for i in state.at(p))] == [place]
+
+
+def test_a_move_forgets_the_old_place_in_the_same_step_and_late_news_of_it_is_ignored():
+    state = associated(Clients(), ME, A, 1.0).state
+    change = associated(state, ME, B, 2.0)
+    assert [(n.what, n.place, n.other) for n in change.notices] == [(Happened.MOVED, B, A)]
+    assert left(change.state, ME, A, 3.0).state == change.state
+    late = associated(change.state, ME, A, 3.5, at_s=1.5)
+    assert late.state == change.state and not late.notices
+    assert where(left(change.state, ME, B, 4.0).state, ME) is None
+
+
+def test_nobody_takes_a_mac_that_is_active_elsewhere():
+    state = seen(Clients(), ME, WIRE, 0.0).state
+    spoof = seen(state, ME, B, 2.0)
+    assert not spoof.allowed and spoof.state == state
+    assert spoof.notices[0].what is Happened.SPOOFED_MAC and spoof.notices[0].other == WIRE
+    # Heard again: still there. Silent for long enough: it moved.
+    state = seen(state, ME, WIRE, 2.5).state
+    assert not seen(state, ME, B, 5.4).allowed
+    assert where(seen(state, ME, B, 5.6).state, ME) == B
+    # An association holds however silent it is, and only an association takes it away.
+    state = associated(state, ME, A, 6.0).state
+    assert not seen(state, ME, B, 1000.0).allowed
+    assert where(associated(state, ME, B, 1000.0).state, ME) == B
+
+
+def test_nobody_takes_an_ip_that_is_active_elsewhere():
+    state = associated(associated(Clients(), ME, A, 0.0).state, YOU, B, 0.0).state
+    state = address_seen(state, ME, "10.0.0.9", 1.0).state
+    spoof = address_seen(state, YOU, "10.0.0.9", 2.0)
+    assert not spoof.allowed and spoof.notices[0].what is Happened.SPOOFED_IP and spoof.notices[0].ip == "10.0.0.9"
+    assert spoof.state.addresses["10.0.0.9"].mac == ME
+    assert address_seen(state, YOU, "10.0.0.9", 2.0, by_dhcp=True).state.addresses["10.0.0.9"].mac == YOU
+    gone = left(state, ME, A, 3.0).state
+    assert address_seen(gone, YOU, "10.0.0.9", 3.1).state.addresses["10.0.0.9"].mac == YOU
+    # A stranger that is nowhere claims nothing.
+    assert not address_seen(gone, mac(9), "10.0.0.8", 3.1).allowed
+
+
+def test_an_agent_groups_interfaces_and_takes_none_of_others():
+    state = associated(Clients(), ME, A, 0.0).state
+    state = reported(state, "laptop", {ME: A, YOU: B}, 1.0).state
+    assert {i.mac: i.place for i in state.of("laptop")} == {ME: A, YOU: B}
+    thief = reported(state, "thief", {YOU: A}, 1.5)
+    assert not thief.allowed and thief.state == state
+    # What hostapd says of the place is stronger; an interface that is not named any more is no longer the client's.
+    moved = reported(state, "laptop", {ME: B}, 2.0).state
+    assert where(moved, ME) == A and [i.mac for i in moved.of("laptop")] == [ME]
+
+
+def test_full_tables_forget_the_silent_and_refuse_otherwise():
+    limits = replace(LIMITS, per_place=2)
+    state = seen(seen(Clients(limits=limits), mac(1), A, 0.0).state, mac(2), A, 1.0).state
+    full = seen(state, mac(3), A, 2.0)
+    assert not full.allowed and full.notices[0].what is Happened.TABLE_FULL
+    later = seen(state, mac(3), A, 3.5)
+    assert later.allowed and set(later.state.interfaces) == {mac(2), mac(3)}
+    held = associated(associated(Clients(limits=limits), mac(1), A, 0.0).state, mac(2), A, 0.0).state
+    assert not seen(held, mac(3), A, 1e6).allowed
+
+
+def test_silence_is_forgotten_and_associations_are_not():
+    state = seen(associated(Clients(limits=LIMITS), ME, A, 0.0).state, YOU, WIRE, 0.0).state
+    state = address_seen(state, YOU, "10.0.0.2", 0.0).state
+    change = expired(state, 30.0)
+    assert set(change.state.interfaces) == {ME} and not change.state.addresses
+    assert [(n.what, n.mac, n.other) for n in change.notices] == [(Happened.LEFT, YOU, WIRE)]
+
+
+def test_500_clients_with_50_moves_a_second_leave_nothing_stale():
+    places = [Place(f"ap{i}", "wifi") for i in range(10)]
+    state, truth = Clients(), {}
+    for step in range(4000):
+        who, place = f"02:00:00:01:{step * 7 % 500 // 256:02x}:{step * 7 % 500 % 256:02x}", places[step * 13 % 10]
+        state = associated(state, who, place, step / 50).state
+        truth[who] = place
+        assert len(state.interfaces) == len(truth)
+    assert {m: i.place for m, i in state.interfaces.items()} == truth
+    assert sum(len(state.at(place)) for place in places) == len(truth) == 500
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "02:00", "01:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "x" * 99]
+)
+def test_wrong_addresses_are_refused(wrong):
+    with pytest.raises(ClientError, match="expected the MAC"):
+        seen(Clients(), wrong, A, 0.0)

@@ -1,0 +1,195 @@
+"""Handovers packet by packet: nothing lost, doubled or out of order; and managers under every order of events."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.core.services.mobility import (
+    Arrived,
+    Associated,
+    Cancelled,
+    Confirmed,
+    Left,
+    Passed,
+    Phase,
+    Refused,
+    Request,
+    Steady,
+    Timings,
+)
+from hyroads.controller.core.services.place import Place
+from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from handover_sim import Controller, Settings, World
+
+WIFI_A, WIFI_B, PLC, LTE = Place("a", "wifi"), Place("b", "wifi"), Place("b", "plc"), Place("x", "lte")
+DELAYS = {WIFI_A: (0.001, 0.03), WIFI_B: (0.0005, 0.08), PLC: (0.004, 0.005), LTE: (0.05, 0.4)}
+LOSSLESS = [hoolock.MANAGER, bicast.MANAGER, vertical.MANAGER, vertical.BICAST]
+EVERY = [hard.MANAGER, *LOSSLESS]
+by_name = pytest.mark.parametrize("manager", EVERY, ids=lambda m: m.name)
+lossless = pytest.mark.parametrize("manager", LOSSLESS, ids=lambda m: m.name)
+
+
+def trip(manager, settings: Settings, count: int, places=(WIFI_A, WIFI_B, PLC, LTE)) -> tuple[World, Controller]:
+    """So many handovers in a row, with packets all the time, then time for all to land."""
+    world = World(settings, places[0])
+    control = Controller(world, manager)
+    for flow in world.flows.values():
+        flow.send()
+    choose, here = random.Random(settings.seed + 1), places[0]
+    for _ in range(count):
+        there = choose.choice([place for place in places if place != here])
+        world.run(world.now_s + choose.uniform(0.05, 0.5))
+        control.begin(here, there)
+        while not control.handover.is_over:
+            world.run(world.now_s + 0.1)
+        assert control.handover.phase is Phase.DONE, control.handover.reason
+        here = there
+    for flow in world.flows.values():
+        flow.running = False
+    world.run(world.now_s + 5.0)
+    return world, control
+
+
+@lossless
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_lost_doubled_or_out_of_order(manager, seed):
+    world, control = trip(manager, Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), 20)
+    for flow in world.flows.values():
+        assert flow.receiver.delivered == list(range(flow.number)), flow.name
+        assert flow.number > 1000
+        # Copies were there to be removed, and only then.
+        assert (flow.receiver.duplicates > 0) == manager.copies
+    assert world.present == {control.handover.request.new}
+    assert control.phases.count(Phase.DONE) == 20 and Phase.FAILED not in control.phases
+
+
+@pytest.mark.parametrize("one_radio", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_hard_loses_at_most_what_is_in_flight(seed, one_radio):
+    world, _ = trip(hard.MANAGER, Settings(seed, DELAYS, one_radio=one_radio), 20)
+    total = 0
+    for flow in world.flows.values():
+        delivered = flow.receiver.delivered
+        assert delivered == sorted(set(delivered))
+        lost = flow.number - len(delivered)
+        assert lost == flow.lost_in_flight + flow.receiver.late
+        total += lost
+    assert total > 0  # else the lossless managers prove nothing here
+
+
+def test_leaving_without_the_marker_would_lose():
+    """The simulation finds a manager out that lets the client leave as soon as copies come by the new place."""
+    hasty = bicast.MakeBeforeBreak("hasty", copies=True)
+
+    class Hasty:
+        copies = True
+
+        def __getattr__(self, name):
+            return getattr(hasty, name)
+
+        def on(self, handover, event, now_s):
+            if isinstance(event, Arrived):
+                handover = hasty.on(handover, Passed(event.flow, handover.request.old), now_s)
+            return hasty.on(handover, event, now_s)
+
+    slow_old = {**DELAYS, WIFI_A: (0.2, 0.4), LTE: (0.3, 0.9)}
+    world, _ = trip(Hasty(), Settings(3, slow_old, control_s=(0.0005, 0.01)), 20)
+    assert any(flow.receiver.delivered != list(range(flow.number)) for flow in world.flows.values())
+
+
+@lossless
+def test_a_new_place_that_does_not_work_moves_nobody(manager):
+    """Associated, confirmed, but nothing comes by it: the old place stays in use and is not left."""
+    request = Request("h", "c", WIFI_A, WIFI_B, frozenset({"f"}))
+    state, now_s = manager.start(request, 0.0), 0.0
+    state = manager.on(state, Associated(WIFI_B), now_s)
+    while not state.is_over:
+        state = manager.on(state, Confirmed(manager.wanted(state)), now_s)
+        assert manager.wanted(state).leave is None
+        now_s = manager.due_s(state)
+        state = manager.tick(state, now_s)
+    assert state.phase is Phase.FAILED and str(WIFI_B) in state.reason
+    assert manager.wanted(state).carry == (WIFI_A,)
+    assert now_s <= 10.0
+
+
+@by_name
+def test_refusal_and_silence_change_nothing(manager):
+    request = Request("h", "c", WIFI_A, PLC, frozenset({"f"}), Timings(associate_s=3.0))
+    state = manager.start(request, 10.0)
+    wanted = manager.wanted(state)
+    assert wanted.carry == (WIFI_A,) and wanted.join == PLC and not wanted.copies
+    for late in (Confirmed(wanted), Passed("f", WIFI_A), Arrived("f", PLC), Left(PLC), Associated(WIFI_A)):
+        assert manager.on(state, late, 11.0) == state
+    refused = manager.on(state, Refused("no"), 11.0)
+    silent = manager.tick(state, 13.0)
+    assert manager.tick(state, 12.9) == state and manager.due_s(state) == 13.0
+    for failed, why in ((refused, "refused"), (silent, "did not join")):
+        assert failed.phase is Phase.FAILED and why in failed.reason
+        assert manager.wanted(failed).carry == (WIFI_A,) and manager.wanted(failed).join is None
+
+
+@by_name
+def test_a_client_that_was_nowhere(manager):
+    request = Request("h", "c", None, WIFI_B, frozenset({"f"}))
+    state = manager.on(manager.start(request, 0.0), Associated(WIFI_B), 0.1)
+    while not state.is_over:
+        state = manager.on(state, Confirmed(manager.wanted(state)), 0.2)
+    assert state.phase is Phase.DONE and manager.wanted(state).carry == (WIFI_B,)
+
+
+FLOWS = frozenset({"f", "g"})
+events = st.one_of(
+    st.builds(Associated, st.sampled_from([WIFI_A, WIFI_B, PLC])),
+    st.builds(Left, st.sampled_from([WIFI_A, WIFI_B, PLC])),
+    st.builds(Passed, st.sampled_from(["f", "g", "h"]), st.sampled_from([WIFI_A, WIFI_B])),
+    st.builds(Arrived, st.sampled_from(["f", "g", "h"]), st.sampled_from([WIFI_A, WIFI_B])),
+    st.builds(Steady, st.sampled_from([WIFI_A, WIFI_B])),
+    st.just(Refused("no")),
+    st.just(Cancelled("enough")),
+    st.just("confirm"),
+    st.just("confirm something old"),
+    st.floats(0.0, 6.0),
+)
+
+
+@by_name
+@settings(max_examples=150, deadline=None)
+@given(row=st.lists(events, max_size=40))
+def test_laws_in_any_order_of_events(manager, row):
+    """Packets always have a way that is known; a place is left only after the other is associated; it ends."""
+    state, now_s = manager.start(Request("h", "c", WIFI_A, WIFI_B, FLOWS), 0.0), 0.0
+    old_here, joined, wants = True, False, [manager.wanted(state)]
+    for event in row:
+        if isinstance(event, float):
+            now_s += event
+            after = manager.tick(state, now_s)
+        elif isinstance(event, str):
+            after = manager.on(state, Confirmed(wants[-1] if event == "confirm" else wants[0]), now_s)
+        else:
+            after = manager.on(state, event, now_s)
+            old_here &= event != Left(WIFI_A)
+            joined = (joined or event == Associated(WIFI_B)) and event != Left(WIFI_B)
+        if state.is_over:
+            assert after == state
+        state = after
+        wanted = manager.wanted(state)
+        if wanted != wants[-1]:
+            wants.append(wanted)
+        assert set(wanted.carry) <= set(wanted.known)
+        assert wanted.carry or not old_here  # without any place there is no way
+        if wanted.leave is not None:
+            assert wanted.leave == WIFI_A and joined
+        if WIFI_A not in wanted.carry and old_here and state.phase is not Phase.DONE:
+            assert joined
+        assert state.is_over == (manager.due_s(state) is None)
+    # No handover goes on for ever: each phase has its bound.
+    for _ in range(8):
+        if not state.is_over:
+            state = manager.tick(state, manager.due_s(state))
+    assert state.is_over
