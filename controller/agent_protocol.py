@@ -68,10 +68,12 @@ class EgressFlow:
     id: str
     paths: tuple[int, ...]
     max_hold_ms: int
+    ordered: bool = True
+    """Frames leave in the order in which they came in, delays of paths made equal."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
-        treatment = {"reorder": True, "equalise": True, "max_hold_ms": self.max_hold_ms}
+        treatment = {"reorder": self.ordered, "equalise": self.ordered, "max_hold_ms": self.max_hold_ms}
         return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment}
 
 

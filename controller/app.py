@@ -14,6 +14,7 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agents import AgentServer
 from hyroads.controller.control.governors import Governors
+from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning, RadioMeter
 from hyroads.controller.coordinator import Coordinator, loop_options_of
 from hyroads.controller.core.errors import ConfigError
@@ -81,7 +82,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
             save=self._save,
             source=self.feed.source,
-            governor=Governors({"bandit": self.learning}),
+            governor=Governors({"bandit": self.learning, "latency": Latency()}),
         )
         self.agents = AgentServer(
             self.coordinator,

@@ -180,7 +180,10 @@ def _agents(fabric: Fabric, flows: Mapping[str, FlowPlan], options: Options) -> 
         entry = IngressFlow(plan.number, flow, plan.egress, options.queue_ms, paths, plan.spec.policy is Policy.PRIVATE)
         ingress.setdefault(plan.ingress, {})[flow] = entry
         ids = tuple(sorted(path.id for path in plan.paths))
-        egress.setdefault(plan.egress, {})[flow] = EgressFlow(plan.number, flow, ids, options.max_hold_ms)
+        # Waiting for the slower path would cost a latency flow what it is split for; only TCP needs the order.
+        ordered = plan.spec.policy is not Policy.LATENCY or plan.spec.is_tcp
+        hold_ms = options.max_hold_ms
+        egress.setdefault(plan.egress, {})[flow] = EgressFlow(plan.number, flow, ids, hold_ms, ordered)
     hellos = hello_configs(fabric, options)
     return {node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {})) for node, hello in hellos.items()}
 

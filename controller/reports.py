@@ -151,18 +151,25 @@ class Side:
         """Counters by name; None where nothing was reported."""
         return {name: self.entry.get(name) if self.entry else None for name in names}
 
-    def mbps(self, counter: str) -> float | None:
-        """Growth of a byte counter between the two reports."""
+    def paths(self) -> list[Side]:
+        """The same of all paths."""
+        return [self.path(path["id"]) for path in (self.entry["paths"] if self.entry else ())]
+
+    def grown(self, counter: str) -> float | None:
+        """Growth of a counter between the two reports."""
         if not self.entry or not self.before or self.elapsed_s <= 0:
             return None
         now, then = self.entry.get(counter), self.before.get(counter)
-        if now is None or then is None or now < then:
-            return None
-        return float(now - then) * 8e-6 / self.elapsed_s
+        return None if now is None or then is None or now < then else float(now - then)
+
+    def mbps(self, counter: str) -> float | None:
+        """Rate of a byte counter between the two reports."""
+        grown = self.grown(counter)
+        return None if grown is None else grown * 8e-6 / self.elapsed_s
 
     def total_mbps(self, counter: str) -> float | None:
         """The sum of :meth:`mbps` over the paths that have one."""
-        rates = [self.path(path["id"]).mbps(counter) for path in (self.entry["paths"] if self.entry else ())]
+        rates = [path.mbps(counter) for path in self.paths()]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
 

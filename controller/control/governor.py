@@ -6,7 +6,7 @@ the rates it says; the others share the airtime that these leave. It hears of si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from hyroads.controller.control.measured import AgentRates
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.core.closed_loop import SlotResult
 from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.link_estimate import Sample
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
 from hyroads.controller.numbering import PathName
@@ -22,11 +23,13 @@ from hyroads.controller.numbering import PathName
 @dataclass(frozen=True)
 class Fixed:
     """Rates of one flow by path, Mb/s; a path that is not named gets 0. ``fill_mbps`` is what dummies make up at
-    least (docs/live.md, section 3). ``by`` names who decided, for REST.
+    least (docs/live.md, section 3). ``reserved_mbps`` is what the other flows leave to it on average, None: all of its
+    rates. ``by`` names who decided, for REST.
     """
 
     rates_mbps: Mapping[PathName, float]
     fill_mbps: Mapping[PathName, float] = field(default_factory=dict)
+    reserved_mbps: Mapping[PathName, float] | None = None
     by: str = "governor"
 
 
@@ -35,8 +38,9 @@ class SlotView:
     """What a governor sees when a slot begins, at ``now_s``.
 
     ``network`` has the links of the network file in their order, with the capacities that plans count on (0: down).
-    ``routes`` has every flow with its paths and arms. ``busy`` are busy shares and ``agents`` rates and offers that
-    came in since the last slot; ``last`` is the result of the last slot (estimates, prices, rates), None at first.
+    ``routes`` has every flow with its paths and arms. ``busy`` are busy shares, ``agents`` rates and offers and
+    ``samples`` measured capacities that came in since the last slot; ``last`` is the result of the last slot
+    (estimates, prices, rates), None at first.
     """
 
     now_s: float
@@ -46,6 +50,7 @@ class SlotView:
     busy: Mapping[Interface, float]
     agents: AgentRates
     last: SlotResult | None
+    samples: Sequence[Sample] = ()
 
 
 class Governor(Protocol):

@@ -95,6 +95,14 @@ class LiveNetwork:
             self._one_technology[key] = single_technology_paths(self.network, source, target)
         return pair or two_networks(self.network, self._one_technology[key])
 
+    def latency_paths(self, source: str, target: str) -> tuple[Path, ...]:
+        """One path per technology; those of the best multipath where there are not two of these."""
+        key = (source, target)
+        if key not in self._one_technology:
+            self._one_technology[key] = single_technology_paths(self.network, source, target)
+        alone = self._one_technology[key]
+        return alone if len(alone) > 1 else tuple(dict.fromkeys((*alone, *self.multipath(source, target))))
+
     def single_path(self, source: str, target: str) -> Path:
         """Shortest path; empty if there is no way."""
         try:

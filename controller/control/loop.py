@@ -140,7 +140,9 @@ class LiveLoop:
         if ask:
             self.turns += 1
             last = self.last.result if self.last else None
-            view = SlotView(now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last)
+            view = SlotView(
+                now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last, taken.samples
+            )
             self._fixed = {flow: fixed for flow, fixed in self.governor.decide(view).items() if flow in self._order}
         self.last = self._turn(now_s, taken, agents)
         return self.last
@@ -153,9 +155,10 @@ class LiveLoop:
     def airtime(self) -> dict[str, float]:
         """Planned share of time that the domain of each link is busy with our flows, by link id."""
         problem = self.state.problem
-        rates = [rate for flow in self._order for rate in self.rates.get(flow, (0.0,) * len(self._order[flow]))]
+        rates = {**self.rates, **{flow: self._reserved(flow) for flow in self._fixed}}
+        used = [rate for flow in self._order for rate in rates.get(flow, (0.0,) * len(self._order[flow]))]
         with np.errstate(divide="ignore"):
-            busy = problem.airtime(np.array(rates, dtype=float))
+            busy = problem.airtime(np.array(used, dtype=float))
         return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
 
     def external(self, now_s: float) -> dict[str, float]:
@@ -164,11 +167,11 @@ class LiveLoop:
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
-        fixed = {flow: self._in_order(flow, each.rates_mbps) for flow, each in self._fixed.items()}
+        fixed = {flow: self._reserved(flow) for flow in self._fixed}
         result = slot(
             self.state, self._measurements(taken, agents), now_s, fixed=fixed, allocate=self._allocator.allocate
         )
-        result = self._with_least(result, fixed)
+        result = self._with_least(self._paced(result), fixed)
         self.state = result.state
         fill = {flow: self._in_order(flow, each.fill_mbps) for flow, each in self._fixed.items() if each.fill_mbps}
         return Turn(now_s, {flow: _paceable(rates) for flow, rates in result.push.items()}, fill, result)
@@ -198,6 +201,25 @@ class LiveLoop:
         pushed = {**result.state.pushed, **least}
         changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
         kept = {flow: rates for flow, rates in result.push.items() if flow not in least}
+        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+
+    def _reserved(self, flow: str) -> tuple[float, ...]:
+        """The rates of a flow of the governor's as far as the others have to make room."""
+        fixed = self._fixed[flow]
+        return self._in_order(flow, fixed.rates_mbps if fixed.reserved_mbps is None else fixed.reserved_mbps)
+
+    def _paced(self, result: SlotResult) -> SlotResult:
+        """Flows that may send faster than what they need on average are told so."""
+        paced = {
+            flow: self._in_order(flow, each.rates_mbps)
+            for flow, each in self._fixed.items()
+            if each.reserved_mbps is not None
+        }
+        if not paced:
+            return result
+        changed = {flow: rates for flow, rates in paced.items() if self.state.pushed.get(flow) != rates}
+        kept = {flow: rates for flow, rates in result.push.items() if flow not in paced}
+        pushed = {**result.state.pushed, **paced}
         return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
 
     def _in_order(self, flow: str, by_path: Mapping[PathName, float]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hyroads.controller.core.demand import Offer
+from hyroads.controller.core.network import Policy
 from hyroads.controller.numbering import PathName
 from hyroads.controller.plan import MULTIPATH, FlowPlan, Plan
 from hyroads.controller.reports import ReportBook, Side
@@ -24,6 +25,8 @@ class AgentRates:
 
     path_mbps: Mapping[tuple[str, PathName], float] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
+    frame_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Mean L2 payload of the frames of latency flows that sent."""
 
 
 NO_RATES = AgentRates()
@@ -33,6 +36,7 @@ def measured(book: ReportBook, plan: Plan) -> AgentRates:
     """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
     path_mbps: dict[tuple[str, PathName], float] = {}
     offers: dict[str, Offer] = {}
+    frame_bytes: dict[str, float] = {}
     for flow, planned in plan.flows.items():
         if planned.mode != MULTIPATH or planned.ingress is None or planned.egress is None:
             continue
@@ -42,7 +46,16 @@ def measured(book: ReportBook, plan: Plan) -> AgentRates:
         offer = _offer(sending)
         if offer is not None:
             offers[flow] = offer
-    return AgentRates(path_mbps, offers)
+        if planned.spec.policy is Policy.LATENCY and (frame := _frame_bytes(sending)) is not None:
+            frame_bytes[flow] = frame
+    return AgentRates(path_mbps, offers, frame_bytes)
+
+
+def _frame_bytes(sending: Side) -> float | None:
+    """Bytes over frames since the report before; None if none was sent."""
+    grown = [(path.grown("sent_bytes"), path.grown("sent_frames")) for path in sending.paths()]
+    frames = sum(count or 0 for _, count in grown)
+    return sum(size or 0 for size, _ in grown) / frames if frames else None
 
 
 def _path_rates(flow: str, plan: FlowPlan, sending: Side, receiving: Side) -> dict[tuple[str, PathName], float]:

@@ -10,8 +10,9 @@ plans flows that have nothing left (or are new); :func:`improved` then moves the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 
 from hyroads.controller.control.live_network import LiveNetwork
@@ -32,6 +33,8 @@ from hyroads.controller.state import Fabric, State
 
 # The order in which paths are loaded matters for what a multipath carries; for more paths only the given one is tried.
 _MAX_ORDERED = 3
+# A latency flow chooses between so many.
+_TECHNOLOGIES = 2
 DEFAULTS = ChangeSettings()
 
 
@@ -75,15 +78,18 @@ def improved(
         if route.reason is None
     }
     affected = affected_flows(network, carried, changes, settings)
-    planned = [flow for flow in affected if _is_planned(routes[flow].spec)]
-
-    def plan(source: str, target: str) -> tuple[PathName, ...]:
-        return _named(network, live.multipath(source, target))
-
-    movable = {flow: carried[flow] for flow in planned}
-    moved = minimal_replan(
-        network, movable, planned, plan=plan, value=lambda paths: multipath_mbps(network, paths), settings=settings
-    )
+    ways = ((live.multipath, _is_planned), (live.latency_paths, _is_for_latency))
+    moved: dict[str, tuple[PathName, ...]] = {}
+    for way, is_meant in ways:
+        flows = [flow for flow in affected if is_meant(routes[flow].spec)]
+        moved |= minimal_replan(
+            network,
+            {flow: carried[flow] for flow in flows},
+            flows,
+            plan=partial(_plan, network, way),
+            value=partial(multipath_mbps, network),
+            settings=settings,
+        )
     result = dict(routes)
     for flow in affected:
         paths, arms = (moved[flow], ()) if flow in moved else _paths(live, routes[flow].spec)
@@ -108,9 +114,20 @@ def _loaded_mbps(network: Network, paths: Sequence[Path]) -> float:
     return total
 
 
+def _plan(
+    network: Network, way: Callable[[str, str], tuple[Path, ...]], source: str, target: str
+) -> tuple[PathName, ...]:
+    return _named(network, way(source, target))
+
+
 def _is_planned(spec: FlowSpec) -> bool:
     """Whether the planner alone chooses one multipath."""
-    return not spec.paths and spec.policy is not Policy.PRIVATE and not spec.policy.learns
+    return not spec.paths and spec.policy not in (Policy.PRIVATE, Policy.LATENCY) and not spec.policy.learns
+
+
+def _is_for_latency(spec: FlowSpec) -> bool:
+    """Whether it gets one path per technology."""
+    return not spec.paths and spec.policy is Policy.LATENCY
 
 
 def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None) -> FlowRoute:
@@ -133,6 +150,9 @@ def _kept(
     alive = [all(capacity[link] > 0 for link in path) for path in before.paths]
     if not any(alive) or (spec.policy is Policy.PRIVATE and not all(alive)):
         return None
+    if spec.policy is Policy.LATENCY and sum(alive) < _TECHNOLOGIES:
+        # A technology that comes back is of use even if it is the slower one by far.
+        return None
     place = {old: new for new, old in enumerate(index for index, lives in enumerate(alive) if lives)}
     arms = tuple(tuple(place[i] for i in arm) for arm in before.arms if all(alive[i] for i in arm))
     if before.arms and not arms:
@@ -152,6 +172,8 @@ def _paths(live: LiveNetwork, spec: FlowSpec) -> tuple[tuple[PathName, ...], tup
         return usable, ()
     if private:
         return _named(network, live.private_paths(spec.source, spec.target)), ()
+    if spec.policy is Policy.LATENCY:
+        return _named(network, live.latency_paths(spec.source, spec.target)), ()
     if not spec.policy.learns:
         return _named(network, live.multipath(spec.source, spec.target)), ()
     arms = live.arms(spec.source, spec.target)

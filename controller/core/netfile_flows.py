@@ -18,7 +18,7 @@ IP_PROTO_UDP = 17
 _FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic")
 _POLICIES = tuple(policy.value for policy in Policy)
 _TRAFFIC = tuple(traffic.value for traffic in Traffic)
-_RESERVED_POLICIES = ("latency", "ncast")
+_RESERVED_POLICIES = ("ncast",)
 
 
 def parse_flows(top: Section, nodes: Collection[str], links: Mapping[str, Link]) -> tuple[FlowSpec, ...]:

@@ -34,7 +34,7 @@ class Utility(StrEnum):
 
 class Policy(StrEnum):
     """How a flow is carried: over the best multipath, the single shortest path, or two networks neither of which can
-    tell what is fetched.
+    tell what is fetched, or (``latency``) over one path per technology such that the mean delay is smallest.
 
     ``empower`` is another name of ``throughput``: the model decides. With ``hymab`` and ``hymab+`` a bandit learns from
     measurements which of several multipaths is the best; with ``auto`` the controller chooses between model and bandit.
@@ -47,6 +47,7 @@ class Policy(StrEnum):
     AUTO = "auto"
     SINGLE = "single"
     PRIVATE = "private"
+    LATENCY = "latency"
 
     @property
     def learns(self) -> bool:

@@ -247,9 +247,9 @@ FLOW_ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"utility": "linear"}, ".utility", "expected log or {alpha: x}, got 'linear'"),
     ({"utility": {"alpha": -1}}, ".utility.alpha", "expected a number from 0 to 100, got -1"),
     ({"utility": {}}, ".utility.alpha", "is missing"),
-    ({"policy": "latency"}, ".policy", "latency is reserved for later"),
-    ({"policy": "fast"}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single or private, got 'fast'"),
-    ({"policy": []}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single or private, got a list"),
+    ({"policy": "ncast"}, ".policy", "ncast is reserved for later"),
+    ({"policy": "fast"}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single, private or latency, got 'fast'"),
+    ({"policy": []}, ".policy", "expected throughput, empower, hymab, hymab+, auto, single, private or latency, got a list"),
     (
         {"paths": [["ab-plc", "bc-wify"]]},
         ".paths[0][1]",

@@ -37,17 +37,7 @@ _FASTEST = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class RateFit:
-    """``states`` is 1 or 2; ``noise`` the standard deviation of a sample around its state's rate, packets/s."""
-
-    queue: TwoStateQueue
-    states: int
-    noise: float
-    samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
+class RateModel:
     """Rates and noise of the states, and the probability of a change per interval: h to l, l to h."""
 
     high: float
@@ -57,6 +47,20 @@ class _Model:
     climb: float
 
 
+@dataclass(frozen=True, slots=True)
+class RateFit:
+    """``states`` is 1 or 2; ``noise`` the standard deviation of a sample around its state's rate, packets/s.
+
+    ``model`` is what the next fit of the same trace may begin with.
+    """
+
+    queue: TwoStateQueue
+    states: int
+    noise: float
+    samples: int
+    model: RateModel
+
+
 def packets_per_s(rate_mbps: float, packet_bytes: float) -> float:
     """Packets/s of ``packet_bytes`` bytes of L2 payload on a link of ``rate_mbps``."""
     if not packet_bytes > 0:
@@ -64,11 +68,15 @@ def packets_per_s(rate_mbps: float, packet_bytes: float) -> float:
     return rate_mbps * 1e6 / (8.0 * packet_bytes)
 
 
-def fit_rates(times_s: Sequence[float], rates: Sequence[float]) -> RateFit:
+def fit_rates(
+    times_s: Sequence[float], rates: Sequence[float], *, begin: RateModel | None = None, steps: int = _STEPS
+) -> RateFit:
     """Fit samples of a service rate (packets/s) taken at increasing times (s).
 
-    A rate that is not finite is a missing sample. :class:`LatencyError` if times don't increase, a rate is negative, or
-    there are fewer than 8 samples or no positive ones.
+    A rate that is not finite is a missing sample. Who fits a growing trace again and again gives the last ``model`` as
+    ``begin``, which counts if it explains the trace better than a cold start; then a few ``steps`` are enough.
+    :class:`LatencyError` if times don't increase, a rate is negative, or there are fewer than 8 samples or no positive
+    ones.
     """
     grid, interval_s = _on_grid(np.asarray(times_s, dtype=float), np.asarray(rates, dtype=float))
     seen = grid[np.isfinite(grid)]
@@ -80,16 +88,16 @@ def fit_rates(times_s: Sequence[float], rates: Sequence[float]) -> RateFit:
         raise LatencyError("a link's rate is 0 throughout: there is nothing to fit")
     outlier = _OUTLIER_SHARE / max(float(np.ptp(seen)), floor)
     one_noise, one_likelihood = _one_state(seen, middle, floor, outlier)
-    model, likelihood = _train(grid, _start(seen, floor), floor, outlier)
+    model, likelihood = _train(grid, _better(grid, _start(seen, floor), begin, outlier), floor, outlier, steps)
     # Three more parameters: a rate and two probabilities.
     two = 2.0 * (likelihood - one_likelihood) > 3.0 * math.log(len(seen)) and model.high - model.low > model.noise
     if not two:
-        return RateFit(TwoStateQueue.constant(max(middle, floor)), 1, one_noise, len(seen))
+        return RateFit(TwoStateQueue.constant(max(middle, floor)), 1, one_noise, len(seen), model)
     changing = min(model.fall + model.climb, _FASTEST)
     alpha = -math.log1p(-changing) / interval_s
     alpha_h = alpha * model.fall / (model.fall + model.climb)
     queue = TwoStateQueue(model.high, max(model.low, 0.0), alpha_h, alpha - alpha_h)
-    return RateFit(queue, 2, model.noise, len(seen))
+    return RateFit(queue, 2, model.noise, len(seen), model)
 
 
 def _on_grid(times_s: FloatArray, rates: FloatArray) -> tuple[FloatArray, float]:
@@ -120,7 +128,7 @@ def _one_state(seen: FloatArray, middle: float, floor: float, outlier: float) ->
     return noise, float(np.log(_density(seen, middle, noise) + outlier).sum())
 
 
-def _start(seen: FloatArray, floor: float) -> _Model:
+def _start(seen: FloatArray, floor: float) -> RateModel:
     """Two means between the 2nd and the 98th percentile."""
     low, high = (float(q) for q in np.quantile(seen, (0.02, 0.98)))
     values = np.clip(seen, low, high)
@@ -130,7 +138,7 @@ def _start(seen: FloatArray, floor: float) -> _Model:
             break
         low, high = float(np.median(values[~above])), float(np.median(values[above]))
     nearest = np.where(values > 0.5 * (low + high), high, low)
-    return _Model(high, low, max(float(np.std(values - nearest)), floor), 0.1, 0.1)
+    return RateModel(high, low, max(float(np.std(values - nearest)), floor), 0.1, 0.1)
 
 
 def _density(values: FloatArray, mean: float, noise: float) -> FloatArray:
@@ -139,14 +147,32 @@ def _density(values: FloatArray, mean: float, noise: float) -> FloatArray:
     return density
 
 
-def _train(grid: FloatArray, model: _Model, floor: float, outlier: float) -> tuple[_Model, float]:
+def _better(grid: FloatArray, cold: RateModel, begin: RateModel | None, outlier: float) -> RateModel:
+    """The one of two models that explains the trace better."""
+    if begin is None:
+        return cold
+    missing = np.isnan(grid)
+    values = np.where(missing, 0.0, grid)
+    return max(begin, cold, key=lambda m: _forward_backward(_emission(_regular(values, m), missing, outlier), m)[3])
+
+
+def _regular(values: FloatArray, model: RateModel) -> FloatArray:
+    """Density of every sample in either state, shape 2 x samples; outliers not counted."""
+    return np.stack([_density(values, model.high, model.noise), _density(values, model.low, model.noise)])
+
+
+def _emission(regular: FloatArray, missing: NDArray[np.bool_], outlier: float) -> FloatArray:
+    return np.where(missing, 1.0, regular + outlier)
+
+
+def _train(grid: FloatArray, model: RateModel, floor: float, outlier: float, steps: int) -> tuple[RateModel, float]:
     """Expectation-maximisation; the last model and its log likelihood."""
     missing = np.isnan(grid)
     values = np.where(missing, 0.0, grid)
     before = -math.inf
-    for _ in range(_STEPS):
-        regular = np.stack([_density(values, model.high, model.noise), _density(values, model.low, model.noise)])
-        emission = np.where(missing, 1.0, regular + outlier)
+    for _ in range(steps):
+        regular = _regular(values, model)
+        emission = _emission(regular, missing, outlier)
         in_high, falls, climbs, likelihood = _forward_backward(emission, model)
         if likelihood - before < _CONVERGED * abs(likelihood):
             return model, likelihood
@@ -160,7 +186,7 @@ def _train(grid: FloatArray, model: _Model, floor: float, outlier: float) -> tup
     return model, before
 
 
-def _maximised(model: _Model, values: FloatArray, weight: FloatArray, floor: float) -> _Model:
+def _maximised(model: RateModel, values: FloatArray, weight: FloatArray, floor: float) -> RateModel:
     """Rates and noise that explain the samples best; ``weight`` has shape 2 x samples."""
     mass = weight.sum(axis=1)
     means = [
@@ -171,7 +197,7 @@ def _maximised(model: _Model, values: FloatArray, weight: FloatArray, floor: flo
     return replace(model, high=means[0], low=means[1], noise=noise)
 
 
-def _forward_backward(emission: FloatArray, model: _Model) -> tuple[FloatArray, float, float, float]:
+def _forward_backward(emission: FloatArray, model: RateModel) -> tuple[FloatArray, float, float, float]:
     """P(state h) per sample, expected changes h to l and l to h, log likelihood; ``emission`` has shape 2 x samples."""
     fall, climb = model.fall, model.climb
     rows: list[tuple[float, float]] = list(zip(*emission.tolist(), strict=True))
