@@ -20,8 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the demos")
     parser.add_argument("--json", action="store_true", help="no live view; one JSON document, last on stdout")
     parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of each measurement (default 8)")
     parser.add_argument("--long", action="store_true", help="longer phases; triangle: also a minute of UDP and of TCP")
+    parser.add_argument("--minutes", type=float, metavar="N", help="office: length (default 1; an hour: 60)")
+    parser.add_argument("--scale", type=float, metavar="X", help="office: capacities, of the testbed's (default 0.25)")
     parser.add_argument("--faults", action="store_true", help="triangle: controller and agent killed, a link cut")
     parser.add_argument("--out", metavar="DIR", help="folder for CSV files and plots (default out/demo-NAME)")
     add_run_arguments(parser)
@@ -40,17 +42,19 @@ def run(args: argparse.Namespace) -> int:
     if args.demo is None:
         raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
     find_demo(args.demo)
-    least_s = LEAST_SECONDS.get(args.demo, 2)
-    if not least_s <= args.seconds <= 600:
-        raise EmulationError(f"--seconds {args.seconds:g}: expected {least_s} to 600")
     for name, demos in ONLY.items():
-        if getattr(args, name) and args.demo not in demos:
-            raise EmulationError(f"--{name}: only for the demo {' or '.join(sorted(demos))}, not for {args.demo}")
+        if getattr(args, name) not in (None, False) and args.demo not in demos:
+            raise EmulationError(f"--{name}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})")
+    bounds = {"seconds": (LEAST_SECONDS.get(args.demo, 2), 600), "minutes": (0.2, 1440), "scale": (0.05, 1)}
+    for name, (least, most) in bounds.items():
+        given = getattr(args, name)
+        if given is not None and not least <= given <= most:
+            raise EmulationError(f"--{name} {given:g}: expected {least:g} to {most:g}")
     for name, value in DEFAULTS.get(args.demo, {}).items():
         if getattr(args, name) in (None, False):
             setattr(args, name, value)
     how = DemoOptions(
-        seconds=args.seconds,
+        **{name: getattr(args, name) for name in bounds if getattr(args, name) is not None},
         long=args.long,
         faults=args.faults,
         json=args.json,

@@ -140,6 +140,20 @@ def office22(rng: random.Random) -> Network:
     return connect(_hybrid(rng, 22, 83.0, 50.0, (WIFI, PLC)), rng, "office22")
 
 
+def office22_panels(rng: random.Random, *, capacity_scale: float = 1.0) -> Network:
+    """The office floor of the testbed: 22 hybrid nodes on 65 x 40 m, the halves left and right with power lines of
+    their own (two panels), one WiFi channel. ``capacity_scale`` multiplies all capacities.
+    """
+    media = [WIFI, *(replace(PLC, technology=f"plc-panel-{i}") for i in (1, 2))]
+    placed = []
+    for i in range(1, 23):
+        position_m = _uniform(rng, 65.0, 40.0)
+        panel = media[1 if position_m[0] < 32.5 else 2]
+        placed.append(Placed.at(f"n{i}", Role.GATEWAY if i == 1 else Role.AP, position_m, (media[0], panel)))
+    network = connect(placed, rng, "office22-panels")
+    return network.with_capacities({link.id: link.capacity_mbps * capacity_scale for link in network.links})
+
+
 def campus100(rng: random.Random) -> Network:
     """100 hybrid nodes, about 5 600 directed links."""
     return connect(_hybrid(rng, 100, 152.0, 91.0, (WIFI, PLC)), rng, "campus100")

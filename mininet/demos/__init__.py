@@ -24,12 +24,22 @@ DEMOS: dict[str, str] = {
     "competing": "a hybrid flow leaves WiFi to a one-hop WiFi flow, and comes back when that has ended",
     "two-flows": "a second flow over the same media halves the first, which gets all back",
     "external": "traffic that nobody controls is never starved, controlled flows take what is left",
+    "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
 }
 
-DEFAULTS: dict[str, dict[str, object]] = {"external": {"measured": True}}
+DEFAULTS: dict[str, dict[str, object]] = {
+    "external": {"measured": True},
+    "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
+}
 """What options of ``hyroads demo`` are for a demo if they are not given."""
 
-ONLY: dict[str, frozenset[str]] = {"faults": frozenset({"triangle"})}
+ONLY: dict[str, frozenset[str]] = {
+    "faults": frozenset({"triangle"}),
+    "seconds": frozenset(DEMOS) - {"office"},
+    "long": frozenset(DEMOS) - {"office"},
+    "minutes": frozenset({"office"}),
+    "scale": frozenset({"office"}),
+}
 """The demos that know an option; options that are not here are for all."""
 
 LEAST_SECONDS: dict[str, int] = {"external": 4}

@@ -129,6 +129,10 @@ class Scenario:
         """Title, beginning and end of a phase."""
         return self.phases[phase].title, self.phases[phase].start_s, self._end_of(phase)
 
+    def start_of(self, phase: int) -> float:
+        """When a phase began, while the recording goes on."""
+        return self.phases[phase].start_s
+
     def _end_of(self, phase: int) -> float:
         return self.phases[phase + 1].start_s if phase + 1 < len(self.phases) else self.end_s
 

@@ -49,8 +49,11 @@ def windowed_mbps(times_s: Sequence[float], counts: Sequence[int], window_s: flo
 
 def moved_bytes(times_s: Sequence[float], counts: Sequence[int], from_s: float, to_s: float) -> float:
     """What a counter of bytes counted in a span, whenever in it somebody looked."""
-    if not len(times_s):
+    # A recording that goes on may have one moment more than values.
+    known = min(len(times_s), len(counts))
+    if not known:
         return 0.0
+    times_s, counts = times_s[:known], counts[:known]
     at_from, at_to = np.interp([from_s, to_s], np.asarray(times_s, dtype=float), _total(counts)).tolist()
     return float(at_to - at_from)
 

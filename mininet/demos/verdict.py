@@ -21,14 +21,17 @@ from hyroads.mininet.traffic import Traffic
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """How to run a demo; ``seconds`` is the length of each measurement, ``out`` the folder for CSV files and plots."""
+    """How to run a demo; ``seconds`` is the length of each measurement, ``minutes`` that of the demo
+    office and ``scale`` what its capacities are multiplied by, ``out`` the folder for CSV files and plots."""
 
-    seconds: float
+    seconds: float = 8.0
     long: bool = False
     faults: bool = False
     json: bool = False
     live: bool = False
     out: Path | None = None
+    minutes: float | None = None
+    scale: float | None = None
 
 
 @dataclass(frozen=True)

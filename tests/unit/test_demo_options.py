@@ -8,7 +8,12 @@ from hyroads.mininet.demos.verdict import DemoOptions
 WRONG = [
     (["two-flow"], "no demo 'two-flow' (did you mean"),
     ([], "no demo named; there are: triangle, "),
-    (["external", "--faults"], "--faults: only for the demo triangle, not for external"),
+    (["external", "--faults"], "--faults: not for the demo external (only for triangle)"),
+    (["competing", "--minutes", "2"], "--minutes: not for the demo competing (only for office)"),
+    (["office", "--seconds", "9"], "--seconds: not for the demo office"),
+    (["office", "--minutes", "0"], "--minutes 0: expected 0.2 to 1440"),
+    (["office", "--minutes", "nan"], "--minutes nan: expected 0.2 to 1440"),
+    (["office", "--scale", "2"], "--scale 2: expected 0.05 to 1"),
     (["external", "--seconds", "3"], "--seconds 3: expected 4 to 600"),
     (["competing", "--seconds", "1"], "--seconds 1: expected 2 to 600"),
     (["competing", "--discover"], "--discover: only with --measured"),
