@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -284,6 +285,49 @@ def test_a_path_may_have_more_hops_than_open_vswitch_reads_labels(world: World) 
         sender.send(b"\x02" * 12 + b"\x88\x47" + b"".join(map(entry, stack)) + b"shim and a frame")
         (arrived,) = collect(listener, b"shim and a frame", 0.4)
     assert arrived[12:] == b"\x88\xb5" + b"shim and a frame"
+
+
+def test_a_users_mpls_frame_may_travel_by_a_multipath(world: World) -> None:
+    """The switch hands it to the agent whole, behind the flow's number; the other edge delivers it."""
+    addressing, agents = world.addressing, world.rig.agents
+    match = Match(eth_src=addressing.host_mac["p"], eth_dst=addressing.host_mac["a"], eth_type=0x8847)
+    world.change_to(world.plan(world.network, {"c": (ClassifiedFlow("f1", 16, match),)}))
+    ends = mac(addressing.host_mac["a"]) + mac(addressing.host_mac["p"])
+    try:
+        for stack in (entry(17), (18 << 12 | 64).to_bytes(4, "big") + entry(19)):
+            user = ends + b"\x88\x47" + stack + b"a user's own labels" * 5
+            with in_namespace(agents["c", "acc"]) as access, in_namespace(world.hosts["p"]) as sender:
+                sender.send(user)
+                (handed,) = collect(access, user, 0.4)
+            assert handed[12:14] == b"\x88\x47"
+            assert int.from_bytes(handed[14:18], "big") >> 12 == 16
+            assert handed[18:] == user
+            with in_namespace(world.hosts["a"]) as listener, in_namespace(agents["a", "acc"]) as sender:
+                sender.send(user)
+                assert collect(listener, user, 0.4) == [user]
+    finally:
+        assert world.change_to(world.intents) == 1
+
+
+@pytest.mark.parametrize(("source", "target", "passes"), [("p", "q", True), ("a", "c", False), ("p", "a", False)])
+def test_a_users_mpls_frame_is_never_taken_for_one_of_ours(
+    world: World, source: str, target: str, passes: bool
+) -> None:
+    """Whatever its label: within a switch it arrives unchanged, between switches it is lost (docs/openflow.md)."""
+    addressing, labels = world.addressing, world.labels
+    ours = {labels.link["ab-plc"], labels.link["bc-wifi~"], *labels.node.values(), *labels.agent.values(), labels.flood}
+    places = {("host", node): name for node, name in world.hosts.items()} | world.rig.agents
+    for number in sorted(ours | {16, 17, 4711}):
+        text = b"behind label %06d" % number * 4
+        ends = mac(addressing.host_mac[target]) + mac(addressing.host_mac[source])
+        frame = ends + b"\x88\x47" + entry(number) + text
+        with contextlib.ExitStack() as stack:
+            listeners = {place: stack.enter_context(in_namespace(name)) for place, name in places.items()}
+            listeners["host", source].send(frame)
+            heard = {place: collect(listener, text, 0.02) for place, listener in listeners.items()}
+        assert {place: frames for place, frames in heard.items() if frames} == (
+            {("host", target): [frame]} if passes else {}
+        )
 
 
 def test_hello_frames_reach_the_neighbours_agent(world: World) -> None:
