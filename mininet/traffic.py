@@ -29,6 +29,8 @@ class Goodput:
     lost_share: float
     retransmits: int
     per_second_mbps: tuple[float, ...]
+    rtt_ms: float | None = None
+    """Mean round-trip time as the sender's TCP saw it, over all connections."""
 
 
 class Traffic:
@@ -42,15 +44,18 @@ class Traffic:
         self._address = emulation.addressing.host_ip[target]
         self._port = 5201
 
-    def tcp(self, seconds: float, algorithm: str) -> Goodput:
-        """One TCP flow under a congestion control; goodput at the receiver after one second of start-up."""
-        document = self._iperf(seconds, ["--omit", "1", "--congestion", algorithm])
+    def tcp(self, seconds: float, algorithm: str, connections: int = 1) -> Goodput:
+        """TCP under a congestion control; goodput at the receiver after one second of start-up."""
+        several = ["--parallel", str(connections)] if connections > 1 else []
+        document = self._iperf(seconds, ["--omit", "1", "--congestion", algorithm, *several])
         end = document["end"]
+        rtts_us = [stream["sender"].get("mean_rtt", 0) for stream in end["streams"]]
         return Goodput(
             mbps=end["sum_received"]["bits_per_second"] / 1e6,
             lost_share=0.0,
             retransmits=end["sum_sent"].get("retransmits", 0),
             per_second_mbps=_intervals(document),
+            rtt_ms=sum(rtts_us) / len(rtts_us) / 1e3 or None,
         )
 
     def udp(self, seconds: float, offered_mbps: float, started: Callable[[], None] = lambda: None) -> Goodput:

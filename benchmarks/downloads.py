@@ -1,0 +1,250 @@
+"""Downloads with and without congestion control, beside the published ones (root).
+
+    python benchmarks/downloads.py [--pairs 1,2,3,4] [--what tiny,...] [--modes control,none] [--rows FILE]
+    python benchmarks/downloads.py --table FILE        prints the table of the rows that earlier runs appended
+
+Real TCP (cubic) through real agents, switches and controller; the media are emulated. The network is the office floor
+of the studies, the model of the published testbed: random pairs (fixed seed) whose multipath has several paths of
+several hops, and of the floor the nodes on these paths. *None* is the same multipath without control: no rates and no
+margin, the controller away, frames split in proportion to what each path alone could carry. Reordering and delay
+equalisation at the last agent stay as they are. *+ rival*: the next pair's flow downloads a small file again and
+again meanwhile. 2 GB are 200 MB here (50 MB beside the rival), and 25 MB are 2.5 MB: long enough to be steady, and
+the ratio does not depend on it. Which stations and what other traffic the published rows had is not known (its 5 MB
+came at 4 Mb/s, its 2 GB at 48), so only ratios compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyroads.controller.core import topologies
+from hyroads.controller.core.interference import RangeInterference
+from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
+from hyroads.controller.core.planner import Planner
+from hyroads.mininet.edge_client import EdgeClient
+from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.programs import wait_until
+from hyroads.mininet.runner import RunOptions, run_network
+
+SEED = 1
+PORT = 5401
+CONTROL, NONE = "control", "none"
+HYBRID, COMPETING = "hybrid", "competing"
+# So much faster than the media that nothing is held back; what matters is the proportion.
+UNPACED = 1000.0
+SETTLE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Download:
+    """A line of the table: size, and the published seconds with and without control, of what."""
+
+    bytes: int
+    repeats: int
+    published_s: tuple[float, float]
+    rival: bool = False
+
+
+DOWNLOADS = {
+    "tiny": Download(100_000, 10, (0.128, 0.159)),
+    "tiny+rival": Download(100_000, 20, (0.128, 0.159), rival=True),
+    "short": Download(5_000_000, 4, (9.9, 13.3)),
+    "short+rival": Download(5_000_000, 4, (9.9, 13.3), rival=True),
+    "long": Download(200_000_000, 1, (333.0, 535.0)),
+    "long+rival": Download(50_000_000, 1, (417.0, 581.0), rival=True),
+}
+OTHER = "its rival"
+RIVAL = Download(2_500_000, 1, (65.0, 155.0))
+Sample = tuple[str, str, int, float]
+"""What, mode, pair, seconds."""
+
+
+def pairs(office: Network, count: int) -> list[tuple[str, str, frozenset[str]]]:
+    """Random (source, target, nodes of the paths) whose multipath has several paths, each with relays."""
+    rng, planner = random.Random(SEED), Planner(office, clients_relay=False)
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    while len(found) < count:
+        source, target = topologies.endpoints(office, rng)
+        paths = [path.links for path in planner.plan(source, target).multipath.paths]
+        if len(paths) > 1 and all(len(path) > 1 for path in paths):
+            used = [office.links[link] for path in paths for link in path]
+            found[source, target] = frozenset(end for link in used for end in (link.source, link.target))
+    return [(*ends, nodes) for ends, nodes in found.items()]
+
+
+def network_of(pair: int) -> Network:
+    """The part of the office where the flow of this pair (from 1) and its rival, the next one's, are at home."""
+    office = topologies.office22(random.Random(SEED))
+    *_, hybrid, rival = pairs(office, pair + 1)
+    nodes = {name: node for name, node in office.nodes.items() if name in hybrid[2] | rival[2]}
+    links = tuple(link for link in office.links if link.source in nodes and link.target in nodes)
+    ranges_m = {medium.technology: medium.range_m for medium in (topologies.WIFI, topologies.PLC)}
+    flows = tuple(
+        FlowSpec(name, source, target, traffic=Traffic.TCP)
+        for name, (source, target, _) in ((HYBRID, hybrid), (COMPETING, rival))
+    )
+    return Network(nodes, links, RangeInterference(nodes, links, ranges_m), flows=flows, name="downloads")
+
+
+class Bench:
+    """Downloads on the running network."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.flows = {flow.id: flow for flow in emulation.network.flows}
+        self.servers = {
+            source: self._start(source, "serve", "--port", str(PORT))
+            for source in {flow.source for flow in self.flows.values()}
+        }
+        for node in emulation.network.nodes:
+            # What one download learned about a path must not shape the next.
+            words = ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]
+            subprocess.run([*emulation.inside(node), *words], check=True, timeout=10)
+        wait_until("multipaths", lambda: all(self._state(flow) == "multipath" for flow in self.flows), 10.0)
+        time.sleep(SETTLE_S)
+
+    def _state(self, flow: str) -> str:
+        return str(self.emulation.rest.flow(flow)["state"])
+
+    def _start(self, node: str, *words: str) -> subprocess.Popen[str]:
+        command = [*self.emulation.inside(node), sys.executable, "-m", "hyroads.mininet.download", *words]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+    def _get(self, flow: str, size: int, count: int, pause_s: float) -> subprocess.Popen[str]:
+        spec = self.flows[flow]
+        host = self.emulation.addressing.host_ip[spec.source]
+        words = ("--from", host, "--port", str(PORT), "--bytes", str(size), "--count", str(count))
+        return self._start(spec.target, "get", *words, "--pause", str(pause_s))
+
+    def without_control(self) -> None:
+        """The controller goes, and with it every limit; the flows keep their paths."""
+        links = {link.id: link for link in self.emulation.network.links}
+        described = {name: self.emulation.rest.flow(name) for name in self.flows}
+        self.emulation.controller.stop()
+        for flow in described.values():
+            rates = {
+                path["id"]: UNPACED * self._alone_mbps([links[link] for link in path["links"]])
+                for path in flow["multipath"]
+            }
+            with EdgeClient(self.emulation.directory / f"edge-{flow['ingress']}.sock") as agent:
+                agent.set_rates({flow["number"]: rates})
+
+    def _alone_mbps(self, path: Sequence[Link]) -> float:
+        """What a path carries alone: the airtime of all its links that a domain holds fits into it."""
+        network = self.emulation.network
+        index = {network.link_index[link.id]: link for link in path}
+        domains = ({number, *network.interference.domain(number).tolist()} for number in index)
+        return 1 / max(sum(1 / index[other].capacity_mbps for other in domain & index.keys()) for domain in domains)
+
+    def run(self, what: str) -> Iterator[tuple[str, float]]:
+        """(what, seconds) of each download."""
+        download = DOWNLOADS[what]
+        rival = self._get(COMPETING, RIVAL.bytes, 0, 0.5) if download.rival else None
+        time.sleep(SETTLE_S if rival else 0.0)
+        main = self._get(HYBRID, download.bytes, download.repeats, 0.3)
+        for line in main.communicate(timeout=150)[0].split():
+            yield what, float(line)
+        if rival is not None:
+            rival.terminate()
+            for line in rival.communicate(timeout=10)[0].split() if what == "long+rival" else ():
+                yield OTHER, float(line)
+
+
+def print_table(samples: Sequence[Sample]) -> None:
+    """A row per size: seconds of each pair's median, our ratios, the published one."""
+    seconds: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for what, mode, pair, value in samples:
+        seconds[what, mode, pair].append(value)
+    numbers = sorted({pair for _, _, pair, _ in samples})
+    print(
+        f"{'download':>12} {'size MB':>7} {'pair':>4} {'control s':>24} {'none s':>24} {'ratio':>6} {'published':>10}"
+    )
+    for what, download in {**DOWNLOADS, OTHER: RIVAL}.items():
+        published = download.published_s[1] / download.published_s[0]
+        ratios = []
+        for pair in numbers:
+            control, none = (seconds.get((what, mode, pair), []) for mode in (CONTROL, NONE))
+            if control and none:
+                ratios.append(statistics.median(none) / statistics.median(control))
+            shown = f"{ratios[-1]:6.2f}" if control and none else f"{'-':>6}"
+            print(
+                f"{what:>12} {download.bytes / 1e6:7.1f} {pair:>4} {_spread(control):>24} {_spread(none):>24} {shown}"
+            )
+        if ratios:
+            words = f"median of {len(ratios)} pairs, {min(ratios):.2f} to {max(ratios):.2f}; target > 1"
+            print(f"{what:>12} {words:>68} {statistics.median(ratios):6.2f} {published:10.2f}")
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Median (least..most, how many)."""
+    if not values:
+        return "-"
+    return f"{statistics.median(values):.3g} ({min(values):.3g}..{max(values):.3g}, {len(values)})"
+
+
+def measure(pair: int, kinds: Sequence[str], modes: Sequence[str]) -> list[Sample]:
+    """All downloads of a pair, on a network of its own."""
+
+    def body(emulation: Emulation) -> int:
+        bench = Bench(emulation)
+        for mode in modes:
+            if mode == NONE:
+                bench.without_control()
+            for what in kinds:
+                for name, seconds in bench.run(what):
+                    print(json.dumps((name, mode, pair, seconds)), file=file, flush=True)
+        return 0
+
+    # ``body`` runs in the network's own process.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples"
+        with path.open("w", encoding="utf-8") as file:
+            status = run_network(network_of(pair), "downloads", body, RunOptions(publish=0), lambda _text: None)
+        if status:
+            raise SystemExit(status)
+        return read_samples(path)
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """What runs have written."""
+    return [tuple(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", default="1,2,3,4")
+    parser.add_argument("--what", default=",".join(DOWNLOADS))
+    parser.add_argument("--modes", default=f"{CONTROL},{NONE}")
+    parser.add_argument("--rows", type=Path, help="appends what was measured")
+    parser.add_argument("--table", type=Path, help="only prints the table of these rows")
+    args = parser.parse_args()
+    if args.table:
+        print_table(read_samples(args.table))
+        return 0
+    if os.geteuid() != 0:
+        print("this needs root", file=sys.stderr)
+        return 2
+    samples: list[Sample] = []
+    for pair in args.pairs.split(","):
+        samples += measure(int(pair), args.what.split(","), args.modes.split(","))
+    if args.rows:
+        with args.rows.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(sample) + "\n" for sample in samples)
+    print_table(samples)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
