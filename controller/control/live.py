@@ -10,6 +10,7 @@ The coordinator calls these and pushes what they give. No I/O, no clock: times a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hyroads.controller.control.live_network import Cache, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, Turn
@@ -75,10 +76,15 @@ class Live:
     # -- events
 
     def links_reported(self, before: State, after: State, now_s: float) -> State:
-        """After agents told of links: those that failed too often lately are held down for a while."""
+        """After agents told of links: those that failed too often lately are held down for a while.
+
+        While one of these comes and goes, no plan may use it: the version stays, for there is nothing to plan anew.
+        """
         for link in before.silent ^ after.silent if self._damps else ():
             self.damping = self.damping.after(link, up=link not in after.silent, now_s=now_s)
-        return self.links_released(after, now_s)
+        result = self.links_released(after, now_s)
+        same = result.silent | result.held == before.silent | before.held
+        return replace(result, version=before.version) if same else result
 
     def links_released(self, state: State, now_s: float) -> State:
         """Links that have been quiet for long enough can be used again."""

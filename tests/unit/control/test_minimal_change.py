@@ -1,0 +1,213 @@
+"""Who is told when links fail, flap or change: only those that it concerns, and not each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hyroads.controller.agent_protocol import AgentConfig, Hello
+from hyroads.controller.control.live import Live
+from hyroads.controller.control.loop import LiveLoop, LoopOptions
+from hyroads.controller.control.source import Heard
+from hyroads.controller.core.closed_loop import Measurements
+from hyroads.controller.core.estimate.link_estimate import Sample, Source
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.plan import Options
+from hyroads.controller.push_agents import AgentPusher
+from hyroads.controller.push_gate import SwitchView, Views, gate
+from hyroads.controller.reports import ReportBook
+from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, initial, links_heard
+
+# f1 and f2 share nothing; f3 begins where f1 does and uses another medium; f4 contends with f1 for WiFi only.
+DOCUMENT: dict[str, Any] = {
+    "nodes": {node: {"role": "ap"} for node in "abcdegh"},
+    "links": [
+        {"id": "ab-plc", "from": "a", "to": "b", "technology": "plc", "capacity_mbps": 10, "both": True},
+        {"id": "ab-wifi", "from": "a", "to": "b", "technology": "wifi", "capacity_mbps": 15, "both": True},
+        {"id": "cd-plc2", "from": "c", "to": "d", "technology": "plc2", "capacity_mbps": 10, "both": True},
+        {"id": "cd-wifi2", "from": "c", "to": "d", "technology": "wifi2", "capacity_mbps": 15, "both": True},
+        {"id": "ae", "from": "a", "to": "e", "technology": "ethernet", "capacity_mbps": 50, "both": True},
+        {"id": "gh", "from": "g", "to": "h", "technology": "wifi", "capacity_mbps": 20, "both": True},
+    ],
+    "interference": {"rule": "technology"},
+    "flows": [
+        {"id": "f1", "from": "a", "to": "b"},
+        {"id": "f2", "from": "c", "to": "d"},
+        {"id": "f3", "from": "a", "to": "e"},
+        {"id": "f4", "from": "g", "to": "h"},
+    ],
+}
+FABRIC = Fabric.of(parse(DOCUMENT, "x"))
+NO_REPORTS = ReportBook(lambda: 0.0)
+
+
+class Session:
+    """An agent that does at once what it is told, and remembers it."""
+
+    def __init__(self, node: str, told: list[tuple[str, dict[str, Any]]]) -> None:
+        self.node, self.told = node, told
+        self.hello = Hello(node, "x", node, None, 0)
+        self.closed = False
+
+    def request(self, document: Mapping[str, Any], answer: Any) -> None:
+        self.told.append((self.node, dict(document)))
+        answer(None)
+
+
+class Readings:
+    """Every link has the capacity that the test says, measured each slot."""
+
+    def __init__(self) -> None:
+        self.mbps = {link.id: link.capacity_mbps for link in FABRIC.network.links}
+        self.now_s = 0.0
+
+    def take(self, now_s: float) -> Measurements:
+        return Measurements([Sample(link, Source.MODULATION, mbps, now_s) for link, mbps in self.mbps.items()])
+
+    def heard(self) -> Heard:
+        return Heard()
+
+
+class Controller:
+    """State, live loop, gate and pusher as the coordinator joins them, with agents that answer at once."""
+
+    def __init__(self) -> None:
+        self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
+        loop = LiveLoop(FABRIC.network, self.source, LoopOptions(0.05))
+        self.live = Live(FABRIC, Numbers(), Options(), loop, measures=True)
+        self.state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.pusher = AgentPusher(lambda: self.now_s, self.counters, self.fail, lambda: None)
+        self.rules: dict[str, frozenset[str]] = dict.fromkeys(FABRIC.addressing.dpid, frozenset())
+        self.changed_rules: list[str] = []
+        for node in self.rules:
+            self.state = agent_up(self.state, FABRIC, node, fresh=False, now_s=-10.0)
+        self.plan()
+        for node in self.rules:
+            self.pusher.joined(Session(node, self.told), AgentConfig(self.live.in_force.agents[node].hello))  # type: ignore[arg-type]
+        self.settle()
+        self.run(5.0)
+        self.told.clear()
+        self.changed_rules.clear()
+        self.counters.clear()
+
+    def fail(self, where: str, what: str) -> None:
+        raise AssertionError(f"{where}: {what}")
+
+    def plan(self) -> None:
+        self.counters["plans"] += 1
+        self.live.replan(self.state, NO_REPORTS, self.now_s)
+
+    def settle(self) -> None:
+        for _ in range(10):
+            views = Views(self.pusher.views(), {n: SwitchView(True, f, f) for n, f in self.rules.items()})
+            orders = gate(self.live.in_force, views)
+            self.pusher.push(self.live.in_force, orders)
+            self.changed_rules += [node for node, flows in orders.classified.items() if flows != self.rules[node]]
+            self.rules.update(orders.classified)
+
+    def become(self, state: Any) -> None:
+        before, self.state = self.state, state
+        if state.version != before.version:
+            self.plan()
+            self.settle()
+        if self.live.has_news and self.live.improve(NO_REPORTS, self.now_s) is not None:
+            self.counters["improvements"] += 1
+            self.settle()
+
+    def report(self, node: str, **up: bool) -> None:
+        """What an agent says of its inbound links (with _ for -)."""
+        links = {link.replace("_", "-"): alive for link, alive in up.items()}
+        heard = links_heard(self.state, FABRIC, node, links, self.now_s)
+        self.become(self.live.links_reported(self.state, heard, self.now_s))
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.now_s += 0.1
+            self.become(self.live.links_released(self.state, self.now_s))
+            state, plan = self.live.slot(self.state, NO_REPORTS, self.now_s)
+            if plan is not None:
+                self.pusher.push_rates(plan)
+            self.become(state)
+
+    def configured(self) -> Counter[str]:
+        return Counter(node for node, document in self.told if document["type"] == "config")
+
+    def paths(self, flow: str) -> list[tuple[str, ...]]:
+        return [path.links for path in self.live.in_force.flows[flow].paths]
+
+
+@pytest.fixture
+def controller() -> Controller:
+    return Controller()
+
+
+def without_rates(entry: Any) -> Any:
+    """An entry of a configuration without what may change each slot."""
+    if isinstance(entry, dict):
+        return {key: without_rates(value) for key, value in entry.items() if key != "rate_mbps"}
+    return [without_rates(each) for each in entry] if isinstance(entry, list) else entry
+
+
+def entries(config: Mapping[str, Any], number: int) -> list[Any]:
+    """What a configuration says of a flow but its rates."""
+    return [without_rates(each) for side in ("ingress", "egress") for each in config[side] if number in each.values()]
+
+
+def test_nothing_is_told_while_nothing_changes(controller: Controller) -> None:
+    assert controller.paths("f1") == [("ab-wifi",), ("ab-plc",)] and controller.paths("f3") == [("ae",)]
+    controller.run(10.0)
+    assert controller.told == [] and controller.counters["plans"] == 0
+
+
+@pytest.mark.parametrize("event", ["cut", "cut and back", "slower", "slower and back"])
+def test_a_change_concerns_only_the_flows_that_it_affects(controller: Controller, event: str) -> None:
+    """No agent is configured anew for a flow whose paths stay, and none of its rules changes."""
+    others = {flow: controller.paths(flow) for flow in ("f2", "f3", "f4")}
+    if event.startswith("cut"):
+        controller.report("b", ab_plc=False)
+    else:
+        controller.source.mbps["ab-plc"] = 3.0
+    controller.run(5.0)
+    if event.endswith("back"):
+        controller.report("b", ab_plc=True)
+        controller.source.mbps["ab-plc"] = 10.0
+        controller.run(5.0)
+    assert controller.paths("f1") == ([("ab-wifi",)] if event == "cut" else [("ab-wifi",), ("ab-plc",)])
+    assert {flow: controller.paths(flow) for flow in others} == others
+    assert controller.told, "f1 must have been told"
+    # Nobody but the edges of f1 gets a configuration; f4, which contends with it, may get other rates.
+    assert set(controller.configured()) <= {"a", "b"}
+    assert {node for node, document in controller.told if document["type"] == "rates"} <= {"a", "g"}
+    assert controller.changed_rules == []
+
+
+def test_a_configuration_says_the_same_as_before_of_flows_that_are_not_affected(controller: Controller) -> None:
+    plan = controller.live.in_force
+    number = next(entry.number for flow, entry in plan.agents["a"].ingress.items() if flow == "f3")
+    before = entries(plan.agents["a"].document(), number)
+    controller.report("b", ab_plc=False)
+    documents = [document for node, document in controller.told if node == "a" and document["type"] == "config"]
+    assert len(documents) == 1 and before
+    assert entries(documents[0], number) == before
+
+
+def test_a_link_that_flaps_for_a_minute_causes_no_storm(controller: Controller) -> None:
+    """Down and up each 0.5 s: after three failures it is left alone, until it has been quiet for long enough."""
+    for _ in range(60):
+        controller.report("b", ab_plc=False)
+        controller.run(0.5)
+        controller.report("b", ab_plc=True)
+        controller.run(0.5)
+    assert controller.state.held == {"ab-plc"}
+    # Without damping there would be 120 plans and as many configurations of each edge.
+    assert controller.counters["plans"] <= 6
+    assert controller.configured()["a"] <= 6 and controller.configured()["b"] <= 6
+    assert set(controller.configured()) <= {"a", "b"}
+    told = len(controller.told)
+    controller.run(60.0)
+    assert not controller.state.held and controller.paths("f1") == [("ab-wifi",), ("ab-plc",)]
+    assert len(controller.told) - told <= 12
