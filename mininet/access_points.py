@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.network import Network
 
 
@@ -23,6 +24,7 @@ def _interface(network: Network, addressing: Addressing, node: str, technology: 
             out[link.target] = link.id
         elif link.technology == technology and link.target == node:
             into[link.source] = link.id
+    overheard = implied_hearing(network).get((node, technology), frozenset())
     peers = [
         {
             "mac": addressing.interface_mac[other, technology],
@@ -30,7 +32,8 @@ def _interface(network: Network, addressing: Addressing, node: str, technology: 
             "out_link": out.get(other),
             "in_link": into.get(other),
         }
-        for other in sorted({*out, *into})
+        # Stations that are too far away for a link, or of no interest, are heard all the same.
+        for other in sorted({*out, *into, *overheard})
     ]
     name = addressing.interface_name[node, technology]
     return {"name": name, "technology": technology, "backend": "emulated", "peers": peers}

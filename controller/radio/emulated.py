@@ -56,7 +56,7 @@ class MediumState:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A neighbour: links to and from it, None where there is none."""
+    """A neighbour: links to and from it, None where there is none; one without any is only overheard."""
 
     mac: str
     node: str
@@ -121,7 +121,8 @@ class EmulatedRadio:
     def _neighbour(self, peer: Peer, interval: _Interval) -> Neighbour | None:
         inbound = interval.state.links.get(peer.in_link) if peer.in_link else None
         # An access point sends beacons whether or not it has traffic: a live link is heard.
-        if inbound is not None and inbound.capacity_mbps > 0:
+        overheard = peer.in_link is None and peer.out_link is None
+        if overheard or (inbound is not None and inbound.capacity_mbps > 0):
             self._last_heard_s[peer.mac] = interval.now_s
         heard_s = self._last_heard_s.get(peer.mac)
         if heard_s is None:
