@@ -14,7 +14,7 @@ lint() {
 }
 types() {
     scripts/links.sh
-    mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet
+    mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
 }
 unit() { pytest -q tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }

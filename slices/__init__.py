@@ -1,0 +1,1 @@
+"""Slicing: several controllers share one network (docs/slicing.md)."""

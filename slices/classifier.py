@@ -1,0 +1,240 @@
+"""The classifier: flowspace as the flow entries of table 0 of each switch.
+
+Each match of each flowspace rule, at each of its ports, is one entry with the rule's priority. It writes the slice's
+number into the metadata and sends the packet to the slice's tables. The lowest entry sends everything else to
+production. Nothing is rewritten by intersection: what a guest matches, it matches behind the classifier.
+
+The topmost entries recognise the discovery frames (LLDP) that the slicer marks for each slice (``discovery``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.cookie import MARK_MASK, cookie_of
+from hyroads.controller.ofp.diff import Installed
+from hyroads.slices import oxm
+from hyroads.slices.allocation import CLASSIFIER_TABLE, OPEN_VSWITCH, Allocation, Block, Layout
+from hyroads.slices.fields import BY_NAME
+from hyroads.slices.match import ALL, TernaryMatch, of_fields
+from hyroads.slices.model import PRODUCTION, FlowspaceRule, Permission, Slice, SliceModel
+
+COOKIE_MARK = 0x53 << 56
+"""Top byte of the cookies of the slicer's own entries; the rest is a hash of the entry."""
+
+DISCOVERY_PRIORITY = 65_000
+DISCOVERY_ETH_TYPES = (0x88CC, 0x8942)
+"""LLDP, and ONOS's frames of the same form for discovery through switches that are not controlled."""
+_DISCOVERY_MAC = 0x0A53_4C43_0000
+
+_WRITE_METADATA = Struct("!HH4xQQ")
+_GOTO = Struct("!HHB3x")
+_IN_PORT = BY_NAME["in_port"]
+
+Key = tuple[int, TernaryMatch]
+"""(priority, match) of an entry: what tells entries of table 0 apart."""
+
+Entries = Mapping[Key, Block]
+"""The entries of one slice on one switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierEntry:
+    """One flow entry of table 0: packets that match belong to the slice that has ``block``."""
+
+    priority: int
+    match: TernaryMatch
+    block: Block
+
+    def instructions(self, layout: Layout) -> bytes:
+        """Write-metadata with the slice's number, then goto the first table of its block."""
+        metadata = self.block.number << layout.slice_shift
+        return _WRITE_METADATA.pack(2, 24, metadata, layout.slice_metadata_mask) + _GOTO.pack(1, 8, self.block.first)
+
+    def cookie(self, layout: Layout) -> int:
+        """The slicer's mark and a hash of the whole entry, so that reading cookies back is enough after a restart."""
+        hashed = cookie_of(CLASSIFIER_TABLE, self.priority, _match_fields(self.match), self.instructions(layout))
+        return COOKIE_MARK | hashed & ~MARK_MASK
+
+    def add_body(self, layout: Layout) -> bytes:
+        """The flow-mod that adds or overwrites the entry, without header."""
+        fields, instructions = _match_fields(self.match), self.instructions(layout)
+        return wire.flow_mod_body(
+            wire.ADD, CLASSIFIER_TABLE, self.priority, fields, instructions, cookie=self.cookie(layout)
+        )
+
+    def installed(self, layout: Layout) -> Installed:
+        """The entry as a switch reports it."""
+        return Installed(CLASSIFIER_TABLE, self.priority, _match_fields(self.match), self.cookie(layout))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierChange:
+    """What to send to one switch, in the order of the fields."""
+
+    passed_on: tuple[int, ...] = ()
+    """Tables that go from one slice to another at once: emptied before anything leads to them."""
+    adds: tuple[ClassifierEntry, ...] = ()
+    deletes: tuple[ClassifierEntry, ...] = ()
+    freed: tuple[int, ...] = ()
+    """Tables that lost their slice: emptied when nothing leads to them any more."""
+
+    def __bool__(self) -> bool:
+        return bool(self.adds or self.deletes or self.freed or self.passed_on)
+
+    def messages(self, first_xid: int, layout: Layout = OPEN_VSWITCH) -> tuple[bytes, int]:
+        """All messages with a barrier at the end of each stage, and the next free transaction id."""
+        stages = (
+            [wire.delete_all_of_table_body(table) for table in self.passed_on],
+            [entry.add_body(layout) for entry in self.adds],
+            [entry.installed(layout).delete_body for entry in self.deletes],
+            [wire.delete_all_of_table_body(table) for table in self.freed],
+        )
+        xid, parts = first_xid, []
+        for bodies in stages:
+            for body in bodies:
+                parts.append(wire.message(body, xid))
+                xid += 1
+            if bodies:
+                parts.append(wire.barrier_request(xid))
+                xid += 1
+        return b"".join(parts), xid
+
+
+@lru_cache(maxsize=65536)
+def _match_fields(match: TernaryMatch) -> bytes:
+    return oxm.encode(match)
+
+
+def discovery_mac(number: int) -> int:
+    """The source address that marks discovery frames of a slice inside the network."""
+    return _DISCOVERY_MAC | number
+
+
+def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> tuple[Entries, frozenset[str]]:
+    """The entries of a slice on a switch, and the names of ports that the switch (``ports``) does not have."""
+    entries: dict[Key, Block] = dict.fromkeys(_discovery_keys(block.number), block)
+    if each.name == PRODUCTION:
+        entries[0, ALL] = block
+        return entries, frozenset()
+    missing: set[str] = set()
+    if Permission.WRITE in each.permissions:
+        for rule in each.flowspace:
+            if rule.on(dpid):
+                entries |= dict.fromkeys(_rule_keys(rule, ports, missing), block)
+    return entries, frozenset(missing)
+
+
+@lru_cache(maxsize=4096)
+def _discovery_keys(number: int) -> tuple[Key, ...]:
+    return tuple(
+        (DISCOVERY_PRIORITY, of_fields({"eth_src": discovery_mac(number), "eth_type": eth_type}))
+        for eth_type in DISCOVERY_ETH_TYPES
+    )
+
+
+def _rule_keys(rule: FlowspaceRule, ports: Mapping[str, int], missing: set[str]) -> Iterator[Key]:
+    if rule.ports is None:
+        for match in rule.matches:
+            yield rule.priority, match
+        return
+    for port in rule.ports:
+        number = ports.get(port) if isinstance(port, str) else port
+        if number is None:
+            missing.add(str(port))
+            continue
+        for match in rule.matches:
+            yield rule.priority, at_port(match, number)
+
+
+def at_port(match: TernaryMatch, port: int) -> TernaryMatch:
+    """The match with an ingress port."""
+    return TernaryMatch(match.value | port << _IN_PORT.shift, match.mask | _IN_PORT.ones << _IN_PORT.shift)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The classifiers of all switches: entries and missing ports, by datapath id and slice."""
+
+    entries: Mapping[int, Mapping[str, Entries]]
+    missing_ports: Mapping[int, Mapping[str, frozenset[str]]]
+
+    def of_switch(self, dpid: int) -> tuple[ClassifierEntry, ...]:
+        """Every entry of a switch, highest priority first."""
+        mine = self.entries.get(dpid, {})
+        every = [ClassifierEntry(*key, block) for entries in mine.values() for key, block in entries.items()]
+        return tuple(sorted(every, key=lambda entry: -entry.priority))
+
+
+NO_CLASSIFIER = Classifier({}, {})
+
+
+def classifier_of(
+    model: SliceModel,
+    allocation: Allocation,
+    ports: Mapping[int, Mapping[str, int]],
+    previous: Classifier = NO_CLASSIFIER,
+    names: Iterable[str] | None = None,
+) -> Classifier:
+    """The classifiers for all switches of the allocation.
+
+    ``ports`` maps the names of each switch's ports to numbers. With ``previous`` only the slices in ``names`` are
+    computed, the others are taken over: give every slice whose rules changed, or whose ports came or went.
+    """
+    fresh = frozenset(model.slices if names is None else names)
+    entries: dict[int, Mapping[str, Entries]] = {}
+    waiting: dict[int, Mapping[str, frozenset[str]]] = {}
+    for dpid, blocks in allocation.blocks.items():
+        before, absent = previous.entries.get(dpid, {}), previous.missing_ports.get(dpid, {})
+        kept = {name for name in blocks if name in before and name not in fresh}
+        mine = {name: before[name] for name in kept}
+        missing = {name: absent[name] for name in kept & absent.keys()}
+        for name in blocks.keys() - kept:
+            mine[name], lacking = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
+            if lacking:
+                missing[name] = lacking
+        entries[dpid] = mine
+        waiting[dpid] = missing
+    return Classifier(entries, waiting)
+
+
+def difference(old: Classifier, new: Classifier) -> dict[int, ClassifierChange]:
+    """The smallest change of each switch that has one; entries taken over unchanged cost nothing.
+
+    A switch that is gone from ``new`` has no change: nobody can be told.
+    """
+    changes = {}
+    for dpid, after in new.entries.items():
+        change = _switch_difference(old.entries.get(dpid, {}), after)
+        if change:
+            changes[dpid] = change
+    return changes
+
+
+def _switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:
+    adds: dict[Key, Block] = {}
+    gone: dict[Key, Block] = {}
+    for name in before.keys() | after.keys():
+        mine, theirs = before.get(name, {}), after.get(name, {})
+        if mine is not theirs:
+            adds |= {key: block for key, block in theirs.items() if mine.get(key) != block}
+            gone |= {key: block for key, block in mine.items() if key not in theirs}
+    # An entry that passes from one slice to another is overwritten by its add.
+    deletes = [ClassifierEntry(*key, block) for key, block in gone.items() if key not in adds]
+    lost, held = _tables(before) - _tables(after), {table for table, _ in _tables(after)}
+    return ClassifierChange(
+        tuple(sorted(table for table, _ in lost if table in held)),
+        tuple(sorted((ClassifierEntry(*key, block) for key, block in adds.items()), key=lambda e: -e.priority)),
+        tuple(sorted(deletes, key=lambda entry: entry.priority)),
+        tuple(sorted(table for table, _ in lost if table not in held)),
+    )
+
+
+def _tables(of: Mapping[str, Entries]) -> set[tuple[int, int]]:
+    """(table, number of its slice); every slice has entries, those for discovery at least."""
+    blocks = [next(iter(entries.values())) for entries in of.values()]
+    return {(block.first + i, block.number) for block in blocks for i in range(block.count)}

@@ -1,0 +1,149 @@
+"""The slices of a network as immutable data. Reading them from files: ``slicefile``; changing them: ``change``."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from hashlib import sha256
+from types import MappingProxyType
+
+from hyroads.slices.match import TernaryMatch
+from hyroads.slices.overlap_index import OverlapIndex
+
+PRODUCTION = "production"
+"""The slice that owns every packet which no flowspace rule gives to another."""
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 60_000
+"""Priorities of flowspace rules; below them is production, above them are the slicer's own rules."""
+
+
+class Permission(Enum):
+    """What the controllers and the owner of a slice may do."""
+
+    READ = "read"
+    """See ports, rules and statistics of the slice."""
+    WRITE = "write"
+    """Change rules, groups and meters, and send packets."""
+    DELEGATE = "delegate"
+    """Give parts of the flowspace to slices of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Where the slicer connects to for a slice."""
+
+    host: str
+    port: int = 6653
+    tls: bool = False
+
+    def __str__(self) -> str:
+        """As written in a file."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'tcp'}:{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ssid:
+    """A wireless network of a slice: one virtual interface on each access point of its topology."""
+
+    name: str
+    security: str = "open"
+    passphrase_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a slice may use; None is no limit of its own."""
+
+    rate_in_mbps: float | None = None
+    """From the slice's hosts into the network, per switch, by meter."""
+    rate_out_mbps: float | None = None
+    airtime_share: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By technology: the part of each domain's airtime that the slice gets when others want it too."""
+    packet_ins_per_s: float = 1000.0
+    flow_mods_per_s: float = 5000.0
+    tables: int = 8
+    """Tables of its block on each switch."""
+    flow_entries: int = 10_000
+    """Per switch."""
+    groups: int = 1000
+    meters: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FlowspaceRule:
+    """Packets that match and come in at these ports of these switches belong to the slice."""
+
+    matches: tuple[TernaryMatch, ...]
+    """The union of these; none has in_port or metadata."""
+    priority: int = 100
+    switches: frozenset[int] | None = None
+    """Datapath ids; None is every switch."""
+    ports: frozenset[int | str] | None = None
+    """Numbers or names of ports; None is every port."""
+    name: str = ""
+
+    def on(self, dpid: int) -> bool:
+        """Whether the rule holds on a switch."""
+        return self.switches is None or dpid in self.switches
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One tenant of the network."""
+
+    name: str
+    flowspace: tuple[FlowspaceRule, ...] = ()
+    controllers: tuple[Controller, ...] = ()
+    owner_token_sha256: str = ""
+    """Empty: only the operator may use the slice's REST resources."""
+    permissions: frozenset[Permission] = frozenset({Permission.READ, Permission.WRITE})
+    limits: Limits = Limits()
+    ssids: tuple[Ssid, ...] = ()
+
+    @cached_property
+    def index(self) -> OverlapIndex:
+        """The flowspace, indexed for the search of conflicts."""
+        return OverlapIndex(
+            (rule.priority, match, number) for number, rule in enumerate(self.flowspace) for match in rule.matches
+        )
+
+    def switches(self, known: frozenset[int]) -> frozenset[int]:
+        """The switches, of those known, where the slice owns something; all for production."""
+        if self.name == PRODUCTION:
+            return known
+        return frozenset(dpid for dpid in known if any(rule.on(dpid) for rule in self.flowspace))
+
+    def owned_by(self, token: str) -> bool:
+        """Whether a token is the owner's; takes the same time for every wrong one."""
+        return bool(self.owner_token_sha256) and hmac.compare_digest(self.owner_token_sha256, token_hash(token))
+
+
+@dataclass(frozen=True)
+class SliceModel:
+    """All slices by name; production is always one of them. Made by ``change.changed`` or ``slicefile``."""
+
+    slices: Mapping[str, Slice]
+
+    def __post_init__(self) -> None:
+        """Freezes the mapping and adds production where it is not declared."""
+        slices = dict(self.slices)
+        slices.setdefault(PRODUCTION, Slice(PRODUCTION))
+        object.__setattr__(self, "slices", MappingProxyType(slices))
+
+    @cached_property
+    def matches(self) -> int:
+        """How many matches all flowspace rules have together."""
+        return sum(len(rule.matches) for each in self.slices.values() for rule in each.flowspace)
+
+
+EMPTY = SliceModel({})
+"""Only production: one controller has the whole network."""
+
+
+def token_hash(token: str) -> str:
+    """What is kept of an owner's token: SHA-256 in hexadecimal. Tokens are long and random, so no salt is needed."""
+    return sha256(token.encode()).hexdigest()

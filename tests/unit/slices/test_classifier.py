@@ -1,0 +1,265 @@
+"""The classifier's messages, read back from their bytes and carried out by the model switch."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.rule import Rule
+from hyroads.slices import oxm
+from hyroads.slices.allocation import Allocation, Layout, allocate
+from hyroads.slices.change import changed
+from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference, discovery_mac
+from hyroads.slices.errors import AllocationError
+from hyroads.slices.match import TernaryMatch, completed
+from hyroads.slices.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
+from hyroads.slices.notation import write
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from switch_model import Frame, ModelSwitch
+
+LAYOUT = Layout()
+Table = dict[tuple[int, int, bytes], tuple[bytes, int]]
+
+
+def carry_out(messages: bytes, switch: Table) -> int:
+    """What a switch does with flow-mods: (table, priority, OXM) -> (instructions, cookie). Returns their number."""
+    offset = count = 0
+    while offset < len(messages):
+        _, kind, length, _ = struct.unpack_from("!BBHI", messages, offset)
+        body = messages[offset + 8 : offset + length]
+        offset += length
+        if kind != 14:
+            assert kind == 20
+            continue
+        count += 1
+        cookie, cookie_mask, table, command = struct.unpack_from("!QQBB", body)
+        (priority,) = struct.unpack_from("!H", body, 22)
+        (match_length,) = struct.unpack_from("!H", body, 42)
+        fields = body[44 : 40 + match_length]
+        rest = body[40 + (match_length + 7) // 8 * 8 :]
+        key = (table, priority, fields)
+        if command == 0:
+            switch[key] = (rest, cookie)
+        elif command == 4:
+            assert switch[key][1] & cookie_mask == cookie & cookie_mask, "deletes what it thinks it deletes"
+            del switch[key]
+        else:
+            assert command == 3 and not fields
+            for key in [key for key in switch if key[0] == table]:
+                del switch[key]
+    return count
+
+
+def model_switch(table: Table, guests: Iterable[Rule]) -> ModelSwitch:
+    rules = []
+    for (number, priority, fields), (instructions, _) in table.items():
+        match = oxm.decode(fields)
+        values = {f.name: write(f, v, m) for f, v, m in match.fields()}
+        numbers = {"in_port", "eth_type", "ip_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst"}
+        text = {("vlan" if n == "vlan_vid" else n): int(v, 0) if n in numbers else v for n, v in values.items()}
+        if "vlan" in text:
+            text["vlan"] = 0 if text["vlan"] == "none" else int(str(text["vlan"]))
+        kind, length, metadata, mask = struct.unpack_from("!HH4xQQ", instructions)
+        goto_kind, _, goto = struct.unpack_from("!HHB", instructions, 24)
+        assert (kind, length, goto_kind, len(instructions)) == (2, 24, 1, 32)
+        assert metadata & mask == metadata
+        rules.append(Rule(number, priority, Match(**text), goto=goto))
+    return ModelSwitch([*rules, *guests])
+
+
+def owner(switch: ModelSwitch, frame: Frame, port: int) -> int:
+    """Every slice's block sends all its packets to the port 1000 + its number."""
+    [(out, _)] = switch.receive(frame, port)
+    return out - 1000
+
+
+def guests(allocation: Allocation, dpid: int) -> list[Rule]:
+    return [Rule(b.first, 1, Match(), (act.Output(1000 + b.number),)) for b in allocation.blocks[dpid].values()]
+
+
+def packet(rng: random.Random) -> tuple[Frame, TernaryMatch]:
+    """A frame and its header as bits."""
+    mac = rng.randrange(2)
+    upper: dict[str, object] = {"vlan": 0}
+    fields: dict[str, int] = {"eth_src": 0x020000000000 | mac, "eth_dst": 0x02000000FF00, "vlan_vid": 0}
+    kind = rng.choice([0x0800, 0x86DD, 0x0806])
+    fields["eth_type"] = kind
+    if kind != 0x0806:
+        proto = rng.choice([6, 17])
+        name = "tcp_dst" if proto == 6 else "udp_dst"
+        fields |= {"ip_proto": proto, name: rng.choice([80, 81, 443])}
+        if kind == 0x0800:
+            fields["ipv4_dst"] = 0x0A000000 | rng.randrange(4)
+            upper["ipv4_dst"] = f"10.0.0.{fields['ipv4_dst'] & 3}"
+        upper |= {"ip_proto": proto, name: fields[name]}
+    frame = Frame(f"02:00:00:00:00:0{mac}", "02:00:00:00:ff:00", kind, upper=upper)
+    return frame, completed(fields)[0]
+
+
+CHOICES: list[dict[str, object]] = [
+    {},
+    {"tcp_dst": 80},
+    {"udp_dst": 443},
+    {"eth_src": 0x020000000001},
+    {"ipv4_dst": (0x0A000000, 0xFFFFFFFE)},
+    {"eth_type": 0x0806},
+    {"vlan_vid": 0},
+    {"tcp_dst": 81, "ipv4_dst": 0x0A000003},
+]
+
+
+def random_slice(rng: random.Random, name: str, priorities: list[int]) -> Slice:
+    rules = tuple(
+        FlowspaceRule(
+            completed(rng.choice(CHOICES)),
+            priorities.pop(),
+            rng.choice([None, frozenset({1}), frozenset({1, 2})]),
+            rng.choice([None, frozenset({1}), frozenset({"two"}), frozenset({3, 4})]),
+        )
+        for _ in range(rng.randrange(1, 4))
+    )
+    return Slice(name, rules, limits=Limits(tables=rng.randrange(1, 5)))
+
+
+PORTS = {1: {"one": 1, "two": 2}, 2: {"two": 7}}
+
+
+def expected_owner(model: SliceModel, dpid: int, port: int, header: TernaryMatch) -> str:
+    """Straight from the definition: the slice of the rule of highest priority, else production."""
+    best = (0, PRODUCTION)
+    for each in model.slices.values():
+        for rule in each.flowspace:
+            numbers = None if rule.ports is None else {PORTS[dpid].get(p, p) for p in rule.ports}
+            if rule.on(dpid) and (numbers is None or port in numbers) and any(m.contains(header) for m in rule.matches):
+                best = max(best, (rule.priority, each.name))
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_packet_reaches_the_tables_of_its_owner_through_any_row_of_changes(seed: int) -> None:
+    rng = random.Random(seed)
+    model, allocation, classifier = EMPTY, Allocation(), NO_CLASSIFIER
+    tables: dict[int, Table] = {1: {}, 2: {}}
+    for step in range(4):
+        priorities = rng.sample(range(1, 60000), 40)
+        names = [name for name in ("a", "b", "c", "d") if rng.random() < 0.6]
+        remove = [n for n in model.slices if n != PRODUCTION and n not in names and rng.random() < 0.5]
+        used = {r.priority for s in model.slices.values() for r in s.flowspace}
+        free = [p for p in priorities if p not in used]
+        put = [random_slice(rng, name, free[i * 5 : i * 5 + 5]) for i, name in enumerate(names)]
+        model, change = changed(model, put, remove)
+        allocation = allocate(model, (1, 2), allocation, change.names if step else None, LAYOUT)
+        fresh = classifier_of(model, allocation, PORTS, classifier, change.names if step else None)
+        assert fresh == classifier_of(model, allocation, PORTS), "computed in part or whole: the same"
+        for dpid, difference_ in difference(classifier, fresh).items():
+            carry_out(difference_.messages(1, LAYOUT)[0], tables[dpid])
+        classifier = fresh
+        assert not difference(classifier, fresh)
+        for dpid in (1, 2):
+            check_switch(rng, model, allocation, classifier, tables[dpid], dpid)
+
+
+def check_switch(
+    rng: random.Random, model: SliceModel, allocation: Allocation, classifier: Classifier, table: Table, dpid: int
+) -> None:
+    installed = {(0, e.priority, oxm.encode(e.match)): e.cookie(LAYOUT) for e in classifier.of_switch(dpid)}
+    assert {key: cookie for key, (_, cookie) in table.items()} == installed
+    switch = model_switch(table, guests(allocation, dpid))
+    for _ in range(60):
+        frame, header = packet(rng)
+        port = rng.choice([1, 2, 3, 4, 7])
+        name = expected_owner(model, dpid, port, header)
+        assert owner(switch, frame, port) == allocation.numbers[name]
+    for name in allocation.blocks[dpid]:
+        number = allocation.numbers[name]
+        mac = discovery_mac(number).to_bytes(6, "big").hex(":")
+        assert owner(switch, Frame(mac, "01:80:c2:00:00:0e", 0x88CC), 1) == number, "marked discovery frames"
+
+
+def slices(count: int, tables: int = 2) -> list[Slice]:
+    return [
+        Slice(f"s{i}", (FlowspaceRule(completed({"ipv4_dst": i + 1})),), limits=Limits(tables=tables))
+        for i in range(count)
+    ]
+
+
+def test_blocks_never_overlap_nor_move_and_numbers_are_not_reused_at_once() -> None:
+    model, _ = changed(EMPTY, slices(20))
+    first = allocate(model, (1,))
+    model, change = changed(model, [replace(model.slices["s3"], limits=Limits(tables=5))], ["s7", "s8"])
+    second = allocate(model, (1,), first, change.names)
+    used = [t for b in second.blocks[1].values() for t in range(b.first, b.first + b.count)]
+    assert len(used) == len(set(used)) and 0 not in used and max(used) < 254
+    assert all(second.blocks[1][n] == b for n, b in first.blocks[1].items() if n not in change.names)
+    assert second.blocks[1]["s3"].count == 5 and second.blocks[1]["s3"].number == first.numbers["s3"]
+    model, change = changed(model, [Slice("new", slices(30)[-1].flowspace)])
+    third = allocate(model, (1,), second, change.names)
+    assert third.numbers["new"] in {first.numbers["s7"], first.numbers["s8"]}, "free for long enough by now"
+    assert allocate(model, (1,), second, change.names) == third, "the same from the same"
+
+
+def test_a_switch_that_comes_later_gets_every_slice() -> None:
+    model, _ = changed(EMPTY, slices(5))
+    first = allocate(model, (1,))
+    later = allocate(model, (1, 2), first, ())
+    assert later.blocks[1] == first.blocks[1]
+    assert set(later.blocks[2]) == set(model.slices)
+    assert set(allocate(model, (2,), later, ()).blocks) == {2}
+
+
+def test_too_many_tables_are_refused_with_the_switch_and_slice() -> None:
+    model, _ = changed(EMPTY, slices(100, 3))
+    with pytest.raises(AllocationError, match=r"switch 0x1 has 254 tables: no 3 in a row are left for slice s\d+"):
+        allocate(model, (1,))
+    model, _ = changed(EMPTY, slices(100, 2))
+    assert len(allocate(model, (1,)).blocks[1]) == 101
+
+
+def test_tables_that_change_hands_at_once_are_emptied_first() -> None:
+    layout = Layout(tables=8 + 1 + 4)
+    model, _ = changed(EMPTY, [Slice("a", slices(1)[0].flowspace, limits=Limits(tables=4))])
+    first = allocate(model, (1,), layout=layout)
+    old = classifier_of(model, first, {})
+    model, change = changed(model, [Slice("b", slices(1)[0].flowspace, limits=Limits(tables=4))], ["a"])
+    second = allocate(model, (1,), first, change.names, layout)
+    assert second.blocks[1]["b"].first == first.blocks[1]["a"].first
+    [(_, found)] = difference(old, classifier_of(model, second, {}, old, change.names)).items()
+    assert found.passed_on == (9, 10, 11, 12) and not found.freed
+    model, change = changed(model, remove=["b"])
+    third = allocate(model, (1,), second, change.names, layout)
+    before = classifier_of(changed(model, [Slice("b", slices(1)[0].flowspace)])[0], second, {})
+    [(_, found)] = difference(before, classifier_of(model, third, {})).items()
+    assert found.freed == (9, 10, 11, 12) and not found.passed_on
+
+
+def test_a_slice_that_may_not_write_takes_no_packets() -> None:
+    model, _ = changed(EMPTY, [replace(slices(1)[0], permissions=frozenset({Permission.READ}))])
+    entries = classifier_of(model, allocate(model, (1,)), {}).of_switch(1)
+    assert {entry.priority for entry in entries} == {0, 65000}
+
+
+def test_ports_that_are_not_there_are_reported_and_left_out() -> None:
+    each = Slice("a", (FlowspaceRule(completed({}), ports=frozenset({"wlan0-1", 3})),))
+    model, _ = changed(EMPTY, [each])
+    allocation = allocate(model, (1,))
+    classifier = classifier_of(model, allocation, {1: {}})
+    assert classifier.missing_ports == {1: {"a": {"wlan0-1"}}}
+    there = classifier_of(model, allocation, {1: {"wlan0-1": 9}}, classifier, ["a"])
+    assert there.missing_ports == {1: {}}
+    [entry] = difference(classifier, there)[1].adds
+    assert entry.match.field("in_port") == (9, 0xFFFFFFFF)
+
+
+def test_a_slicer_behind_a_slicer_uses_the_next_bits() -> None:
+    inner = Layout(tables=8, metadata_bits=48)
+    assert inner.slice_metadata_mask == 0x0000_FFFF_0000_0000
+    assert LAYOUT.guest_metadata_mask == (1 << 48) - 1
+    assert not inner.slice_metadata_mask & LAYOUT.slice_metadata_mask

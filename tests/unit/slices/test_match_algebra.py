@@ -1,0 +1,212 @@
+"""The algebra of matches against enumeration: every law is checked on all headers of a small but complete space."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.slices.errors import MatchError
+from hyroads.slices.fields import BY_NAME, FIELDS, TOTAL_BITS
+from hyroads.slices.match import (
+    ALL,
+    TernaryMatch,
+    alternatives,
+    completed,
+    describe,
+    difference,
+    intersection,
+    of_fields,
+    outside,
+)
+
+# Headers of the space: VLAN none or 0..3 (pcp 0..1), four kinds of payload; fields vary in two bits.
+VLANS = [{"vlan_vid": 0}] + [{"vlan_vid": 0x1000 | n, "vlan_pcp": p} for n in range(4) for p in range(2)]
+UPPER = (
+    [{"eth_type": 0x88CC}]
+    + [{"eth_type": 0x0806, "arp_op": op} for op in (1, 2)]
+    + [{"eth_type": t, "ip_proto": 6, "tcp_dst": n} for t in (0x0800, 0x86DD) for n in range(4)]
+    + [{"eth_type": t, "ip_proto": 17, "udp_dst": n} for t in (0x0800, 0x86DD) for n in range(4)]
+    + [{"eth_type": 0x0800, "ip_proto": 58}]
+    + [{"eth_type": 0x86DD, "ip_proto": 58, "icmpv6_type": n} for n in (135, 136)]
+    + [{"eth_type": t, "mpls_bos": n} for t in (0x8847, 0x8848) for n in (0, 1)]
+)
+SPACE = [{"eth_src": mac, **vlan, **upper} for mac, vlan, upper in product(range(2), VLANS, UPPER)]
+
+
+def bits_of(header: dict[str, int]) -> int:
+    total = 0
+    for name, value in header.items():
+        total |= value << BY_NAME[name].shift
+    return total
+
+
+def member(fields: dict[str, tuple[int, int]], header: dict[str, int]) -> bool:
+    """The meaning of a match, straight from the specification: every named field is there and agrees."""
+    return all(name in header and not (header[name] ^ value) & mask for name, (value, mask) in fields.items())
+
+
+HEADERS = [bits_of(header) for header in SPACE]
+PRESENT = [bits_of({name: BY_NAME[name].ones for name in header}) for header in SPACE]
+
+
+def headers(match: TernaryMatch) -> set[int]:
+    """The members of a match in the space; a field that a header does not have matches nothing."""
+    value, mask = match.value, match.mask
+    return {
+        i
+        for i, (header, there) in enumerate(zip(HEADERS, PRESENT, strict=True))
+        if not (value ^ header) & mask and not mask & ~there
+    }
+
+
+THOROUGH = settings(deadline=None, max_examples=150)
+BITS = {"eth_src": 1, "vlan_pcp": 1, "tcp_dst": 3, "udp_dst": 3, "mpls_bos": 1}
+KNOWN = {
+    "eth_type": sorted({header["eth_type"] for header in SPACE}),
+    "ip_proto": [6, 17, 58],
+    "icmpv6_type": [135, 136],
+    "arp_op": [1, 2],
+}
+
+
+@st.composite
+def field_sets(draw: st.DrawFn) -> dict[str, tuple[int, int]]:
+    fields: dict[str, tuple[int, int]] = {}
+    for name in draw(st.sets(st.sampled_from([*BITS, *KNOWN, "vlan_vid"]), max_size=4)):
+        ones = BY_NAME[name].ones
+        if name in KNOWN:
+            fields[name] = (draw(st.sampled_from(KNOWN[name])), ones)
+        elif name == "vlan_vid":
+            mask = draw(st.sampled_from([0x1000, 0x1FFF, 0x1001, 0x1003, 0x0001, 0x0003]))
+            fields[name] = (draw(st.sampled_from([0, 0x1000, 0x1001, 0x1002, 0x1003])) & mask, mask)
+        else:
+            low = draw(st.integers(1, BITS[name]))
+            mask = ones & ~BITS[name] | low
+            fields[name] = (draw(st.integers(0, BITS[name])) & mask, mask)
+    return fields
+
+
+@st.composite
+def matches(draw: st.DrawFn) -> TernaryMatch:
+    while True:
+        try:
+            return draw(st.sampled_from(completed(draw(field_sets()))))
+        except MatchError:
+            pass
+
+
+@THOROUGH
+@given(field_sets())
+def test_a_match_means_what_the_specification_says(fields: dict[str, tuple[int, int]]) -> None:
+    try:
+        found = completed(fields)
+    except MatchError:
+        # Refused only if nothing can match, or a prerequisite is given but masked or contradicted.
+        assert not any(member(fields, header) for header in SPACE)
+        return
+    sets = [headers(match) for match in found]
+    assert set().union(*sets) == {i for i, header in enumerate(SPACE) if member(fields, header)}
+    assert sum(map(len, sets)) == len(set().union(*sets)), "alternatives are disjoint"
+
+
+@THOROUGH
+@given(matches(), matches())
+def test_intersection_containment_and_overlap_are_those_of_sets(one: TernaryMatch, other: TernaryMatch) -> None:
+    mine, theirs = headers(one), headers(other)
+    assert mine
+    assert one.overlaps(other) == other.overlaps(one) == bool(mine & theirs)
+    both = intersection(one, other)
+    assert (headers(both) if both else set()) == mine & theirs
+    if one.contains(other):
+        assert mine >= theirs
+        assert both == other
+    assert ALL.contains(one)
+    assert (one.contains(other) and other.contains(one)) == (one == other)
+
+
+@THOROUGH
+@given(matches(), matches())
+def test_containment_is_complete(one: TernaryMatch, other: TernaryMatch) -> None:
+    # Where the small space tells the sets apart in every bit, containment of sets is containment of matches.
+    if headers(one) >= headers(other) and not one.contains(other):
+        rest = difference(other, one)
+        assert rest, "something of the other is outside"
+        assert all(not part.overlaps(one) and other.contains(part) for part in rest)
+
+
+@THOROUGH
+@given(matches(), matches())
+def test_difference_is_exact_and_disjoint(one: TernaryMatch, other: TernaryMatch) -> None:
+    parts = difference(one, other)
+    mine = headers(one)
+    sets = [{i for i in mine if part.has(HEADERS[i])} for part in parts]
+    assert set().union(*sets) == mine - headers(other)
+    assert sum(map(len, sets)) == len(set().union(*sets))
+    assert all(one.contains(part) and not part.overlaps(other) for part in parts)
+    assert all(not a.overlaps(b) for i, a in enumerate(parts) for b in parts[:i])
+    assert bool(parts) != other.contains(one)
+
+
+@THOROUGH
+@given(matches(), st.lists(matches(), max_size=5))
+def test_outside_a_union(one: TernaryMatch, cover: list[TernaryMatch]) -> None:
+    mine = headers(one)
+    rest = outside(one, cover)
+    found = {i for i in mine if any(part.has(HEADERS[i]) for part in rest)}
+    assert found == mine - set().union(*map(headers, cover))
+
+
+def test_the_difference_of_many_parts_is_refused_and_not_computed() -> None:
+    cover = [of_fields({"eth_src": (1 << n, 1 << n), "eth_dst": (1 << n, 1 << n)}) for n in range(40)]
+    with pytest.raises(MatchError, match="more than 1000 parts"):
+        outside(ALL, cover, most=1000)
+
+
+def test_every_field_has_its_own_bits_and_prerequisites_come_first() -> None:
+    covered = 0
+    for field in FIELDS:
+        assert not covered & field.ones << field.shift
+        covered |= field.ones << field.shift
+        if field.needs is not None and field.name != "ip_dscp":
+            assert BY_NAME[field.needs[0]].shift > field.shift
+    assert covered == (1 << TOTAL_BITS) - 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"tcp_dst": 80}, MatchError.BAD_PREREQ),
+        ({"tcp_dst": 80, "ip_proto": 6}, MatchError.BAD_PREREQ),
+        ({"tcp_dst": 80, "ip_proto": 17, "eth_type": 0x0800}, MatchError.BAD_PREREQ),
+        ({"ipv4_dst": 1, "eth_type": 0x86DD}, MatchError.BAD_PREREQ),
+        ({"vlan_pcp": 1, "vlan_vid": 0}, MatchError.BAD_PREREQ),
+        ({"in_phy_port": 1}, MatchError.BAD_PREREQ),
+        ({"icmpv4_type": 8, "ip_proto": 1, "eth_type": 0x86DD}, MatchError.BAD_PREREQ),
+        ({"vlan_vid": 5}, MatchError.BAD_VALUE),
+        ({"vlan_vid": 0x2000}, MatchError.BAD_VALUE),
+        ({"reg0": 1}, MatchError.BAD_FIELD),
+    ],
+)
+def test_what_openflow_does_not_allow(fields: dict[str, int], code: int) -> None:
+    with pytest.raises(MatchError) as caught:
+        of_fields(fields)
+    assert caught.value.code == code
+
+
+def test_missing_prerequisites_are_filled_in() -> None:
+    assert [describe(match) for match in completed({"tcp_dst": 80})] == [
+        "eth_type=0x0800, ip_proto=6, tcp_dst=80",
+        "eth_type=0x86dd, ip_proto=6, tcp_dst=80",
+    ]
+    assert len(completed({"ipv6_nd_target": 1})) == 2
+    assert [describe(match) for match in completed({"tcp_dst": 80, "ipv4_dst": 1})] == [
+        "eth_type=0x0800, ip_proto=6, ipv4_dst=0.0.0.1, tcp_dst=80"
+    ]
+    with pytest.raises(MatchError, match="no packet has all of tcp_dst, udp_dst"):
+        completed({"tcp_dst": 80, "udp_dst": 80})
+    with pytest.raises(MatchError, match=r"ipv4_dst needs eth_type=0x0800"):
+        completed({"ipv4_dst": 1, "tcp_dst": 80, "eth_type": 0x86DD})
+    with pytest.raises(MatchError, match="at most 10"):
+        alternatives({"tcp_dst": [(n, 0xFFFF) for n in range(11)]}, 10)
