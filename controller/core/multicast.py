@@ -1,0 +1,302 @@
+"""Source trees of least airtime for multicast on the hybrid multigraph.
+
+A node sends on a shared medium to several switches once, at the rate of the slowest of them, as one frame to a group
+address; elsewhere (full-duplex Ethernet, plain clients, which get unicast copies) once per receiver:
+
+    airtime(T) = sum over (node, technology) of  max over switches r reached there of 1 / c_r   (shared medium)
+                                               + sum over the other receivers r of 1 / c_r      [s per Mb]
+
+Least airtime is NP-hard (it contains the Steiner tree problem). The heuristic is the shortest path heuristic of
+Takahashi and Matsuyama ("An approximate solution for the Steiner problem in graphs", Math. Japonica 24, 1980) with the
+incremental costs of MIP (Wieselthier, Nguyen, Ephremides, "Energy-efficient broadcast and multicast trees in wireless
+networks", Mobile Networks and Applications 7, 2002), then exchanges of parents and branches while they save airtime.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.interface_graph import FloatArray, relaying_nodes
+from hyroads.controller.core.network import Network
+
+# Savings below this share are rounding noise.
+_GAIN = 1e-9
+_MAX_ROUNDS = 50
+# So many nodes outside a tree are tried as relays, the ones first that are cheapest to reach from it.
+_MAX_RELAYS = 32
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """What a node sends of each message on a technology, in one go: to one receiver, or to several at once."""
+
+    node: str
+    technology: str
+    links: tuple[int, ...]
+    airtime_s_per_mb: float
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree from ``source``: ``parent`` maps every other node to the index of the link it is reached over."""
+
+    source: str
+    members: frozenset[str]
+    parent: Mapping[str, int]
+
+    @property
+    def links(self) -> frozenset[int]:
+        """The links of the tree."""
+        return frozenset(self.parent.values())
+
+
+class Media:
+    """What trees need to know of a network: links that can be used, what they cost, and what can be sent once."""
+
+    def __init__(self, network: Network, clients_relay: bool = False) -> None:
+        self.network = network
+        relays = dict(zip(network.nodes, relaying_nodes(network, clients_relay), strict=True))
+        self.relays = relays
+        self.cost = [1.0 / link.capacity_mbps if link.capacity_mbps > 0 else np.inf for link in network.links]
+        self.shared = [link.technology not in network.unshared and relays[link.target] for link in network.links]
+        self.egress: dict[str, list[int]] = {node: [] for node in network.nodes}
+        self.ingress: dict[str, list[int]] = {node: [] for node in network.nodes}
+        for index, link in enumerate(network.links):
+            if self.cost[index] < np.inf:
+                self.egress[link.source].append(index)
+                self.ingress[link.target].append(index)
+
+    def transmissions(self, links: Iterable[int]) -> list[Transmission]:
+        """How the links of a tree are served."""
+        groups: dict[tuple[str, str, int], list[int]] = {}
+        for index in sorted(links):
+            link = self.network.links[index]
+            alone = -1 if self.shared[index] else index
+            groups.setdefault((link.source, link.technology, alone), []).append(index)
+        return [
+            Transmission(node, technology, tuple(group), max(self.cost[index] for index in group))
+            for (node, technology, _), group in groups.items()
+        ]
+
+    def airtime(self, links: Iterable[int]) -> float:
+        """Airtime of all transmissions, seconds per Mb of the session's traffic."""
+        return sum(sent.airtime_s_per_mb for sent in self.transmissions(links))
+
+    def more(self, index: int, sent: Mapping[tuple[str, str], float]) -> float:
+        """What a link costs more when ``sent`` (airtime by node and shared technology) is sent anyway."""
+        if not self.shared[index]:
+            return self.cost[index]
+        link = self.network.links[index]
+        return max(0.0, self.cost[index] - sent.get((link.source, link.technology), 0.0))
+
+    def sent_by(self, links: Iterable[int]) -> dict[tuple[str, str], float]:
+        """Airtime of the group transmissions, by node and technology."""
+        sent: dict[tuple[str, str], float] = {}
+        for index in links:
+            if self.shared[index]:
+                key = (self.network.links[index].source, self.network.links[index].technology)
+                sent[key] = max(sent.get(key, 0.0), self.cost[index])
+        return sent
+
+    @cached_property
+    def _domains(self) -> list[FloatArray]:
+        matrix = self.network.interference.contention_matrix()
+        return [np.asarray(matrix[index].toarray()).ravel() for index in range(len(self.network.links))]
+
+    def domain_airtime(self, links: Iterable[int]) -> FloatArray:
+        """Share of time that the tree occupies in the domain of every link, float64[L], per Mb/s of traffic.
+
+        A group transmission occupies the domains of all its links at once.
+        """
+        total = np.zeros(len(self.network.links))
+        for sent in self.transmissions(links):
+            touched = np.max([self._domains[index] for index in sent.links], axis=0)
+            total += sent.airtime_s_per_mb * touched
+        return total
+
+
+def source_tree(media: Media, source: str, members: Iterable[str], *, quick: bool = False) -> Tree:
+    """A tree from ``source`` to all of ``members``; ``quick`` leaves the exchanges out (a hundredth of the time).
+
+    Raises ``NoRouteError`` if one can't be reached, ``PlanningError`` for an unknown node.
+    """
+    wanted = frozenset(members) - {source}
+    for node in sorted({source, *wanted}):
+        if node not in media.network.nodes:
+            raise PlanningError(f"no node {node!r} in the network")
+    tree = grown(media, Tree(source, frozenset(), {}), wanted)
+    return tree if quick else improved(media, tree)
+
+
+def grown(media: Media, tree: Tree, joining: Iterable[str]) -> Tree:
+    """The tree with more members, each by the branch that costs least more; what is there stays as it is."""
+    open_, parent = set(joining) - {tree.source}, dict(tree.parent)
+    members = tree.members | open_
+    open_ -= set(parent)
+    while open_:
+        branch = _cheapest_branch(media, tree.source, parent, open_)
+        if branch is None:
+            raise NoRouteError(f"no way from {tree.source!r} to {min(open_)!r}")
+        for index in branch:
+            parent[media.network.links[index].target] = index
+        open_ -= set(parent)
+    return Tree(tree.source, frozenset(members), parent)
+
+
+def pruned(media: Media, tree: Tree, members: Iterable[str]) -> Tree:
+    """The tree for fewer members: branches that lead to none of them go."""
+    left = frozenset(members) & tree.members
+    needed: dict[str, int] = {}
+    for node in sorted(left):
+        while node != tree.source and node not in needed:
+            needed[node] = tree.parent[node]
+            node = media.network.links[tree.parent[node]].source  # noqa: PLW2901 - upwards from each member
+    return Tree(tree.source, left, needed)
+
+
+def improved(media: Media, tree: Tree) -> Tree:
+    """The tree after all exchanges of a parent, of what hangs on a link, or of relays, that save airtime."""
+    tree = _exchanged(media, tree)
+    for _ in range(_MAX_ROUNDS):
+        better = _better_relays(media, tree)
+        if better is tree:
+            return tree
+        tree = better
+    return tree
+
+
+def _exchanged(media: Media, tree: Tree) -> Tree:
+    for _ in range(_MAX_ROUNDS):
+        better = _better_branch(media, _better_parents(media, tree))
+        if better is tree or media.airtime(better.links) >= media.airtime(tree.links) * (1 - _GAIN):
+            return tree
+        tree = better
+    return tree
+
+
+def _better_relays(media: Media, tree: Tree) -> Tree:
+    """A tree grown anew from the way to one more relay, the best of all such; the same tree if none saves."""
+    best, cost = tree, media.airtime(tree.links) * (1 - _GAIN)
+    for relay in _near_relays(media, tree):
+        trunk = grown(media, Tree(tree.source, frozenset(), {}), [relay])
+        other = pruned(media, grown(media, trunk, tree.members), tree.members)
+        if relay in other.parent:
+            other = _exchanged(media, other)
+        airtime = media.airtime(other.links)
+        if airtime < cost:
+            best, cost = other, airtime * (1 - _GAIN)
+    return best
+
+
+def _near_relays(media: Media, tree: Tree) -> list[str]:
+    """Nodes next to the tree that could forward, cheapest first."""
+    inside, cost = {tree.source, *tree.parent}, dict[str, float]()
+    for node in inside:
+        for index in media.egress[node] if node == tree.source or media.relays[node] else ():
+            target = media.network.links[index].target
+            if target not in inside and media.relays[target]:
+                cost[target] = min(cost.get(target, np.inf), media.cost[index])
+    return sorted(cost, key=lambda node: (cost[node], node))[:_MAX_RELAYS]
+
+
+def _cheapest_branch(media: Media, source: str, parent: Mapping[str, int], open_: set[str]) -> list[int] | None:
+    """The links from the tree to the open member that costs least more (Dijkstra 1959)."""
+    sent = media.sent_by(parent.values())
+    start = {source, *parent}
+    queue: list[tuple[float, int, str, int]] = [(0.0, 0, node, -1) for node in sorted(start)]
+    over: dict[str, int] = {}
+    done: set[str] = set()
+    while queue:
+        cost, hops, node, link = heapq.heappop(queue)
+        if node in done:
+            continue
+        done.add(node)
+        over[node] = link
+        if node in open_:
+            return _upwards(media, over, node)
+        if node != source and not media.relays[node]:
+            continue
+        for onward in media.egress[node]:
+            target = media.network.links[onward].target
+            if target not in done and target not in start:
+                step = media.more(onward, sent) if node in start else media.cost[onward]
+                heapq.heappush(queue, (cost + step, hops + 1, target, onward))
+    return None
+
+
+def _upwards(media: Media, over: Mapping[str, int], node: str) -> list[int]:
+    branch: list[int] = []
+    while over[node] >= 0:
+        branch.append(over[node])
+        node = media.network.links[over[node]].source
+    return branch[::-1]
+
+
+def _better_parents(media: Media, tree: Tree) -> Tree:
+    """Every node under the parent that makes the tree cheapest, as long as that saves."""
+    best = media.airtime(tree.links)
+    for node in sorted(tree.parent):
+        if node not in tree.parent:
+            continue
+        below = _below(media, tree.parent, node)
+        for index in media.ingress[node]:
+            origin = media.network.links[index].source
+            relays = origin == tree.source or (origin in tree.parent and media.relays[origin])
+            if origin in below or not relays:
+                continue
+            other = pruned(media, Tree(tree.source, tree.members, {**tree.parent, node: index}), tree.members)
+            cost = media.airtime(other.links)
+            if cost < best * (1 - _GAIN):
+                tree, best = other, cost
+                if node not in tree.parent:
+                    break
+    return tree
+
+
+def _better_branch(media: Media, tree: Tree) -> Tree:
+    """Take the part below each link off and put its members back by the cheapest branches, where that saves."""
+    best = media.airtime(tree.links)
+    for node in sorted(tree.parent):
+        if node not in tree.parent:
+            continue
+        gone = _below(media, tree.parent, node)
+        rest = {other: index for other, index in tree.parent.items() if other not in gone}
+        trunk = pruned(media, Tree(tree.source, tree.members - gone, rest), tree.members - gone)
+        other = grown(media, trunk, tree.members & gone)
+        cost = media.airtime(other.links)
+        if cost < best * (1 - _GAIN):
+            tree, best = other, cost
+    return tree
+
+
+def _below(media: Media, parent: Mapping[str, int], node: str) -> set[str]:
+    """A node and all that is reached through it."""
+    children: dict[str, list[str]] = {}
+    for child, index in parent.items():
+        children.setdefault(media.network.links[index].source, []).append(child)
+    found, stack = {node}, [node]
+    while stack:
+        new = [child for child in children.get(stack.pop(), ()) if child not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def is_tree(media: Media, tree: Tree) -> bool:
+    """Whether every member is reached from the source, without loops, through nodes that forward, over live links."""
+    for node in tree.members:
+        walk: Sequence[str] = (node,)
+        while walk[-1] != tree.source:
+            index = tree.parent.get(walk[-1], -1)
+            if index < 0 or media.cost[index] == np.inf or media.network.links[index].target != walk[-1]:
+                return False
+            above = media.network.links[index].source
+            if above in walk or not (above == tree.source or media.relays[above]):
+                return False
+            walk = (*walk, above)
+    return True

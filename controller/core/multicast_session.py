@@ -1,0 +1,115 @@
+"""A multicast session: participants that all send to each other, over one source tree each. Pure.
+
+Joins and leaves change as little as possible: a newcomer gets the cheapest branch of every tree (the greedy algorithm
+of Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988) and a tree of its own, a leaver's branches go.
+New trees may be *quick* ones, so that who asks is answered in milliseconds. What all this costs is bounded by making
+a tree anew when a fresh one saves a quarter of its airtime or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interface_graph import FloatArray
+from hyroads.controller.core.multicast import Media, Tree, grown, pruned, source_tree
+
+WORTH_IT = 0.25
+"""Share of a tree's airtime that making it anew must save."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Who takes part and the tree of each; ``rate_mbps`` is what is reserved for each source (0: nothing)."""
+
+    id: str
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    rate_mbps: float = 0.0
+
+    @property
+    def participants(self) -> frozenset[str]:
+        """All that take part."""
+        return frozenset(self.trees)
+
+
+def session_of(
+    media: Media, name: str, participants: Iterable[str], rate_mbps: float = 0.0, *, quick: bool = False
+) -> Session:
+    """A session of some participants; raises ``PlanningError`` if one can't reach another."""
+    all_ = sorted(set(participants))
+    return Session(name, {node: source_tree(media, node, all_, quick=quick) for node in all_}, rate_mbps)
+
+
+def joined(media: Media, session: Session, node: str, *, quick: bool = False) -> Session:
+    """With one more participant; raises ``PlanningError`` (and changes nothing) if it can't be reached."""
+    if node in session.trees:
+        return session
+    trees = {source: grown(media, tree, [node]) for source, tree in session.trees.items()}
+    trees[node] = source_tree(media, node, session.participants, quick=quick)
+    return Session(session.id, trees, session.rate_mbps)
+
+
+def departed(media: Media, session: Session, node: str) -> Session:
+    """Without a participant."""
+    rest = session.participants - {node}
+    trees = {source: pruned(media, session.trees[source], rest - {source}) for source in sorted(rest)}
+    return Session(session.id, trees, session.rate_mbps)
+
+
+def repaired(media: Media, session: Session) -> tuple[Session, frozenset[str]]:
+    """On a network where links went or came back: what is broken is mended, and who can't be reached is named."""
+    trees: dict[str, Tree] = {}
+    lost: set[str] = set()
+    for source, tree in session.trees.items():
+        whole = _alive(media, tree)
+        for node in sorted(session.participants - whole.members - {source}):
+            try:
+                whole = grown(media, whole, [node])
+            except PlanningError:
+                lost.add(node)
+        trees[source] = whole
+    return Session(session.id, trees, session.rate_mbps), frozenset(lost)
+
+
+def refreshed(media: Media, session: Session, worth_it: float = WORTH_IT) -> Session:
+    """Trees made anew where that saves the share ``worth_it`` of their airtime; the others stay as they are."""
+    trees = {}
+    for source, tree in session.trees.items():
+        fresh = source_tree(media, source, tree.members)
+        saves = media.airtime(fresh.links) <= (1.0 - worth_it) * media.airtime(tree.links)
+        trees[source] = fresh if saves and tree.links else tree
+    return Session(session.id, trees, session.rate_mbps)
+
+
+def changes(before: Session, after: Session) -> int:
+    """How many (source, link) pairs come or go."""
+    sources = before.participants | after.participants
+    nothing = Tree("", frozenset(), {})
+    return sum(len(before.trees.get(s, nothing).links ^ after.trees.get(s, nothing).links) for s in sources)
+
+
+def airtime_of(media: Media, session: Session) -> FloatArray:
+    """Share of time in the domain of every link, float64[L], if every source sends ``rate_mbps``."""
+    total = np.zeros(len(media.network.links))
+    for tree in session.trees.values():
+        total += session.rate_mbps * media.domain_airtime(tree.links)
+    return total
+
+
+def _alive(media: Media, tree: Tree) -> Tree:
+    """What of a tree still hangs on its source."""
+    parent: dict[str, int] = {}
+    reached, more = {tree.source}, True
+    while more:
+        found = {
+            node: index
+            for node, index in tree.parent.items()
+            if node not in reached and media.cost[index] < np.inf and media.network.links[index].source in reached
+        }
+        parent.update(found)
+        reached |= set(found)
+        more = bool(found)
+    whole = Tree(tree.source, tree.members & reached, parent)
+    return pruned(media, whole, whole.members)

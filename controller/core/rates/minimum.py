@@ -1,0 +1,216 @@
+"""Minimum rates in the allocation, exactly: maximise sum_f U_f(x_f) subject to the airtime rows *and* x_f >= m_f.
+
+A flow with a minimum is solved as two flows on the same paths: a *guaranteed* one that wants m_f, with the linear
+utility W r, and the *rest* with U_f(m_f + y). For any W above the price q_f of the flow's cheapest path both problems
+have the same optimum: the guaranteed flow's condition W - q_f = nu_f >= 0 holds with r = m_f, and the rest's is
+U'_f(m_f + y) <= q_f with equality if y > 0, which is that of the constrained problem (an exact penalty; Bertsekas,
+"Necessary and sufficient conditions for a penalty method to be exact", Math. Prog. 9, 1975). W is raised until every
+guarantee is met, so nothing rests on a guess, and the solver's certificate bounds the constrained problem as well.
+
+Whether minimums can be met at all is a linear program; where they can't, later ones give way first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.rates.allocation import Allocation
+from hyroads.controller.core.rates.problem import Layout, RateProblem
+from hyroads.controller.core.rates.solver import solve
+from hyroads.controller.core.rates.utility import FloatArray, Utilities
+from scipy import sparse
+from scipy.optimize import linprog
+
+_MET = 1e-7
+_RAISE = 10.0
+_MAX_RAISES = 12
+_AHEAD = 4.0
+# A guarantee is rounded down by so much of what is possible, so that the solver has an inside to work in.
+_ROOM = 1e-6
+_UNBOUNDED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Guaranteed:
+    """An allocation with minimums. ``minimum_mbps[F]`` is what could be guaranteed: as asked for, or less.
+
+    ``split`` is the allocation of the split problem, from which the next slot starts warm; None if none was needed.
+    """
+
+    allocation: Allocation
+    minimum_mbps: FloatArray
+    split: Allocation | None
+
+
+def solve_with_minimums(
+    problem: RateProblem,
+    minimum_mbps: FloatArray,
+    *,
+    order: Sequence[int] | None = None,
+    warm: Guaranteed | None = None,
+) -> Guaranteed:
+    """The optimal rates of a slot with a minimum for each flow, float64[F] in Mb/s (0: none).
+
+    Minimums beyond a flow's demand count up to it. If not all can be met, those of flows that come first in ``order``
+    (flow indices; default: as declared) are met before the others. Raises ``PlanningError`` for a wrong shape.
+    """
+    if minimum_mbps.shape != (problem.layout.flow_count,) or not np.all(
+        (minimum_mbps >= 0) & np.isfinite(minimum_mbps)
+    ):
+        raise PlanningError(f"minimum_mbps must have {problem.layout.flow_count} entries, finite and 0 or more")
+    wanted = np.minimum(minimum_mbps, problem.demand_mbps)
+    free = solve(problem, warm.allocation if warm is not None else None)
+    if np.all(free.flow_rates_mbps >= wanted * (1 - _MET)):
+        return Guaranteed(free, wanted, None)
+    promised = _possible(problem, wanted, range(len(wanted)) if order is None else order)
+    split = _Split.of(problem.layout, tuple(np.flatnonzero(promised > 0).tolist()))
+    if not split.flows:
+        return Guaranteed(free, promised, None)
+    start = warm.split if warm is not None else None
+    weights = _AHEAD * _prices(problem, free)
+    for _ in range(_MAX_RAISES):
+        solved = solve(split.problem(problem, promised, weights), start)
+        guaranteed = solved.flow_rates_mbps[problem.layout.flow_count :]
+        short = guaranteed < promised[list(split.flows)] * (1 - _MET)
+        if not short.any():
+            return Guaranteed(split.merged(problem, solved), promised, solved)
+        weights[np.asarray(split.flows)[short]] *= _RAISE
+        start = solved
+    raise PlanningError("no weight makes the guaranteed rates hold")
+
+
+def largest_rate(
+    problem: RateProblem,
+    minimum_mbps: FloatArray,
+    *,
+    flow: int | None = None,
+    airtime_per_mbps: FloatArray | None = None,
+    most_mbps: float = np.inf,
+) -> float:
+    """The largest rate of ``flow``, or of something that takes ``airtime_per_mbps[L]`` of every link's domain, in Mb/s,
+    that leaves all minimums (float64[F]) possible; -1 if they are not possible as they are. At most ``most_mbps``.
+    """
+    layout, paths = problem.layout, problem.layout.path_count
+    extra = np.zeros(layout.link_count) if airtime_per_mbps is None else airtime_per_mbps
+    rows = layout.domains @ sparse.diags(_airtime(problem)) @ layout.routing.T
+    budget, busy = np.full(rows.shape[0], np.inf), np.zeros(rows.shape[0])
+    # Links of one class have one domain: of their rows the tightest holds.
+    np.minimum.at(budget, layout.class_of, problem.budget)
+    np.maximum.at(busy, layout.class_of, extra)
+    usable = np.asarray(layout.routing @ (problem.capacity_mbps <= 0).astype(float)) == 0
+    owner = sparse.csr_matrix((np.ones(paths), (layout.path_flow, np.arange(paths))), shape=(layout.flow_count, paths))
+    own = np.zeros(layout.flow_count)
+    if flow is not None:
+        own[flow] = 1.0
+    # The last variable is the rate that is sought: with a flow it counts against that flow's paths.
+    blocks: Any = [[rows, sparse.csr_matrix(busy[:, None])], [-owner, sparse.csr_matrix(own[:, None])]]
+    limits: Any = sparse.bmat(blocks)
+    least = np.where(own > 0, 0.0, minimum_mbps)
+    sought = 0.0 if flow is None and airtime_per_mbps is None else most_mbps
+    bounds = [(0.0, np.inf if ok else 0.0) for ok in usable] + [(0.0, sought)]
+    right = np.concatenate([budget, -least])
+    gain = np.append(np.zeros(paths), -1.0)
+    solved = linprog(gain, A_ub=limits.tocsr(), b_ub=right, bounds=bounds, method="highs")
+    if solved.status == _UNBOUNDED:
+        return float("inf")
+    return float(solved.x[-1]) if solved.x is not None else -1.0
+
+
+def _airtime(problem: RateProblem) -> FloatArray:
+    capacity = problem.capacity_mbps
+    return np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
+
+
+def _possible(problem: RateProblem, wanted: FloatArray, order: Sequence[int]) -> FloatArray:
+    """The minimums, those in front before the others, with a little room."""
+    if largest_rate(problem, wanted / (1 - _ROOM)) >= 0:
+        return wanted
+    granted = np.zeros_like(wanted)
+    for flow in (flow for flow in order if wanted[flow] > 0):
+        most = largest_rate(problem, granted, flow=flow, most_mbps=float(wanted[flow]))
+        granted[flow] = max(0.0, most) * (1 - _ROOM)
+    return granted
+
+
+def _prices(problem: RateProblem, free: Allocation) -> FloatArray:
+    """A first guess of what a Mb/s costs each flow: its cheapest path without guarantees, at least its slope at 0."""
+    prices = np.full(problem.layout.flow_count, np.inf)
+    np.minimum.at(prices, problem.layout.path_flow, problem.path_prices(free.link_prices))
+    finite = prices[np.isfinite(prices) & (prices > 0)]
+    typical = float(finite.max()) if len(finite) else 1.0
+    return np.where(np.isfinite(prices) & (prices > 0), prices, typical)
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """The layout with ``flows`` once more at the end, for their guaranteed parts."""
+
+    layout: Layout
+    flows: tuple[int, ...]
+    again: tuple[int, ...]
+    """Paths of these flows, in order."""
+
+    @staticmethod
+    def of(layout: Layout, flows: tuple[int, ...]) -> _Split:
+        """The split layout of some flows; the last few are kept, so that the next slot starts warm."""
+        return _split(layout, flows)
+
+    @staticmethod
+    def make(layout: Layout, flows: tuple[int, ...]) -> _Split:
+        """See :meth:`of`."""
+        slices = layout.path_slices()
+        again = [index for flow in flows for index in range(slices[flow].start, slices[flow].stop)]
+        sizes = [slices[flow].stop - slices[flow].start for flow in flows]
+        owners = layout.flow_count + np.repeat(np.arange(len(flows)), sizes)
+        doubled = replace(
+            layout,
+            flow_ids=layout.flow_ids + tuple(f"{layout.flow_ids[flow]} (guaranteed)" for flow in flows),
+            path_flow=np.concatenate([layout.path_flow, owners.astype(np.intp)]),
+            paths=layout.paths + tuple(layout.paths[index] for index in again),
+            routing=sparse.csr_matrix(sparse.vstack([layout.routing, layout.routing[again]])),
+        )
+        return _Split(doubled, flows, tuple(again))
+
+    def problem(self, problem: RateProblem, minimum_mbps: FloatArray, weights: FloatArray) -> RateProblem:
+        """The split problem: rests first, in the order of the flows, then the guaranteed parts."""
+        mine = list(self.flows)
+        shift = problem.utilities.shift_mbps.copy()
+        shift[mine] += minimum_mbps[mine]
+        demand = problem.demand_mbps.copy()
+        demand[mine] = np.maximum(0.0, demand[mine] - minimum_mbps[mine])
+        zeros = np.zeros(len(mine))
+        utilities = Utilities(
+            np.concatenate([problem.utilities.weight, weights[mine]]),
+            np.concatenate([problem.utilities.alpha, zeros]),
+            np.concatenate([shift, zeros]),
+        )
+        return replace(
+            problem,
+            layout=self.layout,
+            utilities=utilities,
+            demand_mbps=np.concatenate([demand, minimum_mbps[mine]]),
+        )
+
+    def merged(self, problem: RateProblem, solved: Allocation) -> Allocation:
+        """The allocation of the flows as they were."""
+        layout, count = problem.layout, problem.layout.path_count
+        rates = solved.path_rates_mbps[:count].copy()
+        np.add.at(rates, list(self.again), solved.path_rates_mbps[count:])
+        totals = layout.flow_rates(rates)
+        return replace(
+            solved,
+            layout=layout,
+            path_rates_mbps=rates,
+            flow_rates_mbps=totals,
+            utility=problem.utilities.total(totals),
+        )
+
+
+@lru_cache(maxsize=8)
+def _split(layout: Layout, flows: tuple[int, ...]) -> _Split:
+    return _Split.make(layout, flows)

@@ -1,0 +1,103 @@
+"""Reservations: a minimum rate for a flow, or for every source of a session, admitted only if the airtime exists.
+
+Admission is exact: a linear program asks whether *some* allocation holds all minimums at once (``rates.minimum``), with
+sessions counted as the airtime that their trees occupy in every domain. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interface_graph import FloatArray
+from hyroads.controller.core.rates.minimum import largest_rate
+from hyroads.controller.core.rates.problem import RateProblem
+
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionLoad:
+    """``rate_mbps`` for every source; ``airtime_per_mbps[L]`` is what all the trees take of each link's domain."""
+
+    rate_mbps: float
+    airtime_per_mbps: FloatArray
+
+
+@dataclass(frozen=True)
+class Reservations:
+    """What was promised, in order of admission: flows (id -> Mb/s) and sessions."""
+
+    flows: Mapping[str, float] = field(default_factory=dict)
+    sessions: Mapping[str, SessionLoad] = field(default_factory=dict)
+
+    def minimum_mbps(self, problem: RateProblem) -> FloatArray:
+        """Per flow of a problem, float64[F]."""
+        return np.array([self.flows.get(flow, 0.0) for flow in problem.layout.flow_ids], dtype=float)
+
+    def order(self, problem: RateProblem) -> list[int]:
+        """Indices of the flows with a promise, oldest first."""
+        number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
+        return [number[flow] for flow in self.flows if flow in number]
+
+    def with_sessions(self, problem: RateProblem) -> RateProblem:
+        """The problem with the airtime of sessions taken out of what flows share."""
+        taken = sum((load.rate_mbps * load.airtime_per_mbps for load in self.sessions.values()), problem.external)
+        return problem.changed(external=np.asarray(taken, dtype=float))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a request was admitted, and the most that could be."""
+
+    admitted: bool
+    possible_mbps: float
+    reservations: Reservations
+
+
+def reserve_flow(reservations: Reservations, problem: RateProblem, flow: str, rate_mbps: float) -> Answer:
+    """Ask for a minimum rate of a flow of the problem (which is without sessions); one that it has is replaced.
+
+    Raises ``PlanningError`` for a flow that is not in the problem, or a rate that is not above 0.
+    """
+    if flow not in problem.layout.flow_ids:
+        raise PlanningError(f"no flow {flow!r} to reserve a rate for")
+    others = replace(reservations, flows={name: r for name, r in reservations.flows.items() if name != flow})
+    index, left = problem.layout.flow_ids.index(flow), others.with_sessions(problem)
+    possible = largest_rate(left, others.minimum_mbps(problem), flow=index, most_mbps=_checked(rate_mbps))
+    return _answer(reservations, replace(others, flows={**others.flows, flow: rate_mbps}), rate_mbps, possible)
+
+
+def reserve_session(
+    reservations: Reservations, problem: RateProblem, session: str, rate_mbps: float, airtime_per_mbps: FloatArray
+) -> Answer:
+    """Ask for a rate of every source of a session whose trees take ``airtime_per_mbps[L]``; replaces what it has."""
+    kept = {name: load for name, load in reservations.sessions.items() if name != session}
+    others = replace(reservations, sessions=kept)
+    left = others.with_sessions(problem)
+    possible = largest_rate(
+        left, others.minimum_mbps(problem), airtime_per_mbps=airtime_per_mbps, most_mbps=_checked(rate_mbps)
+    )
+    new = replace(others, sessions={**kept, session: SessionLoad(rate_mbps, airtime_per_mbps)})
+    return _answer(reservations, new, rate_mbps, possible)
+
+
+def released(reservations: Reservations, name: str) -> Reservations:
+    """Without the promise to a flow or session of this id."""
+    return Reservations(
+        {flow: rate for flow, rate in reservations.flows.items() if flow != name},
+        {session: load for session, load in reservations.sessions.items() if session != name},
+    )
+
+
+def _checked(rate_mbps: float) -> float:
+    if not 0.0 < rate_mbps < np.inf:
+        raise PlanningError(f"rate_mbps {rate_mbps:g}: expected a finite rate above 0")
+    return rate_mbps
+
+
+def _answer(old: Reservations, new: Reservations, rate_mbps: float, possible_mbps: float) -> Answer:
+    admitted = possible_mbps >= rate_mbps * (1 - _TOLERANCE)
+    return Answer(admitted, max(0.0, possible_mbps), new if admitted else old)

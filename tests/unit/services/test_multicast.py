@@ -1,0 +1,220 @@
+"""Trees of least airtime: laws, examples, the ratio to the exact optimum, joins and leaves."""
+
+import random
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.core import topologies
+from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.interference import TechnologyInterference
+from hyroads.controller.core.multicast import Media, Tree, grown, is_tree, pruned, source_tree
+from hyroads.controller.core.multicast_optimum import least_airtime
+from hyroads.controller.core.multicast_session import (
+    airtime_of,
+    changes,
+    departed,
+    joined,
+    refreshed,
+    repaired,
+    session_of,
+)
+from hyroads.controller.core.network import Link, Network, Node, Role
+
+
+def net(*links: tuple[str, str, str, float], unshared=frozenset(), plain=()) -> Network:
+    names = dict.fromkeys(end for link in links for end in link[:2])
+    nodes = {n: Node(n, Role.CLIENT if n in plain else Role.AP, agent=n not in plain) for n in names}
+    made = tuple(Link(f"{a}{b}-{k}-{i}", a, b, k, c) for i, (a, b, k, c) in enumerate(links))
+    return Network(nodes, made, TechnologyInterference(made, unshared), unshared=unshared)
+
+
+def random_network(rng: random.Random, nodes: int) -> Network:
+    names = [f"n{i}" for i in range(nodes)]
+    links = []
+    for a, b in combinations(names, 2):
+        for technology, share in (("wifi", 0.5), ("plc", 0.35)):
+            if rng.random() < share:
+                links += [(a, b, technology, rng.uniform(5, 100)), (b, a, technology, rng.uniform(5, 100))]
+    return net(*links) if links else net(("n0", "n1", "wifi", 10.0), ("n1", "n0", "wifi", 10.0))
+
+
+def brute_force(media: Media, source: str, members) -> float:
+    """Every choice of at most one incoming link per node that is a tree."""
+    nodes = [node for node in media.network.nodes if node != source]
+    best = [np.inf]
+
+    def choose(at: int, parent: dict[str, int]) -> None:
+        if at == len(nodes):
+            tree = Tree(source, frozenset(members) - {source}, dict(parent))
+            if is_tree(media, tree):
+                best[0] = min(best[0], media.airtime(pruned(media, tree, tree.members).links))
+            return
+        choose(at + 1, parent)
+        for link in media.ingress[nodes[at]]:
+            choose(at + 1, {**parent, nodes[at]: link})
+
+    choose(0, {})
+    return best[0]
+
+
+def test_a_shared_medium_is_used_once_for_several_receivers():
+    media = Media(net(("s", "a", "wifi", 10.0), ("s", "b", "wifi", 20.0), ("s", "c", "wifi", 40.0)))
+    tree = source_tree(media, "s", "abc")
+    assert [(t.links, t.airtime_s_per_mb) for t in media.transmissions(tree.links)] == [((0, 1, 2), 0.1)]
+    # Not so on full-duplex Ethernet, nor for plain clients, which get a copy each.
+    wired = Media(net(("s", "a", "lan", 10.0), ("s", "b", "lan", 20.0), unshared=frozenset({"lan"})))
+    assert wired.airtime(source_tree(wired, "s", "ab").links) == pytest.approx(0.15)
+    plain = Media(net(("s", "a", "wifi", 10.0), ("s", "b", "wifi", 20.0), ("s", "c", "wifi", 40.0), plain="bc"))
+    assert plain.airtime(source_tree(plain, "s", "abc").links) == pytest.approx(0.1 + 0.05 + 0.025)
+
+
+def test_the_broadcast_advantage_decides_the_tree():
+    # By itself b is cheaper through a (1/100 + 1/100) than at 40; but s reaches a at 40 or slower anyway once c is in.
+    links = (("s", "a", "wifi", 100.0), ("a", "b", "plc", 100.0), ("s", "b", "wifi", 40.0), ("s", "c", "wifi", 40.0))
+    media = Media(net(*links))
+    assert media.airtime(source_tree(media, "s", "ab").links) == pytest.approx(0.02)
+    assert source_tree(media, "s", "abc").links == {0, 2, 3}
+    assert media.airtime(source_tree(media, "s", "abc").links) == pytest.approx(0.025)
+
+
+def test_airtime_in_domains_counts_a_group_transmission_once():
+    network = net(("s", "a", "wifi", 10.0), ("s", "b", "wifi", 20.0), ("a", "s", "wifi", 10.0), ("s", "a", "plc", 5.0))
+    media = Media(network)
+    assert media.domain_airtime(source_tree(media, "s", "ab").links) == pytest.approx([0.1, 0.1, 0.1, 0.0])
+
+
+def test_what_cannot_be_reached_is_an_error():
+    media = Media(net(("s", "a", "wifi", 10.0), ("b", "a", "wifi", 10.0), ("a", "c", "wifi", 0.0)))
+    for missing in "bc":
+        with pytest.raises(NoRouteError, match=missing):
+            source_tree(media, "s", ["a", missing])
+        with pytest.raises(NoRouteError):
+            least_airtime(media, "s", ["a", missing])
+    with pytest.raises(PlanningError, match="nobody"):
+        source_tree(media, "s", ["nobody"])
+
+
+def test_plain_clients_do_not_relay_but_take_part():
+    links = (("s", "c", "wifi", 100.0), ("c", "d", "wifi", 100.0), ("s", "d", "plc", 1.0), ("c", "s", "wifi", 100.0))
+    media = Media(net(*links, plain="c"))
+    assert source_tree(media, "s", "cd").links == {0, 2}
+    assert source_tree(media, "c", "sd").links == {1, 3}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4))
+def test_the_yardstick_is_what_trying_everything_finds(seed, size, count):
+    rng = random.Random(seed)
+    media = Media(random_network(rng, size))
+    nodes = list(media.network.nodes)
+    members = rng.sample(nodes[1:], min(count, len(nodes) - 1))
+    best = brute_force(media, nodes[0], members)
+    if best == np.inf:
+        with pytest.raises(NoRouteError):
+            source_tree(media, nodes[0], members)
+        return
+    assert least_airtime(media, nodes[0], members) == pytest.approx(best, rel=1e-6)
+    tree = source_tree(media, nodes[0], members)
+    assert is_tree(media, tree) and media.airtime(tree.links) >= best * (1 - 1e-9)
+
+
+def test_ratio_to_the_exact_optimum(capsys):
+    rng = random.Random(7)
+    ratios: dict[str, list[float]] = {"uniform, 10 nodes": [], "office, 10 nodes": []}
+    for _ in range(25):
+        for name, network in (
+            ("uniform, 10 nodes", random_network(rng, 10)),
+            ("office, 10 nodes", topologies.enterprise(rng)),
+        ):
+            media, nodes = Media(network), list(network.nodes)
+            source, *members = rng.sample(nodes, 5)
+            try:
+                tree = source_tree(media, source, members)
+            except NoRouteError:
+                continue
+            ratios[name].append(media.airtime(tree.links) / least_airtime(media, source, members))
+    with capsys.disabled():
+        for name, found in ratios.items():
+            exact = sum(ratio < 1 + 1e-6 for ratio in found)
+            print(f"\n{name}: {exact} of {len(found)} trees optimal, mean {np.mean(found):.3f}, worst {max(found):.2f}")
+    for found in ratios.values():
+        assert len(found) >= 20 and min(found) > 1 - 1e-6
+        assert np.mean(found) < 1.05 and max(found) < 1.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 7), max_size=15))
+def test_joins_and_leaves(seed, row):
+    """Trees stay trees for exactly the participants; what has nothing to do with who comes or goes stays."""
+    media = Media(random_network(random.Random(seed), 8))
+    nodes = list(media.network.nodes)
+    session = session_of(media, "chat", [])
+    for number in row:
+        node = nodes[number % len(nodes)]
+        before = session
+        if node in session.participants:
+            session = departed(media, session, node)
+            for source, tree in session.trees.items():
+                assert tree.links <= before.trees[source].links
+        else:
+            try:
+                session = joined(media, session, node)
+            except PlanningError:
+                assert session is before
+                continue
+            for source, tree in before.trees.items():
+                assert tree.links <= session.trees[source].links
+        for source, tree in session.trees.items():
+            assert tree.source == source and is_tree(media, tree)
+            assert tree.members == session.participants - {source}
+            leaves = set(tree.parent) - {media.network.links[i].source for i in tree.links}
+            assert leaves <= tree.members  # no branch that nobody needs
+    fresh = refreshed(media, session)
+    for source, tree in fresh.trees.items():
+        assert media.airtime(tree.links) <= media.airtime(session.trees[source].links)
+
+
+def test_a_join_changes_few_links():
+    rng = random.Random(5)
+    network = topologies.office22(rng)
+    media, nodes = Media(network), list(network.nodes)
+    session = session_of(media, "chat", nodes[:6])
+    bigger = joined(media, session, nodes[9])
+    own = len(bigger.trees[nodes[9]].links)
+    assert 0 < changes(session, bigger) - own <= 6 * 3
+    assert changes(session, departed(media, bigger, nodes[9])) <= changes(session, bigger) - own
+
+
+def test_a_broken_link_is_mended_and_who_is_cut_off_is_named():
+    links = [(a, b, "wifi", 10.0) for a, b in ("sa", "as", "ab", "ba")]
+    network = net(
+        *links, ("s", "b", "plc", 1.0), ("b", "s", "plc", 1.0), ("s", "c", "plc", 5.0), ("c", "s", "plc", 5.0)
+    )
+    session = session_of(Media(network), "chat", "sabc")
+    broken = network.with_capacities(
+        {link.id: 0.0 for link in network.links if {link.source, link.target} == set("ab")}
+    )
+    mended, lost = repaired(Media(broken), session)
+    assert not lost and all(is_tree(Media(broken), tree) for tree in mended.trees.values())
+    dead = broken.with_capacities({link.id: 0.0 for link in network.links if "c" in (link.source, link.target)})
+    mended, lost = repaired(Media(dead), session)
+    assert {"c"} <= lost and mended.trees["s"].members == {"a", "b"}
+    again, lost = repaired(Media(network), mended)
+    assert not lost and again.trees["s"].members == {"a", "b", "c"}
+
+
+def test_airtime_of_a_session_adds_up_over_its_sources():
+    media = Media(net(("a", "b", "wifi", 10.0), ("b", "a", "wifi", 20.0)))
+    session = session_of(media, "chat", "ab", rate_mbps=2.0)
+    assert airtime_of(media, session) == pytest.approx([2 * (0.1 + 0.05)] * 2)
+    assert airtime_of(media, session_of(media, "free", "ab")) == pytest.approx([0.0, 0.0])
+
+
+def test_growing_a_member_that_is_already_a_relay_costs_nothing():
+    media = Media(net(("s", "a", "wifi", 10.0), ("a", "b", "wifi", 10.0)))
+    tree = source_tree(media, "s", "b")
+    more = grown(media, tree, "a")
+    assert more.links == tree.links and more.members == {"a", "b"}
