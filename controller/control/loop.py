@@ -20,6 +20,7 @@ from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measure
 from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
+from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.numbering import PathName
@@ -75,6 +76,7 @@ class LiveLoop:
         self.last: Turn | None = None
         self._source = source
         self._heard: Heard | None = None
+        self._heard_by: Interference | None = None
         self._routes: Routes = {}
         self._order: dict[str, tuple[PathName, ...]] = {}
         self._fixed: dict[str, Fixed] = {}
@@ -127,7 +129,8 @@ class LiveLoop:
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
         self._allocator.laid_out(problem)
-        if self._heard is not None:
+        # Who hears what follows from the links, which stay, and from the rule: capacities have nothing to do with it.
+        if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)
 
     def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
@@ -230,8 +233,8 @@ class LiveLoop:
 
     def _hear(self, heard: Heard) -> None:
         """Observers that the network does not have are left out."""
-        self._heard = heard
         network = self.state.network
+        self._heard, self._heard_by = heard, network.interference
         ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
         observers = [observer for observer in heard.observers if observer in ends]
         hearing = Hearing.of(network, observers, heard.hears)

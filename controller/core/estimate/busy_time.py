@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 from hyroads.controller.core.estimate.counters import difference
@@ -177,8 +177,9 @@ class Hearing:
 
 
 def _contending_with_all(network: Network, links: Sequence[int]) -> NDArray[np.int32]:
-    first, *others = (network.interference.domain(link) for link in links)
-    return reduce(np.intersect1d, others, first)
+    domains = [network.interference.domain(link) for link in links]
+    times = np.bincount(np.concatenate(domains), minlength=len(network.links))
+    return np.flatnonzero(times == len(domains)).astype(np.int32)
 
 
 def _sent_by(network: Network, observer: Interface, nodes: Collection[str]) -> NDArray[np.int32]:
