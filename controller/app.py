@@ -201,7 +201,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _save(self, state: State, numbers: Numbers) -> None:
         try:
-            self.store.save(to_save(self.fabric.network, state.flows.values(), numbers))
+            # Syncing a disk takes as long as it likes.
+            shim.aside(self.store.save, to_save(self.fabric.network, state.flows.values(), numbers))
         except OSError as error:
             self.coordinator.fault("state file", f"can't be written: {error.strerror}")
 

@@ -6,6 +6,7 @@ something to do.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.agents import Session
 from hyroads.controller.control.governor import Governor
-from hyroads.controller.control.live import Live
+from hyroads.controller.control.live import Live, directly
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
@@ -47,6 +48,8 @@ from hyroads.controller.switches import Connection, SwitchSession, Wanted
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2
+# With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
+LARGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,9 @@ class Coordinator:
             fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor
         )
         measures, damps = settings.capacities == MEASURED, settings.flap_damping
-        self.live = Live(fabric, numbers, options, loop, measures=measures, damps=damps)
+        self._is_large = len(fabric.network.links) >= LARGE
+        aside = shim.aside if self._is_large else directly
+        self.live = Live(fabric, numbers, options, loop, measures=measures, damps=damps, aside=aside)
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
@@ -289,6 +294,9 @@ class Coordinator:
         if not self.settled and is_settled(self.state):
             self.settled = True
             self._dirty = True
+            # What is there now stays: collecting garbage need not look at it again.
+            gc.collect()
+            gc.freeze()
             LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
 
     def _become(self, state: State, *, urgent: bool = False) -> None:
@@ -299,6 +307,11 @@ class Coordinator:
     def _plan_if_changed(self) -> None:
         if self._tried_version == self.state.version:
             return
+        if self._is_large:
+            # Others may change the state meanwhile, or plan it themselves.
+            shim.aside(self.live.preparation(self.state))
+            if self._tried_version == self.state.version:
+                return
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hyroads.controller.control.loop import LiveLoop
@@ -15,7 +16,11 @@ from hyroads.controller.settings import Settings
 Document = dict[str, Any]
 
 
-def links_document(loop: LiveLoop, now_s: float) -> dict[str, Document]:
+Pauses = Callable[[Iterable[Link]], Iterable[Link]]
+"""Gives the same links, and lets others run in between."""
+
+
+def links_document(loop: LiveLoop, now_s: float, pauses: Pauses = iter) -> dict[str, Document]:
     """By link id: the capacity that rates count on, how it is known, and the airtime of its domain."""
     estimates = loop.last.result.estimates if loop.last else {}
     counted, planned, external = loop.capacities(), loop.airtime(), loop.external(now_s)
@@ -28,7 +33,7 @@ def links_document(loop: LiveLoop, now_s: float) -> dict[str, Document]:
             "external": external[link.id],
             "margin": margin,
         }
-        for link, margin in zip(_links(loop), loop.state.problem.margin.tolist(), strict=True)
+        for link, margin in zip(pauses(loop.declared.links), loop.state.problem.margin.tolist(), strict=True)
     }
 
 
@@ -98,7 +103,3 @@ def _estimate(estimate: LinkEstimate | None) -> Document | None:
         "relative_error": estimate.relative_error if math.isfinite(estimate.relative_error) else None,
         "reason": estimate.reason or None,
     }
-
-
-def _links(loop: LiveLoop) -> tuple[Link, ...]:
-    return loop.declared.links

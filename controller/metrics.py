@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hyroads.controller import ryu_shim as shim
 from hyroads.controller.control.slots import BOUNDS_S
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.plan import MULTIPATH
@@ -55,7 +56,7 @@ class Metrics(Collector):
         )
         counted, planned, foreign = loop.capacities(), loop.airtime(), loop.external(now_s)
         heard = loop.busy
-        for link in loop.declared.links:
+        for link in shim.breathing(loop.declared.links):
             labels = (link.id, link.technology)
             capacity.add_metric(labels, counted[link.id] * _MEGA)
             airtime.add_metric(labels, planned[link.id])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ def _load(name: str) -> Any:
 
 
 eventlet = import_module("eventlet")
+import_module("eventlet.tpool")
 hub = _load("lib.hub")
 _ofproto_parser = _load("ofproto.ofproto_parser")
 ofproto = _load("ofproto.ofproto_v1_3")
@@ -40,6 +41,7 @@ HANDSHAKE, CONFIG = _handler.HANDSHAKE_DISPATCHER, _handler.CONFIG_DISPATCHER
 MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
+Item = TypeVar("Item")
 Message = bytes
 
 
@@ -126,6 +128,21 @@ def set_defaults(**values: object) -> None:
 def spawn(function: Callable[..., object], *arguments: object) -> Any:
     """A green thread; an exception that leaves it is logged by the framework."""
     return hub.spawn(function, *arguments)
+
+
+def breathing(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
+    """The items; lets other green threads run now and then."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % every == 0:
+            sleep(0)
+
+
+def aside(function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function returns, run in a thread of the system while green threads go on; it must touch nothing of
+    theirs.
+    """
+    return eventlet.tpool.execute(function, *arguments)
 
 
 def later(delay_s: float, function: Callable[[], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hyroads.controller import ryu_shim as shim
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.netfile_flows import flow_document
 from hyroads.controller.core.netjson import network_graph
@@ -118,12 +119,12 @@ class ControllerService:
         network, state = self._coordinator.fabric.network, self._coordinator.state
         plan = self._coordinator.plan
         planned = plan.planned_mbps() if plan else {}
-        known = links_document(self._coordinator.live.loop, self._coordinator.clock())
+        known = links_document(self._coordinator.live.loop, self._coordinator.clock(), shim.breathing)
         return {
             "name": network.name or self._network_name,
             "version": state.version,
             "nodes": [self._node(node) for node in network.nodes.values()],
-            "links": [{**self._link(link, planned), **known[link.id]} for link in network.links],
+            "links": [{**self._link(link, planned), **known[link.id]} for link in shim.breathing(network.links)],
             "technologies": list(network.technologies),
         }
 

@@ -9,13 +9,15 @@ The coordinator calls these and pushes what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from hyroads.controller.control.live_network import Cache, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, Turn
 from hyroads.controller.control.measured import AgentRates, measured
-from hyroads.controller.control.routes import FlowRoute, improved, make_routes
+from hyroads.controller.control.routes import FlowRoute, improved, make_routes, warm
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping
 from hyroads.controller.core.infer.change import Change, ChangeDetector
@@ -25,10 +27,19 @@ from hyroads.controller.reports import ReportBook
 from hyroads.controller.state import Fabric, State, links_held
 from hyroads.controller.state import measured as with_measured
 
+Aside = Callable[..., Any]
+"""Calls a function with arguments, perhaps in another thread, and gives what it returns."""
+
+
+def directly(function: Callable[..., Any], *arguments: object) -> Any:
+    """Here and now."""
+    return function(*arguments)
+
 
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
-    ``damps``: links that fail again and again are left alone for a while.
+    ``damps``: links that fail again and again are left alone for a while, ``aside``: runs pure functions that may take
+    long.
     """
 
     def __init__(
@@ -40,6 +51,7 @@ class Live:
         *,
         measures: bool = False,
         damps: bool = True,
+        aside: Aside = directly,
     ) -> None:
         self.loop = loop
         self.plan: Plan | None = None
@@ -48,6 +60,7 @@ class Live:
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
+        self._aside = aside
         self._cache = Cache(fabric)
         self._network: LiveNetwork | None = None
         self._routes: dict[str, FlowRoute] = {}
@@ -93,6 +106,12 @@ class Live:
         self.damping = self.damping.pruned(now_s)
         return links_held(state, self.damping.held_down(now_s))
 
+    def preparation(self, state: State) -> Callable[[], None]:
+        """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
+        live = self._cache.live(state)
+        specs = [declared.spec for flow, declared in state.flows.items() if flow not in self._routes]
+        return partial(warm, live, specs)
+
     def replan(self, state: State, reports: ReportBook, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
@@ -110,8 +129,13 @@ class Live:
         changes, self._pending = self._pending, ()
         if not changes or self._network is None:
             return None
+        before, network = self._routes, self._network
+        routes = self._aside(improved, before, network, changes)
+        if self._routes is not before or self._network is not network:
+            # Meanwhile something was planned: these changes are looked at again.
+            self._pending = (*changes, *self._pending)
+            return None
         self.loop.governor.alerted(changes, now_s)
-        routes = improved(self._routes, self._network, changes)
         if routes == self._routes:
             return None
         self._use(self._network, routes, self.in_force.version, reports, now_s)

@@ -11,12 +11,14 @@ plans flows that have nothing left (or are new); :func:`improved` then moves the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.core.capacity import path_rate, update
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.infer.change import (
     Carried,
     Change,
@@ -62,6 +64,16 @@ def make_routes(state: State, live: LiveNetwork, before: Routes | None = None) -
     before = before or {}
     routes = {flow: _route(state, live, flow, before.get(flow)) for flow in state.flows}
     return _without_twins(routes)
+
+
+def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
+    """Works out what :func:`make_routes` and the plan will ask of a network; it remembers all of it."""
+    with suppress(HyroadsError):
+        # Whoever asks for it gets the same error.
+        live.planner  # noqa: B018 - cached
+        live.intents  # noqa: B018
+        for spec in specs:
+            _paths(live, spec)
 
 
 def improved(

@@ -171,6 +171,9 @@ class Network:
     def with_capacities(self, capacities_mbps: Mapping[str, float]) -> Network:
         """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out)."""
         links = tuple(
-            replace(link, capacity_mbps=capacities_mbps.get(link.id, link.capacity_mbps)) for link in self.links
+            link
+            if (mbps := capacities_mbps.get(link.id, link.capacity_mbps)) == link.capacity_mbps
+            else replace(link, capacity_mbps=mbps)
+            for link in self.links
         )
         return replace(self, links=links)
