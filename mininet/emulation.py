@@ -53,6 +53,8 @@ class EmulationOptions:
     discover: bool = False
     """With ``measured``: not even of the links."""
     errors: dict[str, float] = field(default_factory=dict)
+    radios: bool = False
+    """Emulated radios tell busy times, whatever capacities come from; ``measured`` has them anyway."""
 
 
 class Emulation:
@@ -113,7 +115,7 @@ class Emulation:
         if options.snmp:
             self.snmp = SnmpAgents(*where, self.directory / "snmp", socket, options.errors)
             self.snmp.write()
-        if options.measured:
+        if options.measured or options.radios:
             self.radios = RadioChannel(*where, self.directory, socket, options.errors)
 
     def _start_radios(self) -> None:

@@ -44,6 +44,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
     group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
+    group.add_argument(
+        "--radios", action="store_true", help="emulated radios tell busy times, capacities are the file's"
+    )
     for name, (option, text) in ERRORS.items():
         group.add_argument(option, dest=name, type=float, metavar="X", help=text)
 
@@ -79,8 +82,10 @@ def options(args: argparse.Namespace) -> RunOptions:
     if discover and not measured:
         raise EmulationError("--discover: only with --measured")
     given = {name: value for name, value in errors.items() if value is not None}
-    if given and not (measured or getattr(args, "snmp", False)):
-        raise EmulationError(f"{ERRORS[next(iter(given))][0]}: only with --measured or --snmp: nothing else has errors")
+    radios = getattr(args, "radios", False)
+    if given and not (measured or radios or getattr(args, "snmp", False)):
+        option = ERRORS[next(iter(given))][0]
+        raise EmulationError(f"{option}: only with --measured, --radios or --snmp: nothing else has errors")
     for name, value in given.items():
         if not (0 < value <= 60 if name == "hold_s" else 0 <= value <= 1):
             expected = "more than 0, at most 60 s" if name == "hold_s" else "a share from 0 to 1"
@@ -93,6 +98,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         measured=measured,
         discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
+        radios=radios,
     )
     return RunOptions(publish=args.publish, emulation=emulation)
 

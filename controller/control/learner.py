@@ -35,7 +35,7 @@ TRIAL_SLOTS = 4
 # After a probe that could not be read, twice as many after the next one: radios may be starting, or there are none.
 RETRY_SLOTS = 20
 MOST_DOUBLINGS = 5
-# A path that measures less than this share of what it was, when losses had raised the suspicion, has become worse.
+# A path that carries less than this share of what it did, when losses had raised the suspicion, has become worse.
 WORSE = 0.75
 POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
     # The least share of probes of the thesis's testbed, with which it reaches 93 % (spec 03, section 3.5).
@@ -250,8 +250,7 @@ class Learner:
 
     def _check(self, single: Airtime, before: Airtime, share: Share) -> None:
         """If paths have become much worse, what was measured of arms over their links is void."""
-        now, then = single.best_mbps({}), before.best_mbps({})
-        worse = {link for i, path in enumerate(single.rows.arm) if now[i] < WORSE * then[i] for link in path}
+        worse = _worse_links(single, before)
         if worse:
             origin = [None if _uses(arm, worse) else i for i, arm in enumerate(self.arms)]
             self._forget(worse, {path for arm in self.arms for path in arm})
@@ -306,6 +305,19 @@ class Learner:
 def _book(network: Network, hears: Hears, arm: Arm) -> ArmBook:
     rows = arm_rows(network, arm, hears)
     return ArmBook(rows, modelled_airtime(rows, network))
+
+
+def _worse_links(now: Airtime, then: Airtime) -> set[str]:
+    """Links of paths that cost much more airtime than before, or carry nothing any more; busy times tell which."""
+    worse: set[str] = set()
+    for i, path in enumerate(now.rows.arm):
+        if i in now.dead:
+            worse |= set() if i in then.dead else set(path)
+            continue
+        for heard, new, old in zip(now.rows.heard, now.alpha[:, i], then.alpha[:, i], strict=True):
+            if WORSE * new > old:
+                worse |= heard & set(path)
+    return worse
 
 
 def _uses(arm: Arm, links: Collection[str]) -> bool:
