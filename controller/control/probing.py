@@ -26,8 +26,10 @@ SETTLE_S = 0.04
 LEAD_S = 0.025
 LEAST_WINDOW_S = 0.06
 MOST_TRIES = 4
-# Less than this share of what was sent arrives: some medium on the way is full, whatever busy times say.
-LEAST_ARRIVING = 0.8
+# If less than this share of what was sent arrives, a medium that looks as busy as this is full, and noise hides it.
+ARRIVING, PROBABLY_FULL = 0.8, 0.8
+# Less than this arrives: the path is hardly there. (Reports lag: a little less than all means nothing.)
+LEAST_ARRIVING = 0.5
 LEAST_PROBE_MBPS = 0.05
 
 
@@ -133,9 +135,10 @@ class ArmProbe:
             return on._again(part, 1.0)
         if part.path is None:
             return replace(on, silent=busy)
-        arriving = received.get(part.path, part.rate_mbps)
-        saturated = max(float(np.mean(group)) for group in groups) >= SATURATED_BUSY
-        if saturated or arriving < LEAST_ARRIVING * part.rate_mbps:
+        arriving = received.get(part.path, part.rate_mbps) / part.rate_mbps
+        busiest = max(float(np.mean(group)) for group in groups)
+        full = busiest >= (PROBABLY_FULL if arriving < ARRIVING else SATURATED_BUSY)
+        if full or arriving < LEAST_ARRIVING:
             return on._again(part, 0.5)
         return replace(on, measured=(*self.measured, (part, busy)))
 

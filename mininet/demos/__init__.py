@@ -23,11 +23,13 @@ DEMOS: dict[str, str] = {
     "triangle": "PLC + WiFi gateway, PLC + WiFi extender, WiFi laptop: one path at 10 Mb/s, the multipath at 16.67",
     "competing": "a hybrid flow leaves WiFi to a one-hop WiFi flow, and comes back when that has ended",
     "two-flows": "a second flow over the same media halves the first, which gets all back",
+    "capacity-drop": "a power line loses capacity untold: HyMAB moves to a better multipath, the model does not",
     "external": "traffic that nobody controls is never starved, controlled flows take what is left",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
 }
 
 DEFAULTS: dict[str, dict[str, object]] = {
+    "capacity-drop": {"radios": True, "busy_noise": 0.2},
     "external": {"measured": True},
     "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
 }
@@ -42,7 +44,7 @@ ONLY: dict[str, frozenset[str]] = {
 }
 """The demos that know an option; options that are not here are for all."""
 
-LEAST_SECONDS: dict[str, int] = {"external": 4}
+LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4}
 """The shortest phases in which there is something to judge; 2 s else."""
 
 

@@ -17,7 +17,7 @@ WRONG = [
     (["external", "--seconds", "3"], "--seconds 3: expected 4 to 600"),
     (["competing", "--seconds", "1"], "--seconds 1: expected 2 to 600"),
     (["competing", "--discover"], "--discover: only with --measured"),
-    (["competing", "--noise", "0.1"], "--noise: only with --measured or --snmp"),
+    (["competing", "--noise", "0.1"], "--noise: only with --measured, --radios or --snmp"),
     (["external", "--noise", "2"], "--noise 2: expected a share from 0 to 1"),
     (["external", "--margin", "1"], "--margin 1.0: expected a share from 0 to below 1"),
     (["external", "--publish", "-1"], "--publish -1: expected a port number, or 0"),
