@@ -97,7 +97,7 @@ class Settings:
     mode: str = "solver"
     """``solver``: the exact optimum each slot; ``controller``: the papers' slotted controller."""
     slot_ms: int = 100
-    tcp_margin: float = 0.3
+    tcp_margin: float = 0.05
     flap_damping: bool = True
     snmp: CollectorConfig | None = None
     """The access points that the SNMP collector polls."""
@@ -142,7 +142,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
         mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
         slot_ms=slot_ms,
-        tcp_margin=top["tcp_margin"].number(0.3, 0.0, 0.9) if "tcp_margin" in top else 0.3,
+        tcp_margin=top["tcp_margin"].number(0.05, 0.0, 0.9) if "tcp_margin" in top else 0.05,
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
         snmp=_snmp(top, base, name),
     )

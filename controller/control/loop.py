@@ -26,7 +26,7 @@ from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.numbering import PathName
 
 DEFAULT_MARGIN = 0.05
-DEFAULT_TCP_MARGIN = 0.3
+DEFAULT_TCP_MARGIN = 0.05
 # A path that would get less than this gets nothing: the agents' pacing could not hold it.
 MIN_PATH_MBPS = 0.01
 MIN_PATH_SHARE = 1e-3

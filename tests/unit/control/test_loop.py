@@ -269,7 +269,8 @@ def test_tcp_has_its_margin_in_the_domains_that_it_uses_and_only_there() -> None
     tcp = FlowSpec("t", "a", "b", paths=(("ab-plc",),), traffic=Traffic.TCP)
     matched = replace(tcp, traffic=Traffic.ANY, match={"eth_type": 0x800, "ip_proto": 6})
     for spec in (tcp, matched):
-        live = live_of(FABRIC)
+        loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), LoopOptions(tcp_margin=0.3))
+        live = Live(FABRIC, Numbers(), Options(), loop)
         live.replan(start(spec, RIVAL), NO_REPORTS, 0.0)
         assert rates(live, "t") == pytest.approx([7.0], rel=1e-3)
         assert rates(live, "g") == pytest.approx([0.95 * 15], rel=1e-3)
