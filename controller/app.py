@@ -72,8 +72,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             LOG.warning("a saved flow is left out: %s", problem)
         flows = declared(network, saved)
         self.feed = Feed(self.fabric, self.settings, time.monotonic)
-        slot_s, margin = self.settings.slot_ms / 1e3, loop_options_of(self.fabric, self.settings).margin
-        self.learning = Learning(RadioMeter(self.feed.inbox, shim.later), margin=margin, slot_s=slot_s)
+        how = loop_options_of(self.fabric, self.settings)
+        meter = RadioMeter(self.feed.inbox, shim.later)
+        self.learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
         self.coordinator = Coordinator(
             self.fabric,
             self.settings,

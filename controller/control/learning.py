@@ -75,9 +75,12 @@ class RadioMeter:
 class Learning:
     """The learners of all flows whose policy learns; see :class:`governor.Governor`."""
 
-    def __init__(self, meter: Meter, *, margin: float = 0.05, slot_s: float = 0.1, seed: int = 1) -> None:
+    def __init__(
+        self, meter: Meter, *, margin: float = 0.05, tcp_margin: float = 0.05, slot_s: float = 0.1, seed: int = 1
+    ) -> None:
+        """``tcp_margin`` is for flows that are declared to be TCP, whose acknowledgements need airtime."""
         self._meter = meter
-        self._margin = margin
+        self._margin, self._tcp_margin = margin, max(margin, tcp_margin)
         self._slot_s = slot_s
         self._rng = np.random.default_rng(seed)
         self._learners: dict[str, Learner] = {}
@@ -216,7 +219,8 @@ class Learning:
                 if link in index:
                     external[index[link]] = min(external[index[link]], silent)
         around = [other for name, other in others.items() if name != flow]
-        shares = airtime_shares(around, external, self._margin)
+        margin = self._tcp_margin if view.routes[flow].spec.is_tcp else self._margin
+        shares = airtime_shares(around, external, margin)
         return {link: float(shares[index[link]]) for link in links}
 
     def _look_at_external(

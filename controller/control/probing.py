@@ -3,8 +3,9 @@
 A probe has parts of :data:`PART_SLOTS` slots: every path of the arm alone at 0.75 of its best rate, filled up with
 dummies so that the rate is known whatever the flow offers, and at the end a silent part if others send as well. (At the
 beginning radios would still send what queued up before; at the end there are no queues.) Busy times are read over the
-radio channel shortly after a part began, as its rates have to get through, and right before it ends. A part that
-saturates a medium measured nothing and comes again at half the rate; after three halvings the path counts as dead.
+radio channel shortly after a part began, as its rates have to get through, and right before it ends; it goes on while
+readings are late. A part that saturates a medium measured nothing and comes again at half the rate; after three
+halvings the path counts as dead.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SETTLE_S = 0.04
 LEAD_S = 0.025
 LEAST_WINDOW_S = 0.06
 MOST_TRIES = 4
+# A part goes on for so many slots more if its readings are late.
+MOST_LATE = 6
 # If less than this share of what was sent arrives, a medium that looks as busy as this is full, and noise hides it.
 ARRIVING, PROBABLY_FULL = 0.8, 0.8
 # Less than this arrives: the path is hardly there. (Reports lag: a little less than all means nothing.)
@@ -85,6 +88,8 @@ class ArmProbe:
     parts: tuple[Part, ...]
     since_s: float
     left: int = PART_SLOTS
+    late: int = 0
+    """For how many slots it has waited for readings."""
     measured: tuple[tuple[Part, Mapping[Interface, float]], ...] = ()
     """Parts that are over with the busy times of then."""
     dead: frozenset[PathName] = frozenset()
@@ -126,30 +131,28 @@ class ArmProbe:
         """The probe when a slot of it is over; ``received`` is what arrived lately by path, as far as is known."""
         if self.left > 1:
             return replace(self, left=self.left - 1)
-        part, rest = self.parts[0], self.parts[1:]
-        on = replace(self, parts=rest, since_s=now_s, left=PART_SLOTS)
         shares = {i: busy_share(readings(i), self.since_s + SETTLE_S, now_s) for i in self.observers}
         busy = {i: share for i, share in shares.items() if share is not None}
         groups = [[busy[i] for i in group if i in busy] for group in self.rows.groups]
         if not all(groups):
-            return on._again(part, 1.0)
+            failed = "busy times can't be read" if self.late == MOST_LATE else None
+            return replace(self, late=self.late + 1, failed=failed)
+        part, rest = self.parts[0], self.parts[1:]
+        on = replace(self, parts=rest, since_s=now_s, left=PART_SLOTS, late=0)
         if part.path is None:
             return replace(on, silent=busy)
         arriving = received.get(part.path, part.rate_mbps) / part.rate_mbps
         busiest = max(float(np.mean(group)) for group in groups)
         full = busiest >= (PROBABLY_FULL if arriving < ARRIVING else SATURATED_BUSY)
         if full or arriving < LEAST_ARRIVING:
-            return on._again(part, 0.5)
+            return on._again(part, part.path)
         return replace(on, measured=(*self.measured, (part, busy)))
 
-    def _again(self, part: Part, factor: float) -> ArmProbe:
-        """A part that told nothing is repeated at another rate; not for ever."""
-        if part.tries < MOST_TRIES:
-            again = Part(part.path, part.rate_mbps * factor, part.tries + 1)
-            return replace(self, parts=(again, *self.parts))
-        if part.path is None or factor == 1.0:
-            return replace(self, failed="busy times can't be read")
-        return replace(self, dead=self.dead | {part.path})
+    def _again(self, part: Part, path: PathName) -> ArmProbe:
+        """A part that told nothing is repeated at half the rate; not for ever."""
+        if part.tries == MOST_TRIES:
+            return replace(self, dead=self.dead | {path})
+        return replace(self, parts=(Part(path, part.rate_mbps / 2, part.tries + 1), *self.parts))
 
 
 def new_probe(

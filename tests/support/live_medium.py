@@ -27,7 +27,9 @@ SLOT_S = 0.1
 class LiveMedium:
     """``true_mbps`` are the capacities of the medium, ``offered_mbps`` what flows offer (inf: saturated)."""
 
-    def __init__(self, fabric: Fabric, flows: Sequence[FlowSpec], noise: float = 0.0, seed: int = 1) -> None:
+    def __init__(
+        self, fabric: Fabric, flows: Sequence[FlowSpec], noise: float = 0.0, seed: int = 1, tcp_margin: float = 0.05
+    ) -> None:
         self.fabric = fabric
         self.network: Network = fabric.network
         self.state: State = initial(fabric, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
@@ -44,7 +46,7 @@ class LiveMedium:
         self._due: list[tuple[float, str]] = []
         self._told = False
         self._shares: dict[tuple[str, str], float] = {}
-        self.learning = Learning(self, seed=seed)
+        self.learning = Learning(self, seed=seed, tcp_margin=tcp_margin)
         self.loop = LiveLoop(self.network, self, LoopOptions(), self.learning)
         self.lay_out()
 

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.core.infer.change import Change
-from hyroads.controller.core.network import FlowSpec, Policy
+from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.state import Fabric
 from live_medium import LiveMedium
@@ -129,6 +129,13 @@ def test_arms_that_hear_a_changed_link_are_learned_anew_and_the_others_keep_what
     # Only arm 0 uses PLC to b, but arms over PLC to c share its medium.
     assert after[0] == 0
     assert before[0] > 0
+
+
+def test_a_flow_that_is_tcp_leaves_the_margin_of_tcp() -> None:
+    flow = replace(FABRIC.network.flows[0], policy=Policy.HYMAB, traffic=Traffic.TCP)
+    world = LiveMedium(FABRIC, [flow], tcp_margin=0.3)
+    world.run(5)
+    assert sum(bandit(world)["arms"][0]["rates_mbps"]) == pytest.approx(0.7 * BEST, rel=0.01)
 
 
 def test_without_readings_the_model_carries_the_flow_and_the_reason_is_told() -> None:

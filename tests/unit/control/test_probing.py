@@ -14,7 +14,7 @@ from hyroads.controller.control.arm_airtime import (
     measured_airtime,
     modelled_airtime,
 )
-from hyroads.controller.control.probing import MOST_TRIES, PART_SLOTS, ArmProbe, BusyReading, busy_share, new_probe
+from hyroads.controller.control.probing import MOST_LATE, PART_SLOTS, ArmProbe, BusyReading, busy_share, new_probe
 from hyroads.controller.control.saturation import Saturation
 from hyroads.controller.control.trust import Trust
 from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE
@@ -113,7 +113,23 @@ def test_a_probe_that_nobody_reads_fails_and_says_so():
         slots += 1
         probe = probe.after(5.0 + SLOT_S * slots, lambda interface: (), {})
     assert "can't be read" in probe.failed
-    assert slots == PART_SLOTS * MOST_TRIES
+    assert slots == PART_SLOTS + MOST_LATE
+
+
+def test_a_part_goes_on_while_its_readings_are_late():
+    probe = new_probe(ROWS, frozenset(OBSERVERS), [20.0, 12.0], 5.0, silent=False)
+    busy = busy_of(OVER_B, 15.0)
+
+    def readings(interface, until_s):
+        return [BusyReading(t, round(busy[interface] * t * 1e6), round(t * 1e6)) for t in (5.05, 5.25) if t <= until_s]
+
+    for slot in range(1, 3):
+        probe = probe.after(5.0 + SLOT_S * slot, lambda i, slot=slot: readings(i, 5.0 + SLOT_S * slot), {})
+    assert probe.rates() == {OVER_B: 15.0}
+    assert not probe.measured
+    probe = probe.after(5.3, lambda i: readings(i, 5.3), {})
+    assert probe.rates() == {OVER_C: 9.0}
+    assert probe.samples[OVER_B].busy["a", "plc"] == pytest.approx(0.75, rel=1e-3)
 
 
 def test_samples_of_a_path_count_for_every_arm_and_many_of_them_take_noise_out():
