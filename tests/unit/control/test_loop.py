@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,17 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.governor import Fixed, SlotView
 from hyroads.controller.control.governors import Governors
 from hyroads.controller.control.live import Live
+from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.measured import AgentRates
+from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Heard
 from hyroads.controller.core.closed_loop import Measurements, configured_samples
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.infer.change import Change
+from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.loop_documents import flow_document
 from hyroads.controller.netfile_io import read_file
@@ -355,3 +358,52 @@ def test_several_governors_are_one_and_the_first_that_names_a_flow_decides() -> 
     assert flow_document(loop, "f1")["decided_by"] == "solver"
     loop.governor.alerted((Change("ab-plc", 10.0, 0.0),), 1.0)
     assert first.alerts == second.alerts != []
+
+
+def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() -> None:
+    plans: list[State] = []
+
+    def aside(function: Callable[..., Any], *arguments: object) -> Any:
+        found = function(*arguments)
+        if plans:
+            live.replan(plans.pop(), NO_REPORTS, 1.0)
+        return found
+
+    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network))
+    live = Live(FABRIC, Numbers(), Options(), loop, aside=aside)
+    state = start()
+    live.replan(state, NO_REPORTS, 0.0)
+    cut = links_heard(state, FABRIC, "b", {"ab-plc": False}, 1.0)
+    live.replan(cut, NO_REPORTS, 1.0)
+    assert live.has_news
+    plans.append(flow_declared(cut, DeclaredFlow(RIVAL, Origin.API)))
+    assert live.improve(NO_REPORTS, 1.0) is None
+    assert live.has_news and set(live.in_force.flows) == {"f1", "g"}
+    live.improve(NO_REPORTS, 1.0)
+    assert not live.has_news and set(live.in_force.flows) == {"f1", "g"}
+
+
+def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:
+    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network))
+    live, state = Live(FABRIC, Numbers(), Options(), loop), start()
+    live.preparation(state)()
+    plan = live.replan(state, NO_REPORTS, 0.0)
+    assert "planner" in live.network.__dict__ and "intents" in live.network.__dict__
+    unprepared = live_of(FABRIC)
+    assert plan.agents == unprepared.replan(state, NO_REPORTS, 0.0).agents
+
+
+def test_interfaces_hear_by_the_rule_in_force() -> None:
+    readings = Readings()
+    readings.who = Heard(observers=(("b", "wifi"),))
+    loop = LiveLoop(FABRIC.network, readings)
+    routes = make_routes(start(), LiveNetwork(FABRIC, Basis(frozenset())))
+    loop.lay_out(FABRIC.network, routes)
+    loop.turn(0.1)
+    before = loop.state.external.hearing
+    loop.lay_out(FABRIC.network.with_capacities({"ab-plc": 5.0}), routes)
+    assert loop.state.external.hearing is before
+    apart = TechnologyInterference(FABRIC.network.links, unshared=frozenset({"wifi"}))
+    loop.lay_out(replace(FABRIC.network, interference=apart), routes)
+    after = loop.state.external.hearing
+    assert before.heard.sum() > after.heard.sum()
