@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,6 @@ from pysnmp.proto.rfc1902 import Counter32, Counter64, Gauge32, Integer, Integer
 MAX_ROWS = 4096
 # A response that fits one Ethernet frame: about 55 varbinds of ours.
 MAX_VARBINDS = 50
-ENGINES = 4
 _NUMBERS = (Counter32, Counter64, Gauge32, Integer, Integer32, TimeTicks, Unsigned32)
 
 Values = dict[Oid, int | bytes]
@@ -36,20 +36,27 @@ class SnmpError(HyroadsError):
 
 
 class Engines:
-    """SNMP engines in a ring, made when first asked for (each takes 0.1 s): what one remembers, the next does not.
+    """SNMP engines, made when first asked for (each takes 0.1 s): what one remembers, another does not.
 
-    By the time that a client has gone round, pysnmp has let go of what is older than five minutes.
+    Clients that have started over equally often share one; one that nobody uses any more is closed.
     """
 
     def __init__(self) -> None:
         self._made: dict[int, SnmpEngine] = {}
+        self._users: Counter[int] = Counter()
 
-    def get(self, turn: int) -> SnmpEngine:
+    def take(self, turn: int) -> SnmpEngine:
         """The engine of a client that has started over ``turn`` times."""
-        place = turn % ENGINES
-        if place not in self._made:
-            self._made[place] = SnmpEngine()
-        return self._made[place]
+        self._users[turn] += 1
+        if turn not in self._made:
+            self._made[turn] = SnmpEngine()
+        return self._made[turn]
+
+    def leave(self, turn: int) -> None:
+        """A client does not need it any more."""
+        self._users[turn] -= 1
+        if not self._users[turn]:
+            self._made.pop(turn).close_dispatcher()
 
 
 class SnmpClient:
@@ -57,8 +64,8 @@ class SnmpClient:
 
     def __init__(self, engines: Engines, target: Target, timeout_s: float) -> None:
         self._engines = engines
-        self._engine = engines.get(0)
         self._turn = 0
+        self._engine = engines.take(0)
         self._target = target
         self._timeout_s = timeout_s
         self._credentials = _credentials(target.credentials)
@@ -71,8 +78,9 @@ class SnmpClient:
         An snmpd that was killed comes back with another engine id, or with less time since the same boot, and what it
         says is then refused for good (RFC 3414, 3.2 and 2.3).
         """
+        self._engines.leave(self._turn)
         self._turn += 1
-        self._engine = self._engines.get(self._turn)
+        self._engine = self._engines.take(self._turn)
         self._transport = None
 
     async def columns(self, scalars: Sequence[Oid], columns: Sequence[Oid], rows: int) -> Values:
