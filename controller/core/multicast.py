@@ -6,6 +6,9 @@ address; elsewhere (full-duplex Ethernet, plain clients, which get unicast copie
     airtime(T) = sum over (node, technology) of  max over switches r reached there of 1 / c_r   (shared medium)
                                                + sum over the other receivers r of 1 / c_r      [s per Mb]
 
+Radios that send group frames at the rate of the slowest of *all* their neighbours (:attr:`GroupRate.NEIGHBOURS`, as the
+emulated medium does) are given copies instead where these cost less.
+
 Least airtime is NP-hard (it contains the Steiner tree problem). The heuristic is the shortest path heuristic of
 Takahashi and Matsuyama ("An approximate solution for the Steiner problem in graphs", Math. Japonica 24, 1980) with the
 incremental costs of MIP (Wieselthier, Nguyen, Ephremides, "Energy-efficient broadcast and multicast trees in wireless
@@ -17,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from enum import Enum
 
 import numpy as np
 from hyroads.controller.core.errors import NoRouteError, PlanningError
@@ -30,10 +33,20 @@ _MAX_ROUNDS = 50
 # So many nodes outside a tree are tried as relays, the ones first that are cheapest to reach from it.
 _MAX_RELAYS = 32
 
+Port = tuple[str, str]
+"""A node and one of its technologies."""
+
+
+class GroupRate(Enum):
+    """At which rate a node sends to a group."""
+
+    RECEIVERS = "slowest receiver"
+    NEIGHBOURS = "slowest neighbour"
+
 
 @dataclass(frozen=True)
 class Transmission:
-    """What a node sends of each message on a technology, in one go: to one receiver, or to several at once."""
+    """What a node sends of each message on a technology, in one go: to one receiver, or to several as a group."""
 
     node: str
     technology: str
@@ -58,8 +71,11 @@ class Tree:
 class Media:
     """What trees need to know of a network: links that can be used, what they cost, and what can be sent once."""
 
-    def __init__(self, network: Network, clients_relay: bool = False) -> None:
+    def __init__(
+        self, network: Network, *, clients_relay: bool = False, group_rate: GroupRate = GroupRate.RECEIVERS
+    ) -> None:
         self.network = network
+        self.group_rate = group_rate
         relays = dict(zip(network.nodes, relaying_nodes(network, clients_relay), strict=True))
         self.relays = relays
         self.cost = [1.0 / link.capacity_mbps if link.capacity_mbps > 0 else np.inf for link in network.links]
@@ -70,43 +86,57 @@ class Media:
             if self.cost[index] < np.inf:
                 self.egress[link.source].append(index)
                 self.ingress[link.target].append(index)
+        self.slowest: dict[Port, float] = {}
+        for index, cost in enumerate(self.cost):
+            if cost < np.inf:
+                self.slowest[self.port(index)] = max(cost, self.slowest.get(self.port(index), 0.0))
+
+    def port(self, index: int) -> Port:
+        """Who sends on a link, and on what."""
+        return self.network.links[index].source, self.network.links[index].technology
+
+    def served(self, port: Port, total: float, greatest: float) -> float:
+        """Airtime for switches on a shared medium, given the sum and the maximum of what they cost one by one."""
+        return greatest if self.group_rate is GroupRate.RECEIVERS else min(total, self.slowest.get(port, 0.0))
 
     def transmissions(self, links: Iterable[int]) -> list[Transmission]:
         """How the links of a tree are served."""
-        groups: dict[tuple[str, str, int], list[int]] = {}
+        groups: dict[Port, list[int]] = {}
+        found = []
         for index in sorted(links):
-            link = self.network.links[index]
-            alone = -1 if self.shared[index] else index
-            groups.setdefault((link.source, link.technology, alone), []).append(index)
-        return [
-            Transmission(node, technology, tuple(group), max(self.cost[index] for index in group))
-            for (node, technology, _), group in groups.items()
-        ]
+            if self.shared[index]:
+                groups.setdefault(self.port(index), []).append(index)
+            else:
+                found.append(Transmission(*self.port(index), (index,), self.cost[index]))
+        for port, group in groups.items():
+            costs = [self.cost[index] for index in group]
+            together = self.served(port, sum(costs), max(costs))
+            if len(group) > 1 and together < sum(costs):
+                found.append(Transmission(*port, tuple(group), together))
+            else:
+                found += [Transmission(*port, (index,), self.cost[index]) for index in group]
+        return found
 
     def airtime(self, links: Iterable[int]) -> float:
         """Airtime of all transmissions, seconds per Mb of the session's traffic."""
         return sum(sent.airtime_s_per_mb for sent in self.transmissions(links))
 
-    def more(self, index: int, sent: Mapping[tuple[str, str], float]) -> float:
-        """What a link costs more when ``sent`` (airtime by node and shared technology) is sent anyway."""
+    def more(self, index: int, sent: Mapping[Port, tuple[float, float]]) -> float:
+        """What a link costs more when ``sent`` (see :meth:`sent_by`) is sent anyway."""
+        cost, port = self.cost[index], self.port(index)
         if not self.shared[index]:
-            return self.cost[index]
-        link = self.network.links[index]
-        return max(0.0, self.cost[index] - sent.get((link.source, link.technology), 0.0))
+            return cost
+        total, greatest = sent.get(port, (0.0, 0.0))
+        return max(0.0, self.served(port, total + cost, max(greatest, cost)) - self.served(port, total, greatest))
 
-    def sent_by(self, links: Iterable[int]) -> dict[tuple[str, str], float]:
-        """Airtime of the group transmissions, by node and technology."""
-        sent: dict[tuple[str, str], float] = {}
+    def sent_by(self, links: Iterable[int]) -> dict[Port, tuple[float, float]]:
+        """Sum and maximum of the airtime of the switches served on shared media, by port."""
+        sent: dict[Port, tuple[float, float]] = {}
         for index in links:
             if self.shared[index]:
-                key = (self.network.links[index].source, self.network.links[index].technology)
-                sent[key] = max(sent.get(key, 0.0), self.cost[index])
+                total, greatest = sent.get(self.port(index), (0.0, 0.0))
+                sent[self.port(index)] = total + self.cost[index], max(greatest, self.cost[index])
         return sent
-
-    @cached_property
-    def _domains(self) -> list[FloatArray]:
-        matrix = self.network.interference.contention_matrix()
-        return [np.asarray(matrix[index].toarray()).ravel() for index in range(len(self.network.links))]
 
     def domain_airtime(self, links: Iterable[int]) -> FloatArray:
         """Share of time that the tree occupies in the domain of every link, float64[L], per Mb/s of traffic.
@@ -115,8 +145,8 @@ class Media:
         """
         total = np.zeros(len(self.network.links))
         for sent in self.transmissions(links):
-            touched = np.max([self._domains[index] for index in sent.links], axis=0)
-            total += sent.airtime_s_per_mb * touched
+            touched = np.unique(np.concatenate([self.network.interference.domain(index) for index in sent.links]))
+            total[touched] += sent.airtime_s_per_mb
         return total
 
 
@@ -224,7 +254,7 @@ def _cheapest_branch(media: Media, source: str, parent: Mapping[str, int], open_
         for onward in media.egress[node]:
             target = media.network.links[onward].target
             if target not in done and target not in start:
-                step = media.more(onward, sent) if node in start else media.cost[onward]
+                step = media.more(onward, sent if node in start else {})
                 heapq.heappush(queue, (cost + step, hops + 1, target, onward))
     return None
 

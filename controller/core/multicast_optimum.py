@@ -5,7 +5,8 @@
     f_t(l) <= y_l  +  sum of z at the link's node and technology with c_level <= c_l,     y, z in {0, 1}
 
 A level is a rate of one of the node's links on a shared medium: a group transmission at it reaches all that are at
-least as fast. Solved by HiGHS (Huangfu and Hall, Math. Prog. Comp. 10, 2018).
+least as fast. Where groups are sent at the rate of the slowest neighbour that is the only level. Solved by HiGHS
+(Huangfu and Hall, Math. Prog. Comp. 10, 2018).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.multicast import Media
+from hyroads.controller.core.multicast import GroupRate, Media
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -25,7 +26,7 @@ def least_airtime(media: Media, source: str, members: Iterable[str]) -> float:
     """Airtime of the best tree, seconds per Mb. Raises ``NoRouteError`` if there is none."""
     terminals = sorted(set(members) - {source})
     links = [i for i, cost in enumerate(media.cost) if cost < np.inf and _may_send(media, i, source)]
-    levels = sorted({(_key(media, i), media.cost[i]) for i in links if media.shared[i]})
+    levels = sorted({(media.port(i), _level(media, i)) for i in links if media.shared[i]})
     if not terminals:
         return 0.0
     sends, flows = len(links) + len(levels), len(links) * len(terminals)
@@ -61,8 +62,8 @@ def _may_send(media: Media, link: int, source: str) -> bool:
     return origin == source or media.relays[origin]
 
 
-def _key(media: Media, link: int) -> tuple[str, str]:
-    return media.network.links[link].source, media.network.links[link].technology
+def _level(media: Media, link: int) -> float:
+    return media.cost[link] if media.group_rate is GroupRate.RECEIVERS else media.slowest[media.port(link)]
 
 
 def _covers(
@@ -70,7 +71,7 @@ def _covers(
 ) -> sparse.csr_matrix[np.float64]:
     """Links x (unicasts, group transmissions): which transmission serves which link."""
     group = np.array(
-        [[media.shared[i] and key == _key(media, i) and media.cost[i] <= cost for key, cost in levels] for i in links],
+        [[media.shared[i] and key == media.port(i) and media.cost[i] <= cost for key, cost in levels] for i in links],
         dtype=float,
     ).reshape(len(links), len(levels))
     return sparse.csr_matrix(sparse.hstack([sparse.identity(len(links)), sparse.csr_matrix(group)]))

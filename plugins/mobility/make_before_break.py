@@ -11,7 +11,7 @@ place in time the handover fails, and flows are where they were: nobody is moved
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyroads.controller.core.services.mobility import (
     Confirmed,
@@ -55,6 +55,8 @@ class MakeBeforeBreak:
         """See :class:`MobilityManager`."""
         if handover.is_over:
             return handover
+        if event == Steady(handover.request.new):
+            handover = replace(handover, is_steady=True)
         if handover.phase is Phase.LEAVING and isinstance(event, Left) and event.place == handover.request.old:
             return handover.enter(Phase.CLOSING, now_s)
         lost = lost_a_place(handover, event, now_s, Phase.CLOSING)
@@ -71,12 +73,11 @@ class MakeBeforeBreak:
             return handover
         if not handover.old_places:
             return handover.enter(Phase.CLOSING, now_s)
-        return handover.enter(Phase.WARMING if self.warms else self.overlap, now_s)
+        return handover.enter(Phase.WARMING if self.warms and not handover.is_steady else self.overlap, now_s)
 
     def warming(self, handover: Handover, event: Event, now_s: float) -> Handover:
         """Until the new place has proved to work."""
-        steady = isinstance(event, Steady) and event.place == handover.request.new
-        return handover.enter(self.overlap, now_s) if steady else handover
+        return handover.enter(self.overlap, now_s) if handover.is_steady else handover
 
     def overlapping(self, handover: Handover, event: Event, now_s: float) -> Handover:
         """Until no flow needs the old place."""

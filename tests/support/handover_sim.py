@@ -20,6 +20,7 @@ from hyroads.controller.core.services.mobility import (
     Left,
     MobilityManager,
     Passed,
+    Phase,
     Request,
     Steady,
     Timings,
@@ -58,14 +59,17 @@ class World:
         self.line_s: dict[object, float] = {}
 
     def later(self, delay_s: float, what: Callable[[], None]) -> None:
+        self._at(self.now_s + delay_s, what)
+
+    def _at(self, at_s: float, what: Callable[[], None]) -> None:
         self.count += 1
-        heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
+        heapq.heappush(self.queue, (at_s, self.count, what))
 
     def in_order(self, line: object, delay_s: float, what: Callable[[], None]) -> None:
         """Late, but never before what was sent earlier on the same line."""
         at_s = max(self.now_s + delay_s, self.line_s.get(line, 0.0))
         self.line_s[line] = at_s
-        self.later(at_s - self.now_s, what)
+        self._at(at_s, what)
 
     def told(self, line: object, what: Callable[[], None]) -> None:
         self.in_order(line, self.rng.uniform(*self.settings.control_s), what)
@@ -313,3 +317,26 @@ class Controller:
     def _leaves(self, place: Place) -> None:
         self.world.present.discard(place)
         self.world.told("hostapd", lambda: self.on(Left(place)))
+
+
+def trip(
+    manager: MobilityManager, settings: Settings, places: tuple[Place, ...], count: int
+) -> tuple[World, Controller]:
+    """So many handovers in a row, with packets all the time, then time for all to land."""
+    world = World(settings, places[0])
+    control = Controller(world, manager)
+    for flow in world.flows.values():
+        flow.send()
+    choose, here = random.Random(settings.seed + 1), places[0]
+    for _ in range(count):
+        there = choose.choice([place for place in places if place != here])
+        world.run(world.now_s + choose.uniform(0.05, 0.5))
+        control.begin(here, there)
+        while not control.handover.is_over:
+            world.run(world.now_s + 0.1)
+        assert control.handover.phase is Phase.DONE, control.handover.reason
+        here = there
+    for flow in world.flows.values():
+        flow.running = False
+    world.run(world.now_s + 5.0)
+    return world, control

@@ -44,7 +44,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Move a client's flows (both directions) from ``old`` (None: it was nowhere) to ``new``."""
+    """Move a client's flows (both directions) from ``old`` (None: it was nowhere) to ``new``.
+
+    Who starts a handover tells at once what is so already: :class:`Associated`, :class:`Steady`.
+    """
 
     id: str
     client: str
@@ -147,6 +150,8 @@ class Handover:
     arrived: frozenset[str] = frozenset()
     """Flows that arrive by the new place, in this phase."""
     old_gone: bool = False
+    is_steady: bool = False
+    """The new place has been heard without a break, in whatever phase that was told."""
 
     @property
     def is_over(self) -> bool:

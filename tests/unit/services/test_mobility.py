@@ -1,6 +1,5 @@
 """Handovers packet by packet: nothing lost, doubled or out of order; and managers under every order of events."""
 
-import random
 import sys
 from pathlib import Path
 
@@ -24,41 +23,21 @@ from hyroads.controller.core.services.place import Place
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from handover_sim import Controller, Settings, World
+from handover_sim import Settings, trip
 
 WIFI_A, WIFI_B, PLC, LTE = Place("a", "wifi"), Place("b", "wifi"), Place("b", "plc"), Place("x", "lte")
 DELAYS = {WIFI_A: (0.001, 0.03), WIFI_B: (0.0005, 0.08), PLC: (0.004, 0.005), LTE: (0.05, 0.4)}
+PLACES = (WIFI_A, WIFI_B, PLC, LTE)
 LOSSLESS = [hoolock.MANAGER, bicast.MANAGER, vertical.MANAGER, vertical.BICAST]
 EVERY = [hard.MANAGER, *LOSSLESS]
 by_name = pytest.mark.parametrize("manager", EVERY, ids=lambda m: m.name)
 lossless = pytest.mark.parametrize("manager", LOSSLESS, ids=lambda m: m.name)
 
 
-def trip(manager, settings: Settings, count: int, places=(WIFI_A, WIFI_B, PLC, LTE)) -> tuple[World, Controller]:
-    """So many handovers in a row, with packets all the time, then time for all to land."""
-    world = World(settings, places[0])
-    control = Controller(world, manager)
-    for flow in world.flows.values():
-        flow.send()
-    choose, here = random.Random(settings.seed + 1), places[0]
-    for _ in range(count):
-        there = choose.choice([place for place in places if place != here])
-        world.run(world.now_s + choose.uniform(0.05, 0.5))
-        control.begin(here, there)
-        while not control.handover.is_over:
-            world.run(world.now_s + 0.1)
-        assert control.handover.phase is Phase.DONE, control.handover.reason
-        here = there
-    for flow in world.flows.values():
-        flow.running = False
-    world.run(world.now_s + 5.0)
-    return world, control
-
-
 @lossless
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_lost_doubled_or_out_of_order(manager, seed):
-    world, control = trip(manager, Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), 20)
+    world, control = trip(manager, Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), PLACES, 20)
     for flow in world.flows.values():
         assert flow.receiver.delivered == list(range(flow.number)), flow.name
         assert flow.number > 1000
@@ -71,7 +50,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(manager, seed):
 @pytest.mark.parametrize("one_radio", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_hard_loses_at_most_what_is_in_flight(seed, one_radio):
-    world, _ = trip(hard.MANAGER, Settings(seed, DELAYS, one_radio=one_radio), 20)
+    world, _ = trip(hard.MANAGER, Settings(seed, DELAYS, one_radio=one_radio), PLACES, 20)
     total = 0
     for flow in world.flows.values():
         delivered = flow.receiver.delivered
@@ -98,7 +77,7 @@ def test_leaving_without_the_marker_would_lose():
             return hasty.on(handover, event, now_s)
 
     slow_old = {**DELAYS, WIFI_A: (0.2, 0.4), LTE: (0.3, 0.9)}
-    world, _ = trip(Hasty(), Settings(3, slow_old, control_s=(0.0005, 0.01)), 20)
+    world, _ = trip(Hasty(), Settings(3, slow_old, control_s=(0.0005, 0.01)), PLACES, 20)
     assert any(flow.receiver.delivered != list(range(flow.number)) for flow in world.flows.values())
 
 
@@ -132,6 +111,19 @@ def test_refusal_and_silence_change_nothing(manager):
     for failed, why in ((refused, "refused"), (silent, "did not join")):
         assert failed.phase is Phase.FAILED and why in failed.reason
         assert manager.wanted(failed).carry == (WIFI_A,) and manager.wanted(failed).join is None
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_warming_waits_for_a_steady_place_whenever_that_is_told(early):
+    manager, request = vertical.MANAGER, Request("h", "c", WIFI_A, LTE, frozenset({"f"}))
+    state = manager.on(manager.start(request, 0.0), Associated(LTE), 0.1)
+    state = manager.on(state, Steady(LTE if early else WIFI_A), 0.2)
+    state = manager.on(state, Confirmed(manager.wanted(state)), 0.3)
+    assert state.phase is (Phase.DRAINING if early else Phase.WARMING)
+    if not early:
+        assert manager.wanted(state).carry == (WIFI_A,)
+        assert manager.tick(state, 4.3).phase is Phase.FAILED
+        assert manager.on(state, Steady(LTE), 4.2).phase is Phase.DRAINING
 
 
 @by_name

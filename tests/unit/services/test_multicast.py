@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import TechnologyInterference
-from hyroads.controller.core.multicast import Media, Tree, grown, is_tree, pruned, source_tree
+from hyroads.controller.core.multicast import GroupRate, Media, Tree, grown, is_tree, pruned, source_tree
 from hyroads.controller.core.multicast_optimum import least_airtime
 from hyroads.controller.core.multicast_session import (
     airtime_of,
@@ -71,6 +71,14 @@ def test_a_shared_medium_is_used_once_for_several_receivers():
     assert plain.airtime(source_tree(plain, "s", "abc").links) == pytest.approx(0.1 + 0.05 + 0.025)
 
 
+def test_a_group_at_the_rate_of_the_slowest_neighbour_is_used_only_where_copies_cost_more():
+    links = [("s", "a", "wifi", 10.0), ("s", "b", "wifi", 20.0), ("s", "c", "wifi", 40.0)]
+    media = Media(net(*links, ("s", "x", "wifi", 8.0)), group_rate=GroupRate.NEIGHBOURS)
+    all_ = media.transmissions(source_tree(media, "s", "abc").links)
+    assert [(t.links, t.airtime_s_per_mb) for t in all_] == [((0, 1, 2), 0.125)]
+    assert [t.links for t in media.transmissions(source_tree(media, "s", "bc").links)] == [(1,), (2,)]
+
+
 def test_the_broadcast_advantage_decides_the_tree():
     # By itself b is cheaper through a (1/100 + 1/100) than at 40; but s reaches a at 40 or slower anyway once c is in.
     links = (("s", "a", "wifi", 100.0), ("a", "b", "plc", 100.0), ("s", "b", "wifi", 40.0), ("s", "c", "wifi", 40.0))
@@ -105,10 +113,10 @@ def test_plain_clients_do_not_relay_but_take_part():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4))
-def test_the_yardstick_is_what_trying_everything_finds(seed, size, count):
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4), st.sampled_from(GroupRate))
+def test_the_yardstick_is_what_trying_everything_finds(seed, size, count, group_rate):
     rng = random.Random(seed)
-    media = Media(random_network(rng, size))
+    media = Media(random_network(rng, size), group_rate=group_rate)
     nodes = list(media.network.nodes)
     members = rng.sample(nodes[1:], min(count, len(nodes) - 1))
     best = brute_force(media, nodes[0], members)
@@ -123,19 +131,21 @@ def test_the_yardstick_is_what_trying_everything_finds(seed, size, count):
 
 def test_ratio_to_the_exact_optimum(capsys):
     rng = random.Random(7)
-    ratios: dict[str, list[float]] = {"uniform, 10 nodes": [], "office, 10 nodes": []}
+    ratios: dict[str, list[float]] = {}
     for _ in range(25):
-        for name, network in (
-            ("uniform, 10 nodes", random_network(rng, 10)),
-            ("office, 10 nodes", topologies.enterprise(rng)),
+        uniform = random_network(rng, 10)
+        for name, media in (
+            ("uniform, 10 nodes", Media(uniform)),
+            ("office, 10 nodes", Media(topologies.enterprise(rng))),
+            ("uniform, groups at the slowest neighbour's rate", Media(uniform, group_rate=GroupRate.NEIGHBOURS)),
         ):
-            media, nodes = Media(network), list(network.nodes)
+            nodes = list(media.network.nodes)
             source, *members = rng.sample(nodes, 5)
             try:
                 tree = source_tree(media, source, members)
             except NoRouteError:
                 continue
-            ratios[name].append(media.airtime(tree.links) / least_airtime(media, source, members))
+            ratios.setdefault(name, []).append(media.airtime(tree.links) / least_airtime(media, source, members))
     with capsys.disabled():
         for name, found in ratios.items():
             exact = sum(ratio < 1 + 1e-6 for ratio in found)

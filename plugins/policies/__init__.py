@@ -1,0 +1,1 @@
+"""Policies: who should move where, without being asked."""
