@@ -14,6 +14,7 @@ import numpy as np
 from hyroads.controller.control.allocators import Allocator, allocator
 from hyroads.controller.control.governor import Fixed, Governor, NoGovernor, SlotView
 from hyroads.controller.control.measured import NO_RATES, AgentRates
+from hyroads.controller.control.recent_rates import RecentRates
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
 from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, SlotResult, slot
@@ -81,6 +82,7 @@ class LiveLoop:
         self._order: dict[str, tuple[PathName, ...]] = {}
         self._fixed: dict[str, Fixed] = {}
         self._allocator: Allocator = allocator(options.mode)
+        self._recent = RecentRates(len(network.links))
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(Hearing.of(network, ()))
         empty = self._problem(network, {})
@@ -117,6 +119,7 @@ class LiveLoop:
             return
         old = self._order
         self._routes, self._order = routes, order
+        self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its governor is asked again.
         self._fixed = {
             flow: fixed for flow, fixed in self._fixed.items() if fixed.rates_mbps.keys() <= set(order.get(flow, ()))
@@ -172,14 +175,18 @@ class LiveLoop:
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self._fixed}
         result = slot(
-            self.state, self._measurements(taken, agents), now_s, fixed=fixed, allocate=self._allocator.allocate
+            self.state, self._measurements(taken, agents, now_s), now_s, fixed=fixed, allocate=self._allocator.allocate
         )
         result = self._with_least(self._paced(result), fixed)
         self.state = result.state
+        # Without what is only at hand for flows that send little.
+        wanted = self.state.allocation or result.allocation
+        link_rates = np.asarray(wanted.layout.routing.T @ wanted.path_rates_mbps)
+        self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {flow: self._in_order(flow, each.fill_mbps) for flow, each in self._fixed.items() if each.fill_mbps}
         return Turn(now_s, {flow: _paceable(rates) for flow, rates in result.push.items()}, fill, result)
 
-    def _measurements(self, taken: Measurements, agents: AgentRates) -> Measurements:
+    def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the governor decides offer what it wants, not what they have."""
         paths = {
             (flow, position): agents.path_mbps[flow, path]
@@ -190,7 +197,7 @@ class LiveLoop:
         offers = {
             flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
         }
-        return Measurements(taken.samples, taken.busy, paths, offers)
+        return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s))
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""

@@ -38,12 +38,14 @@ class Measurements:
     """What came in during a slot: capacities, busy shares by interface, measured rates by path, offers by flow.
 
     ``path_mbps`` is what paths carried (received rates; those sent where none is known): it gives our own airtime.
+    Where that is in doubt because rates have just changed, our traffic on a link may be up to ``most_mbps`` (shape L).
     """
 
     samples: Sequence[Sample] = ()
     busy: Mapping[Interface, float] = field(default_factory=dict)
     path_mbps: Mapping[PathId, float] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
+    most_mbps: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,7 @@ def slot(
     estimator = state.estimator.after(measured.samples)
     estimates = estimator.estimates(now_s)
     capacity = capacities(state.network, estimates, state.settings)
-    own = state.external.hearing.own_airtime(_link_rates(state.problem, measured.path_mbps), capacity)
-    external = state.external.after(measured.busy, own, now_s)
+    external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, frozenset(layout.flow_ids))
     problem = state.problem.changed(
         capacity_mbps=capacity,
@@ -136,6 +137,15 @@ def slot(
         pushed={**state.pushed, **push},
     )
     return SlotResult(after, given, push, estimates, external.stale(now_s))
+
+
+def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
+    hearing, rates = state.external.hearing, link_rates(state.problem, measured.path_mbps)
+    own = hearing.own_airtime(rates, capacity)
+    if measured.most_mbps is None or not measured.most_mbps.any():
+        return state.external.after(measured.busy, own, now_s)
+    most = hearing.own_airtime(np.maximum(rates, measured.most_mbps), capacity)
+    return state.external.after(measured.busy, own, now_s, most)
 
 
 def allocate_around(
@@ -239,7 +249,7 @@ def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings:
     return np.asarray(np.abs(after - before) > np.maximum(settings.push_mbps, share * np.maximum(before, total)))
 
 
-def _link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:
+def link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:
     """Our traffic on every link from that of the paths; shape L."""
     layout = problem.layout
     flows = zip(layout.flow_ids, layout.path_slices(), strict=True)

@@ -12,6 +12,10 @@ Errors of c_l go into the difference, and on the safe side: if capacities are ta
 than computed, the rest looks external, and the airtime of the domain still holds. Taken too low, the difference is
 negative, and cut off at 0.
 
+When our traffic has just changed, the two are not of the same moment, and x_l is only known to lie between what was
+measured and what may have been sent meanwhile. Then the difference is a span, and what is believed moves only as far
+as it has to to be inside.
+
 *Filter.* Measurement noise must not move rates, and traffic that is not ours must get its airtime soon. Two
 differences in a row on one side of the filtered value, both further away than ``step``, are a step: up, it is taken
 as it is; down, it is followed with ``fall_tau_s``. Everything else is noise and averaged with ``noise_tau_s``, alike
@@ -97,12 +101,13 @@ class ExternalSettings:
 @dataclass(frozen=True, eq=False)
 class External:
     """External airtime at the observers, arrays of their number: ``given`` is used, ``filtered`` follows the
-    measurements, ``raw`` is the last; ``time_s`` (-inf: never heard of) and ``moved_s`` say when.
+    measurements, ``raw`` is the last (``least``: at least), ``time_s`` (-inf: never heard of) and ``moved_s`` say when.
     """
 
     given: FloatArray
     filtered: FloatArray
     raw: FloatArray
+    least: FloatArray
     time_s: FloatArray
     moved_s: FloatArray
 
@@ -110,7 +115,7 @@ class External:
     def nothing(observers: int) -> External:
         """Nothing measured yet."""
         zero, never = np.zeros(observers), np.full(observers, -np.inf)
-        return External(zero, zero, zero, never, never)
+        return External(zero, zero, zero, zero, never, never)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,12 +208,18 @@ class ExternalAirtime:
     settings: ExternalSettings = field(default_factory=ExternalSettings)
     state: External | None = None
 
-    def after(self, busy: Mapping[Interface, float], own_airtime: FloatArray, now_s: float) -> ExternalAirtime:
-        """With measured busy times of some observers; ``own_airtime`` as from :meth:`Hearing.own_airtime`."""
+    def after(
+        self, busy: Mapping[Interface, float], own_airtime: FloatArray, now_s: float, most: FloatArray | None = None
+    ) -> ExternalAirtime:
+        """With measured busy times of some observers; ``own_airtime`` as from :meth:`Hearing.own_airtime`, and what
+        it may be at ``most`` (None: it is certain).
+        """
         measured = np.array([busy.get(observer, np.nan) for observer in self.hearing.observers], dtype=float)
         old = self._state
         known = ~np.isnan(measured) & (old.time_s < now_s)
-        new = self._next(old, np.clip(measured - own_airtime, 0.0, 1.0), now_s)
+        raw = np.clip(measured - own_airtime, 0.0, 1.0)
+        least = raw if most is None else np.clip(measured - np.maximum(own_airtime, most), 0.0, 1.0)
+        new = self._next(old, raw, least, now_s)
         parts = (np.where(known, getattr(new, part.name), getattr(old, part.name)) for part in fields(External))
         return ExternalAirtime(self.hearing, self.settings, External(*parts))
 
@@ -237,20 +248,22 @@ class ExternalAirtime:
     def _is_stale(self, now_s: float) -> NDArray[np.bool_]:
         return now_s - self._state.time_s > self.settings.stale_s
 
-    def _next(self, old: External, raw: FloatArray, now_s: float) -> External:
+    def _next(self, old: External, raw: FloatArray, least: FloatArray, now_s: float) -> External:
         """The state of observers that were measured now."""
         settings, first = self.settings, np.isneginf(old.time_s)
-        filtered = np.where(first, raw, self._followed(old, raw, now_s))
+        filtered = np.where(first, least, self._followed(old, raw, least, now_s))
         wanted = np.where(filtered > settings.floor, filtered, 0.0)
         moves = first | (np.abs(wanted - old.given) > settings.dead_band) | (now_s - old.moved_s > settings.settle_s)
         times_s = np.full(len(raw), now_s)
         given, moved_s = np.where(moves, wanted, old.given), np.where(moves, now_s, old.moved_s)
-        return External(given, filtered, raw, times_s, moved_s)
+        return External(given, filtered, raw, least, times_s, moved_s)
 
-    def _followed(self, old: External, raw: FloatArray, now_s: float) -> FloatArray:
+    def _followed(self, old: External, raw: FloatArray, least: FloatArray, now_s: float) -> FloatArray:
         settings = self.settings
-        last, new = old.raw - old.filtered, raw - old.filtered
+        # What is nearest to the filtered value in both spans.
+        before, near = np.clip(old.filtered, old.least, old.raw), np.clip(old.filtered, least, raw)
+        last, new = before - old.filtered, near - old.filtered
         falls = np.maximum(last, new) < -settings.step
         share = -np.expm1((old.time_s - now_s) / np.where(falls, settings.fall_tau_s, settings.noise_tau_s))
         steps_up = np.minimum(last, new) > settings.step
-        return np.where(steps_up, (old.raw + raw) / 2, old.filtered + share * new)
+        return np.where(steps_up, (before + near) / 2, old.filtered + share * new)
