@@ -11,12 +11,16 @@ TIMEOUT_S = 60.0
 NEAR = (0.92, 1.05)
 
 
-@pytest.fixture(scope="module", params=["competing", "two-flows"])
+RUNS = {"competing": (), "competing, measured": ("--measured", "--noise", "0.1"), "two-flows": ()}
+
+
+@pytest.fixture(scope="module", params=RUNS)
 def verdict(request, hyroads, document_of, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    name = request.param
+    name = request.param.split(",")[0]
+    folder = tmp_path_factory.mktemp(name)
     done = hyroads(
         *("demo", name, "--json", "--name", f"t-{name}", "--publish", "0", "--seconds", "4", "--out", str(folder)),
+        *RUNS[request.param],
         timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr
