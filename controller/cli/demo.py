@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.list:
         for name, summary in DEMOS.items():
-            print(f"{name:<12} {summary}")
+            print(f"{name:<14} {summary}")
         return 0
     if args.demo is None:
         raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
