@@ -89,6 +89,7 @@ class Recording:
         self._links: dict[PathKey, tuple[str, ...]] = {}
         self.numbers: dict[str, int] = {}
         self.missed = 0
+        self._defect: Exception | None = None
         self.start_s = self.end_s = time.monotonic()
 
     def __enter__(self) -> Recording:
@@ -102,10 +103,18 @@ class Recording:
         self._stop.set()
         self._thread.join(10.0)
         self.end_s = time.monotonic()
+        if self._defect is not None and error is None:
+            raise EmulationError(f"the recording ended early: {self._defect!r}") from self._defect
 
     # Recording
 
     def _run(self) -> None:
+        try:
+            self._record()
+        except Exception as error:  # noqa: BLE001 - a thread's defect must not pass for rates of 0: see __exit__
+            self._defect = error
+
+    def _record(self) -> None:
         names_s = 0.0
         while not self._stop.is_set():
             began_s = time.monotonic()
@@ -147,6 +156,9 @@ class Recording:
         except EmulationError:
             return
         for flow in flows:
+            # A flow that is not planned yet has no number.
+            if "number" not in flow:
+                continue
             self.numbers[flow["id"]] = flow["number"]
             for path in flow["multipath"]:
                 self._links[flow["number"], path["id"]] = tuple(path["links"])
