@@ -41,6 +41,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)")
     parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
+    parser.add_argument(
+        "--mode", choices=("solver", "controller"), help="rates: exact each slot (default), or the papers' controller"
+    )
     group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
     group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
@@ -94,7 +97,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
         snmp=getattr(args, "snmp", False),
-        settings={} if args.margin is None else {"margin": args.margin},
+        settings={name: value for name, value in (("margin", args.margin), ("mode", args.mode)) if value is not None},
         measured=measured,
         discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},

@@ -1,0 +1,28 @@
+"""What the options of ``hyroads emulate`` and ``demo`` make of the controller's settings."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+from hyroads.controller.cli import emulate
+
+pytest.importorskip("mininet")
+
+
+def settings(*arguments: str) -> dict[str, Any]:
+    parser = argparse.ArgumentParser()
+    emulate.add_run_arguments(parser)
+    return dict(emulate.options(parser.parse_args(arguments)).emulation.settings)
+
+
+def test_only_what_is_given_reaches_the_controller() -> None:
+    assert settings() == {}
+    assert settings("--mode", "controller", "--margin", "0") == {"mode": "controller", "margin": 0.0}
+
+
+def test_an_unknown_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        settings("--mode", "guess")
+    assert "solver" in capsys.readouterr().err
