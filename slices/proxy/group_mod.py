@@ -1,0 +1,112 @@
+"""Group-mods and meter-mods of a guest (OpenFlow Switch Specification 1.3.5, sections 7.3.4.2 and 7.3.4.4)."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from hyroads.controller.ofp import wire
+from hyroads.slices.proxy.flow_mod import translate_action_set
+from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
+from hyroads.slices.proxy.refusal import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
+
+GROUP_MOD, METER_MOD = 15, 29
+ALL = 0xFFFFFFFF
+ALL_METERS, LAST_METER = 0xFFFFFFFF, 0xFFFF0000
+_LAST_GROUP = 0xFFFFFF00
+_ADD, _MODIFY, _DELETE = 0, 1, 2
+_GROUP_MOD = Struct("!HBxI")
+_BUCKET = Struct("!HHII4x")
+_METER_MOD = Struct("!HHI")
+_OUTPUT = Struct("!HHIH6x")
+
+
+def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
+    """The messages for the switch, under the guest's transaction id; :class:`Refused`."""
+    if len(message) < 16:
+        raise bad_request(6, f"group-mod of {len(message)} bytes")
+    command, kind, guest = _GROUP_MOD.unpack_from(message, 8)
+    xid = int.from_bytes(message[4:8], "big")
+    if command > _DELETE:
+        raise Refused(GROUP_MOD_FAILED, 11, f"command {command}")
+    if command == _DELETE:
+        numbers = view.groups.clear() if guest == ALL else (view.groups.remove(guest),)
+        return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(_DELETE, 0, real)) for real in numbers if real is not None]
+    if guest > _LAST_GROUP:
+        raise Refused(GROUP_MOD_FAILED, 1, f"group {guest:#x} is reserved")
+    present = view.groups.real(guest) is not None
+    if present != (command == _MODIFY):
+        raise Refused(GROUP_MOD_FAILED, 8 if command == _MODIFY else 0, f"group {guest}")
+    buckets = _buckets(message, view)
+    real = view.groups.add(guest)
+    if real is None:
+        raise Refused(GROUP_MOD_FAILED, 3, "the slice has no groups left")
+    return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(command, kind, real) + buckets)]
+
+
+def _message(kind: int, xid: int, body: bytes) -> bytes:
+    if len(body) > 0xFFFF - 8:
+        raise bad_request(6, "the message gets too long")
+    return wire.message(body, xid, kind)
+
+
+def _buckets(message: bytes, view: GuestView) -> bytes:
+    parts, start, end = [], 16, len(message)
+    while start < end:
+        length, weight, port, group = _BUCKET.unpack_from(message, start) if end - start >= 16 else (0, 0, 0, 0)
+        if length < 16 or length % 8 or start + length > end:
+            raise Refused(GROUP_MOD_FAILED, 13, f"bucket of length {length}")
+        if port != ALL and port not in view.ports:
+            raise Refused(GROUP_MOD_FAILED, 14, f"watched port {port:#x} is not of the slice")
+        if group != ALL:
+            real = view.groups.real(group)
+            if real is None:
+                raise Refused(GROUP_MOD_FAILED, 14, f"the slice has no group {group}")
+            group = real
+        actions = translate_action_set(message, start + 16, start + length, view)
+        parts.append(_BUCKET.pack(16 + len(actions), weight, port, group) + actions)
+        start += length
+    return b"".join(parts)
+
+
+def flood_groups(view: GuestView, xid: int, *, there: bool) -> list[bytes]:
+    """The messages that make the slice's groups for FLOOD and ALL, or change them (``there``) to its ports of now."""
+    buckets = b"".join(_BUCKET.pack(32, 0, ALL, ALL) + _OUTPUT.pack(0, 16, port, 0) for port in sorted(view.ports))
+    command = _MODIFY if there else _ADD
+    return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(command, 0, view.flood_group + i) + buckets) for i in range(2)]
+
+
+def is_flood_group(real: int) -> bool:
+    """Whether a group of the switch is one of the slicer's own."""
+    return real >= FLOOD_GROUPS
+
+
+def translate_meter_mod(message: bytes, view: GuestView) -> list[bytes]:
+    """The messages for the switch, under the guest's transaction id; :class:`Refused`."""
+    if len(message) < 16:
+        raise bad_request(6, f"meter-mod of {len(message)} bytes")
+    command, flags, guest = _METER_MOD.unpack_from(message, 8)
+    xid = int.from_bytes(message[4:8], "big")
+    if command > _DELETE:
+        raise Refused(METER_MOD_FAILED, 4, f"command {command}")
+    if command == _DELETE:
+        numbers = view.meters.clear() if guest == ALL_METERS else (view.meters.remove(guest),)
+        return [_message(METER_MOD, xid, _METER_MOD.pack(_DELETE, 0, real)) for real in numbers if real is not None]
+    if not 0 < guest <= LAST_METER:
+        raise Refused(METER_MOD_FAILED, 2, f"meter {guest:#x} is reserved")
+    present = view.meters.real(guest) is not None
+    if present != (command == _MODIFY):
+        raise Refused(METER_MOD_FAILED, 3 if command == _MODIFY else 1, f"meter {guest}")
+    _check_bands(message)
+    real = view.meters.add(guest)
+    if real is None:
+        raise Refused(METER_MOD_FAILED, 10, "the slice has no meters left")
+    return [_message(METER_MOD, xid, _METER_MOD.pack(command, flags, real) + message[16:])]
+
+
+def _check_bands(message: bytes) -> None:
+    start, end = 16, len(message)
+    while start < end:
+        length = int.from_bytes(message[start + 2 : start + 4], "big")
+        if length != 16 or start + length > end:
+            raise bad_request(6, f"meter band of length {length}")
+        start += length

@@ -1,0 +1,180 @@
+"""Packet-ins on their way up and packet-outs on their way down (OpenFlow 1.3.5, sections 7.3.7 and 7.4.1)."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from hyroads.slices.allocation import CLASSIFIER_TABLE
+from hyroads.slices.errors import SliceError
+from hyroads.slices.match import ALL
+from hyroads.slices.proxy import discovery
+from hyroads.slices.proxy.actions import ALL_PORTS, CONTROLLER, FLOOD, IN_PORT, OUTPUT, TABLE, Origin, Translator
+from hyroads.slices.proxy.buffers import Buffers
+from hyroads.slices.proxy.frames import header_of
+from hyroads.slices.proxy.guest_view import GuestView
+from hyroads.slices.proxy.refusal import bad_action, bad_request
+from hyroads.slices.proxy.region import Regions
+
+PACKET_IN, PACKET_OUT = 10, 13
+NO_BUFFER = 0xFFFFFFFF
+ANY_PORT = 0xFFFFFFFF
+_PACKET_IN = Struct("!BBHIIHBBQHH")
+_PACKET_OUT = Struct("!BBHIIIH6x")
+_OUTPUT = Struct("!HHIH6x")
+_HEADER = Struct("!HH")
+_IN_PORT_FIELD = b"\x80\x00\x00\x04"
+_METADATA_FIELDS = (b"\x80\x00\x04\x08", b"\x80\x00\x05\x10")
+
+
+# -- up ---------------------------------------------------------------------------------------------------------------
+
+
+def table_of(message: bytes) -> int:
+    """The switch's table that a packet-in comes from: says whose it is, unless it is the classifier or none."""
+    return message[15]
+
+
+def owner_by_flowspace(message: bytes, regions: Regions) -> int:
+    """The slice of a packet-in from the classifier or from no table; the message has passed ``guard.check``."""
+    fields, data_at = _match(message)
+    port = _in_port(fields)
+    return regions.owner(port, header_of(message[data_at:]).value)
+
+
+def packet_in(message: bytes, view: GuestView, key: bytes) -> bytes | None:
+    """The packet-in for the guest; None if it is not for it: a port not its own, or a forged discovery frame.
+
+    The message has passed ``guard.check``. The table is the guest's, the slice's metadata is gone.
+    """
+    version, kind, _, xid, buffer, total, reason, table, cookie, _, _ = _PACKET_IN.unpack_from(message)
+    table = 0 if table == CLASSIFIER_TABLE else view.guest_table(table)
+    fields, data_at = _match(message)
+    if _in_port(fields) not in view.ports:
+        return None
+    fields = _without_slice(fields, view)
+    data = message[data_at:]
+    if discovery.is_discovery(data) and data[6:9] == b"\x0a\x53\x4c":
+        plain = discovery.unmark(data, view.number, key)
+        if plain is None:
+            return None
+        total -= len(data) - len(plain)
+        data = plain
+    length = 4 + len(fields)
+    size = _PACKET_IN.size - 4 + (length + 7) // 8 * 8 + 2 + len(data)
+    head = _PACKET_IN.pack(version, kind, size, xid, buffer, total, reason, table, cookie, 1, length)
+    return b"".join((head, fields, b"\0" * (-length % 8 + 2), data))
+
+
+def _match(message: bytes) -> tuple[bytes, int]:
+    """(OXM bytes, where the frame starts)."""
+    (_, length) = _HEADER.unpack_from(message, 24)
+    return message[28 : 24 + length], 24 + (length + 7) // 8 * 8 + 2
+
+
+def _in_port(fields: bytes) -> int:
+    # Open vSwitch puts it first; any order is allowed.
+    at = 0
+    while at + 8 <= len(fields):
+        if fields[at : at + 4] == _IN_PORT_FIELD:
+            return int.from_bytes(fields[at + 4 : at + 8], "big")
+        at += 4 + fields[at + 3]
+    raise SliceError("a packet-in without in_port")
+
+
+def _without_slice(fields: bytes, view: GuestView) -> bytes:
+    """Match fields with the guest's part of the metadata; without metadata if that is 0, as a switch reports it."""
+    at, end = 0, len(fields)
+    while at + 4 <= end:
+        header, after = fields[at : at + 4], at + 4 + fields[at + 3]
+        if header in _METADATA_FIELDS:
+            value = int.from_bytes(fields[at + 4 : at + 12], "big") & view.layout.guest_metadata_mask
+            field = b"\x80\x00\x04\x08" + value.to_bytes(8, "big") if value else b""
+            return fields[:at] + field + fields[after:]
+        at = after
+    return fields
+
+
+# -- down -------------------------------------------------------------------------------------------------------------
+
+
+def packet_out(message: bytes, view: GuestView, buffers: Buffers, key: bytes, now_s: float) -> bytes:
+    """The packet-out for the switch, under the guest's transaction id; :class:`Refused`."""
+    if len(message) < _PACKET_OUT.size:
+        raise bad_request(6, f"packet-out of {len(message)} bytes")
+    version, kind, _, xid, buffer, in_port, actions_length = _PACKET_OUT.unpack_from(message)
+    data_at = _PACKET_OUT.size + actions_length
+    if data_at > len(message):
+        raise bad_request(6, f"packet-out with {actions_length} bytes of actions")
+    if in_port not in view.ports and in_port not in {CONTROLLER, ANY_PORT}:
+        raise bad_request(11, f"port {in_port:#x} is not of the slice")
+    data = message[data_at:]
+    buffered = buffer != NO_BUFFER
+    marked = discovery.mark(data, view.number, key) if not buffered and discovery.is_discovery(data) else None
+    walker: Translator
+    if marked is not None:
+        data, walker = marked, _DiscoveryOut(view, Origin(header_of(data), ()))
+    elif not buffered:
+        walker = _PacketOut(view, Origin(header_of(data), (in_port,)))
+    else:
+        if not buffers.take(buffer, view.number, now_s):
+            raise bad_request(8, f"buffer {buffer:#x} is not of the slice")
+        walker = Translator(view, Origin(ALL, view.kinds(in_port if in_port in view.ports else None)))
+    actions = walker.walk(message, _PACKET_OUT.size, data_at)
+    size = _PACKET_OUT.size + len(actions) + len(data)
+    if size > 0xFFFF:
+        raise bad_request(6, "the packet-out does not fit a message")
+    return _PACKET_OUT.pack(version, kind, size, xid, buffer, in_port, len(actions)) + actions + data
+
+
+class _PacketOut(Translator):
+    """The frame is known: wherever it leaves, it must be the slice's there. FLOOD and ALL go where it is."""
+
+    def check_out(self, port: int | None) -> None:
+        [in_port] = self.origin.in_ports
+        at = in_port if port is None else port
+        if not self.mine(at):
+            raise bad_action(6, f"the frame is not the slice's at port {at:#x}")
+
+    def mine(self, port: int) -> bool:
+        view = self.view
+        return view.regions.leak(view.number, None, self.origin.match, self.rewrite, port) is None
+
+    def enter_group(self) -> None:
+        [in_port] = self.origin.in_ports
+        if in_port not in self.view.ports:
+            raise bad_action(9, "groups are for frames with an ingress port of the slice")
+        self.check_out(None)
+
+    def output(self, port: int, action: bytes) -> None:
+        [in_port] = self.origin.in_ports
+        if port in {FLOOD, ALL_PORTS}:
+            wanted = sorted(self.view.ports - {in_port})
+            self.parts += [_OUTPUT.pack(OUTPUT, 16, each, 0) for each in wanted if self.mine(each)]
+        elif port in {TABLE, CONTROLLER}:
+            # It enters the classifier, or comes back as a packet-in, as if it had come in at its ingress port.
+            self.check_out(None)
+            self.parts.append(action)
+        else:
+            super().output(port, action)
+
+
+class _DiscoveryOut(_PacketOut):
+    """A marked discovery frame: to the slice's ports, unchanged."""
+
+    def mine(self, port: int) -> bool:
+        return port in self.view.ports and not self.rewrite.changed
+
+    def check_out(self, port: int | None) -> None:
+        if port is None or not self.mine(port):
+            raise bad_action(6, "a discovery frame goes to ports of the slice, unchanged")
+
+    def enter_group(self) -> None:
+        raise bad_action(9, "a discovery frame goes to ports of the slice")
+
+    def output(self, port: int, action: bytes) -> None:
+        if port in {TABLE, CONTROLLER, IN_PORT} or self.rewrite.changed:
+            raise bad_action(6, "a discovery frame goes to ports of the slice")
+        if port in {FLOOD, ALL_PORTS}:
+            self.parts += [_OUTPUT.pack(OUTPUT, 16, each, 0) for each in sorted(self.view.ports)]
+        else:
+            Translator.output(self, port, action)

@@ -1,0 +1,38 @@
+"""Only the slice's ports: lists of records by port, and events (OpenFlow 1.3.5, sections 7.2.1, 7.3.5, 7.4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+PORT_STATUS = 12
+PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS = 13, 4, 5
+_SIZES = {PORT_DESCRIPTION: 64, PORT_STATS: 112, QUEUE_STATS: 40}
+ADDED, DELETED, MODIFIED = 0, 1, 2
+
+
+def own_records(kind: int, body: bytes, ports: Collection[int]) -> bytes:
+    """The records of a multipart reply (its body) that are about ports of the slice; each starts with its port."""
+    size = _SIZES[kind]
+    whole = len(body) - len(body) % size
+    return b"".join(
+        body[at : at + size] for at in range(0, whole, size) if int.from_bytes(body[at : at + 4], "big") in ports
+    )
+
+
+def event_port(message: bytes) -> int:
+    """The port that a port-status message (passed by ``guard.check``) is about."""
+    return int.from_bytes(message[16:20], "big")
+
+
+def status_messages(before: Collection[int], after: Collection[int], descriptions: dict[int, bytes]) -> list[bytes]:
+    """The events for a guest whose slice lost or got ports by a change of the slices.
+
+    ``descriptions`` are the 64 bytes of each port of the switch; a port without one is gone anyway.
+    """
+    lost = [(DELETED, port) for port in sorted(set(before) - set(after))]
+    got = [(ADDED, port) for port in sorted(set(after) - set(before))]
+    return [
+        bytes((4, PORT_STATUS, 0, 80, 0, 0, 0, 0, reason, 0, 0, 0, 0, 0, 0, 0)) + descriptions[port]
+        for reason, port in lost + got
+        if port in descriptions
+    ]

@@ -1,0 +1,158 @@
+"""Whose a header is at each port, and whether a rule would let packets out of their slice's flowspace.
+
+The question (docs/slicing.md, section 5): given a slice, a match, an ingress port, what the actions rewrite and the
+port where the result leaves, is every header that the slice owns at the ingress port and that matches, once
+rewritten, the slice's at the other port? The classifier's entries of that port are gone through from the highest on,
+each drawn back through the rewriting to the headers that came in; ``match.difference`` divides what no entry has
+decided yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hyroads.slices.allocation import PRODUCTION_NUMBER
+from hyroads.slices.classifier import DISCOVERY_PRIORITY, ClassifierEntry
+from hyroads.slices.fields import BY_NAME
+from hyroads.slices.match import TernaryMatch, difference, intersection
+
+MAX_PARTS = 512
+"""A question that divides headers into more parts is answered with no."""
+
+_IN_PORT = BY_NAME["in_port"]
+_NOT_HEADER = sum(
+    BY_NAME[name].ones << BY_NAME[name].shift for name in ("in_port", "in_phy_port", "metadata", "tunnel_id")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What actions did to a header: bits of ``mask`` have the value of ``value``, bits of ``unknown`` any value."""
+
+    value: int = 0
+    mask: int = 0
+    unknown: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written or forgotten."""
+        return bool(self.mask or self.unknown)
+
+    def set(self, value: int, mask: int) -> Rewrite:
+        """After these bits were written."""
+        return Rewrite(self.value & ~mask | value & mask, self.mask | mask, self.unknown & ~mask)
+
+    def forget(self, bits: int) -> Rewrite:
+        """After these bits got values that nobody can tell."""
+        return Rewrite(self.value & ~bits, self.mask & ~bits, self.unknown | bits)
+
+    def apply(self, header: int) -> int:
+        """A header after the rewriting; its unknown bits stay."""
+        return header & ~self.mask | self.value
+
+
+UNCHANGED = Rewrite()
+
+_Entry = tuple[int, int, int]
+"""(value, mask, number of the slice)."""
+
+
+class Regions:
+    """The flowspace of all slices on one switch, port by port."""
+
+    def __init__(self, entries: Iterable[ClassifierEntry]) -> None:
+        """``entries`` as from ``Classifier.of_switch``, highest priority first."""
+        bits = _IN_PORT.ones << _IN_PORT.shift
+        self._entries: list[tuple[int | None, _Entry]] = []
+        self._special: dict[int, list[tuple[int, _Entry]]] = {}
+        for place, entry in enumerate(entries):
+            if entry.priority in {0, DISCOVERY_PRIORITY}:
+                continue
+            match = entry.match
+            port = (match.value & bits) >> _IN_PORT.shift if match.mask & bits else None
+            line = (match.value & ~bits, match.mask & ~bits, entry.block.number)
+            self._entries.append((port, line))
+            if port is not None:
+                # The place says where the entry stands among those of every port.
+                self._special.setdefault(port, []).append((place, line))
+        self._views: dict[int, list[_Entry]] = {}
+        self._kinds: dict[tuple[tuple[int, _Entry], ...], int] = {}
+        self._kind_of: dict[int, int] = {}
+
+    def view(self, port: int) -> list[_Entry]:
+        """The entries that hold at a port, highest first."""
+        kind = self.kind(port)
+        found = self._views.get(kind)
+        if found is None:
+            found = self._views[kind] = [line for at, line in self._entries if at is None or at == port]
+        return found
+
+    def kind(self, port: int) -> int:
+        """Equal for ports that certainly have the same flowspace."""
+        found = self._kind_of.get(port)
+        if found is None:
+            key = tuple(self._special.get(port, ()))
+            found = self._kind_of[port] = self._kinds.setdefault(key, len(self._kinds))
+        return found
+
+    def owner(self, port: int, header: int) -> int:
+        """The number of the slice that a header, given by all its bits, belongs to at a port."""
+        for value, mask, number in self.view(port):
+            if not (value ^ header) & mask:
+                return number
+        return PRODUCTION_NUMBER
+
+    def owns_some(self, number: int, port: int, match: TernaryMatch) -> bool:
+        """Whether a slice owns any header of ``match`` at a port; yes if that is too hard to tell."""
+        rest: tuple[TernaryMatch, ...] = (match,)
+        for value, mask, who in self.view(port):
+            entry = TernaryMatch(value, mask)
+            if not any(part.overlaps(entry) for part in rest):
+                continue
+            if who == number:
+                return True
+            rest = _without(rest, entry)
+            if not rest or len(rest) > MAX_PARTS:
+                return bool(rest)
+        return number == PRODUCTION_NUMBER
+
+    def leak(
+        self, number: int, in_port: int | None, match: TernaryMatch, rewrite: Rewrite, out_port: int
+    ) -> TernaryMatch | None:
+        """Headers of the slice at ``in_port`` that would leave its flowspace at ``out_port``; None if there are none.
+
+        With ``in_port`` None every header of the match counts, whoever owns it.
+        """
+        if in_port is not None and not rewrite.changed and self.kind(in_port) == self.kind(out_port):
+            return None
+        start = TernaryMatch(match.value & ~_NOT_HEADER, match.mask & ~_NOT_HEADER)
+        if in_port is not None and not self.owns_some(number, in_port, start):
+            return None
+        return self._leaking_part(number, in_port, (start,), rewrite, out_port)
+
+    def _leaking_part(
+        self, number: int, in_port: int | None, rest: tuple[TernaryMatch, ...], rewrite: Rewrite, out_port: int
+    ) -> TernaryMatch | None:
+        for value, mask, who in self.view(out_port):
+            if (value ^ rewrite.value) & mask & rewrite.mask:
+                continue
+            kept = mask & ~(rewrite.mask | rewrite.unknown)
+            before = TernaryMatch(value & kept, kept)
+            if who != number:
+                both = (intersection(part, before) for part in rest)
+                found = self._owned(number, in_port, (part for part in both if part is not None))
+                if found is not None:
+                    return found
+            if not mask & rewrite.unknown:
+                rest = _without(rest, before)
+            if not rest or len(rest) > MAX_PARTS:
+                return rest[0] if rest else None
+        return None if number == PRODUCTION_NUMBER else self._owned(number, in_port, rest)
+
+    def _owned(self, number: int, port: int | None, parts: Iterable[TernaryMatch]) -> TernaryMatch | None:
+        return next((part for part in parts if port is None or self.owns_some(number, port, part)), None)
+
+
+def _without(parts: tuple[TernaryMatch, ...], entry: TernaryMatch) -> tuple[TernaryMatch, ...]:
+    return tuple(rest for part in parts for rest in difference(part, entry))

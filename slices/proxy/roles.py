@@ -1,0 +1,66 @@
+"""Roles of the controllers of one slice on one switch (OpenFlow Switch Specification 1.3.5, section 6.3.6).
+
+The proxy plays the switch's part: each slice has masters and slaves of its own, and nothing of it reaches the switch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from hyroads.controller.ofp import wire
+from hyroads.slices.proxy.refusal import ROLE_REQUEST_FAILED, Refused, bad_request
+
+ROLE_REQUEST, ROLE_REPLY = 24, 25
+NO_CHANGE, EQUAL, MASTER, SLAVE = range(4)
+_STALE, _BAD_ROLE, _IS_SLAVE = 0, 2, 10
+_ROLE = Struct("!I4xQ")
+_CHANGES = frozenset({13, 14, 15, 16, 17, 29})
+"""Packet-out, flow-mod, group-mod, port-mod, table-mod, meter-mod."""
+_NOT_ASKED = (1 << 64) - 1
+
+
+class Roles:
+    """The roles of the guests of one slice; a new guest is equal."""
+
+    def __init__(self) -> None:
+        self._roles: dict[int, int] = {}
+        self._generation: int | None = None
+
+    def role(self, guest: int) -> int:
+        """The role of a guest."""
+        return self._roles.get(guest, EQUAL)
+
+    def leave(self, guest: int) -> None:
+        """A guest's connection is gone."""
+        self._roles.pop(guest, None)
+
+    def request(self, guest: int, message: bytes) -> bytes:
+        """The reply to a role request; :class:`Refused` if it is stale or asks for no role."""
+        if len(message) != 24:
+            raise bad_request(6, f"role request of {len(message)} bytes")
+        role, generation = _ROLE.unpack_from(message, 8)
+        if role > SLAVE:
+            raise Refused(ROLE_REQUEST_FAILED, _BAD_ROLE, f"role {role}")
+        if role in {MASTER, SLAVE}:
+            self._check_generation(generation)
+        if role == MASTER:
+            for other, was in self._roles.items():
+                if was == MASTER:
+                    self._roles[other] = SLAVE
+        if role != NO_CHANGE:
+            self._roles[guest] = role
+        xid = int.from_bytes(message[4:8], "big")
+        known = _NOT_ASKED if self._generation is None else self._generation
+        return wire.message(_ROLE.pack(self.role(guest), known), xid, ROLE_REPLY)
+
+    def _check_generation(self, generation: int) -> None:
+        """Refuses a generation older than the last, by the distance of sequence numbers modulo 2^64."""
+        last = self._generation
+        if last is not None and (generation - last) % (1 << 64) >= 1 << 63:
+            raise Refused(ROLE_REQUEST_FAILED, _STALE, f"generation {generation} is older than {last}")
+        self._generation = generation
+
+    def check(self, guest: int, kind: int) -> None:
+        """Refuses a message that changes the switch if its sender is a slave."""
+        if kind in _CHANGES and self.role(guest) == SLAVE:
+            raise bad_request(_IS_SLAVE, "a slave can't change the switch")

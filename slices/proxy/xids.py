@@ -1,0 +1,58 @@
+"""Transaction ids: every message sent on gets one of the proxy, and its answer finds the way back by it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MOST_WAITING = 65_536
+"""Messages without an answer are forgotten after this many others: flow-mods, for one, are answered only if refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who sent a message, under which id, and what it was (its first bytes are quoted in errors)."""
+
+    guest: int
+    xid: int
+    request: bytes
+
+
+class Xids:
+    """The messages of all guests that are on their way to one switch."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._next = first
+        self._waiting: OrderedDict[int, Asked] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many are remembered: never more than ``MOST_WAITING``."""
+        return len(self._waiting)
+
+    def send(self, guest: int, request: bytes, message: bytes) -> bytes:
+        """The message under an id of the proxy; ``request`` is what the guest sent."""
+        xid = self._next
+        self._next = xid + 1 if xid < 0xFFFF_FFFE else 1
+        self._waiting[xid] = Asked(guest, int.from_bytes(request[4:8], "big"), request[:64])
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.popitem(last=False)
+        return message[:4] + xid.to_bytes(4, "big") + message[8:]
+
+    def asked(self, message: bytes, *, last: bool = True) -> Asked | None:
+        """Whose answer this is; None if it is nobody's. With ``last`` no other answer is expected."""
+        xid = int.from_bytes(message[4:8], "big")
+        return self._waiting.pop(xid, None) if last else self._waiting.get(xid)
+
+    def forget(self, guest: int) -> None:
+        """A guest is gone: its answers are nobody's."""
+        for xid in [xid for xid, asked in self._waiting.items() if asked.guest == guest]:
+            del self._waiting[xid]
+
+
+def answer(asked: Asked, message: bytes) -> bytes:
+    """An answer of the switch under the guest's id; an error quotes the guest's own request."""
+    head, xid = message[:4], asked.xid.to_bytes(4, "big")
+    if message[1] != 1:
+        return head + xid + message[8:]
+    size = 12 + len(asked.request)
+    return message[:2] + size.to_bytes(2, "big") + xid + message[8:12] + asked.request

@@ -1,0 +1,233 @@
+"""Packet-ins and packet-outs: whose they are, what a guest sees, and that no frame leaves its slice."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import guard, wire
+from hyroads.slices import oxm
+from hyroads.slices.allocation import Block
+from hyroads.slices.classifier import ClassifierEntry, at_port, discovery_mac
+from hyroads.slices.errors import SliceError
+from hyroads.slices.match import ALL, completed, describe, of_fields
+from hyroads.slices.proxy import discovery
+from hyroads.slices.proxy.buffers import MOST, Buffers
+from hyroads.slices.proxy.frames import header_of
+from hyroads.slices.proxy.guest_view import GuestView
+from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.packets import owner_by_flowspace, packet_in, packet_out
+from hyroads.slices.proxy.refusal import Refused
+from hyroads.slices.proxy.region import Regions
+
+MINE, OTHER, PRODUCTION = Block(2, 10, 4), Block(3, 20, 4), Block(1, 1, 4)
+ENTRIES = [
+    ClassifierEntry(50, at_port(ALL, 4), OTHER),
+    *(ClassifierEntry(40, match, MINE) for match in completed({"tcp_dst": 80})),
+    *(ClassifierEntry(40, match, OTHER) for match in completed({"tcp_dst": 81})),
+    ClassifierEntry(0, ALL, PRODUCTION),
+]
+REGIONS = Regions(ENTRIES)
+KEY = b"k" * 32
+
+
+def view() -> GuestView:
+    pool = NumberPool(1, 1000)
+    return GuestView(MINE, frozenset({1, 2, 3}), REGIONS, IdMap(pool, 9), IdMap(pool, 9))
+
+
+def tcp(port: int, vlan: int | None = None, version: int = 4) -> bytes:
+    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
+    upper = struct.pack("!HH", 1000, port) + bytes(16)
+    if version == 4:
+        kind = 0x0800
+        ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0xB8, 40, 1, 0, 64, 6, 0, bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2)))
+    else:
+        kind, ip = 0x86DD, struct.pack("!IHBB", 0x60012345, 20, 6, 64) + bytes(15) + b"\1" + bytes(15) + b"\2"
+    return bytes.fromhex("020000000002020000000001") + tag + struct.pack("!H", kind) + ip + upper
+
+
+LLDP = bytes.fromhex("0180c200000e 020000000001 88cc 0207 04 020000000001 0403 02 0001 0602 0078 0000".replace(" ", ""))
+
+
+def text(frame: bytes) -> dict[str, str]:
+    return dict(part.split("=") for part in describe(header_of(frame)).split(", "))
+
+
+def test_headers_of_frames() -> None:
+    assert text(tcp(80)) == {
+        "eth_dst": "02:00:00:00:00:02", "eth_src": "02:00:00:00:00:01", "eth_type": "0x0800", "vlan_vid": "none",
+        "ip_dscp": "46", "ip_ecn": "0", "ip_proto": "6", "ipv4_src": "10.0.0.1", "ipv4_dst": "10.0.0.2",
+        "tcp_src": "1000", "tcp_dst": "80",
+    }  # fmt: skip
+    six = text(tcp(80, 0x6005, 6))
+    assert (six["vlan_vid"], six["vlan_pcp"], six["ipv6_flabel"], six["ipv6_dst"], six["tcp_dst"]) == (
+        "5", "3", "0x12345", "::2", "80",
+    )  # fmt: skip
+    arp = bytes.fromhex("ffffffffffff020000000001" + "0806" + "0001080006040001" + "020000000001" + "0a000001")
+    assert text(arp + bytes(6) + bytes((10, 0, 0, 2)))["arp_tpa"] == "10.0.0.2"
+    mpls = bytes.fromhex("020000000002020000000001" + "8847" + "00064b40")
+    assert {k: v for k, v in text(mpls).items() if "mpls" in k} == {
+        "mpls_label": "100", "mpls_tc": "5", "mpls_bos": "1",
+    }  # fmt: skip
+    later = bytearray(tcp(80))
+    later[20:22] = b"\x00\x01"
+    assert text(bytes(later))["tcp_dst"] == "0", "a later fragment has no ports of its own"
+    assert text(LLDP)["eth_type"] == "0x88cc"
+    assert text(bytes(12) + b"\x00\x20")["eth_type"] == "0x05ff"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=120), st.sampled_from([b"\x08\x00", b"\x86\xdd", b"\x08\x06", b"\x88\x47", b"\x81\x00"]))
+def test_any_bytes_have_a_header_that_could_be_a_rule(noise: bytes, kind: bytes) -> None:
+    found = header_of((noise[:12] + bytes(12))[:12] + kind + noise[12:])
+    assert oxm.decode(oxm.encode(found)) == found
+
+
+def packet_in_message(data: bytes, fields: dict, table: int, buffer: int = 0xFFFFFFFF) -> bytes:
+    match = wire.match_struct(oxm.encode(of_fields(fields)))
+    body = struct.pack("!IHBBQ", buffer, len(data), 1, table, 77) + match + b"\0\0" + data
+    return wire.message(body, 0, 10)
+
+
+def test_a_packet_in_has_the_guests_table_and_no_metadata() -> None:
+    message = packet_in_message(tcp(80), {"in_port": 2, "metadata": 2 << 48}, 12)
+    found = packet_in(message, view(), KEY)
+    assert found == packet_in_message(tcp(80), {"in_port": 2}, 2)
+    message = packet_in_message(tcp(80), {"in_port": 2, "metadata": 2 << 48 | 9}, 10)
+    assert packet_in(message, view(), KEY) == packet_in_message(tcp(80), {"in_port": 2, "metadata": 9}, 0)
+    assert packet_in(packet_in_message(tcp(80), {"in_port": 4}, 10), view(), KEY) is None, "not its port"
+    with pytest.raises(SliceError):
+        packet_in(packet_in_message(tcp(80), {"in_port": 2}, 20), view(), KEY)
+
+
+@pytest.mark.parametrize(("frame", "port", "owner"), [(tcp(80), 1, 2), (tcp(81), 1, 3), (tcp(80), 4, 3), (LLDP, 1, 1)])
+def test_a_packet_in_of_no_block_belongs_to_the_owner_of_the_flowspace(frame: bytes, port: int, owner: int) -> None:
+    assert owner_by_flowspace(packet_in_message(frame, {"in_port": port}, 0), REGIONS) == owner
+
+
+def output(*ports: int) -> bytes:
+    return b"".join(struct.pack("!HHIH6x", 0, 16, port, 0) for port in ports)
+
+
+SET_PORT_81 = struct.pack("!HHIH6x", 25, 16, 0x80001C02, 81)
+SET_PORT_80 = struct.pack("!HHIH6x", 25, 16, 0x80001C02, 80)
+CONTROLLER, FLOOD, TABLE, IN_PORT = 0xFFFFFFFD, 0xFFFFFFFB, 0xFFFFFFF9, 0xFFFFFFF8
+
+
+def out(actions: bytes, data: bytes, in_port: int = CONTROLLER, buffer: int = 0xFFFFFFFF) -> bytes:
+    body = struct.pack("!IIH6x", buffer, in_port, len(actions)) + actions + data
+    return wire.message(body, 55, 13)
+
+
+def test_frames_of_the_slice_pass_unchanged() -> None:
+    for actions in (output(1), output(1, 2), output(TABLE), SET_PORT_80 + output(3), b"", output(CONTROLLER)):
+        message = out(actions, tcp(80))
+        assert packet_out(message, view(), Buffers(), KEY, 0) == message
+    message = out(SET_PORT_80 + output(3), tcp(81))
+    assert packet_out(message, view(), Buffers(), KEY, 0) == message, "what leaves counts"
+    assert packet_out(out(output(IN_PORT), tcp(80), 2), view(), Buffers(), KEY, 0)[28:32] == b"\xff\xff\xff\xf8"
+
+
+def test_flood_goes_to_the_slices_ports_only() -> None:
+    found = packet_out(out(output(FLOOD), tcp(80), 2), view(), Buffers(), KEY, 0)
+    assert found == out(output(1, 3), tcp(80), 2)
+    assert packet_out(out(output(FLOOD), tcp(81)), view(), Buffers(), KEY, 0) == out(b"", tcp(81))
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (out(output(1), tcp(81)), (2, 6)),
+        (out(output(1), LLDP[:-2]), (2, 6)),
+        (out(SET_PORT_81 + output(1), tcp(80)), (2, 6)),
+        (out(output(4), tcp(80)), (2, 4)),
+        (out(output(TABLE), tcp(81), 2), (2, 6)),
+        (out(output(IN_PORT), tcp(81), 2), (2, 6)),
+        (out(output(CONTROLLER), tcp(81), 2), (2, 6)),
+        (out(output(1), tcp(80), 4), (1, 11)),
+        (out(output(1), tcp(80), buffer=5), (1, 8)),
+        (out(output(0xFFFFFFFA), tcp(80)), (2, 4)),
+        (out(struct.pack("!HHI", 22, 8, 1), tcp(80)), (2, 9)),
+        (out(output(1), tcp(80))[:28], (1, 6)),
+        (out(output(TABLE), LLDP), (2, 6)),
+        (out(output(4), LLDP), (2, 4)),
+        (out(SET_PORT_80 + output(FLOOD), LLDP), (2, 6)),
+        (out(output(1), LLDP, buffer=5), (1, 8)),
+        (out(output(IN_PORT), LLDP, 1), (2, 6)),
+    ],
+)
+def test_what_is_not_the_slices_is_refused(message: bytes, error: tuple[int, int]) -> None:
+    with pytest.raises(Refused) as caught:
+        packet_out(wire.message(message[8:], 1, 13), view(), Buffers(), KEY, 0)
+    assert (caught.value.kind, caught.value.code) == error
+
+
+def test_a_group_takes_only_frames_with_an_ingress_port() -> None:
+    mine = view()
+    real = mine.groups.add(1) or 0
+    action = struct.pack("!HHI", 22, 8, 1)
+    with pytest.raises(Refused):
+        packet_out(out(action, tcp(80)), mine, Buffers(), KEY, 0)
+    for frame in (tcp(81), LLDP):
+        with pytest.raises(Refused):
+            packet_out(out(action, frame, 1), mine, Buffers(), KEY, 0)
+    assert packet_out(out(action, tcp(80), 1), mine, Buffers(), KEY, 0)[24:32] == struct.pack("!HHI", 22, 8, real)
+
+
+def test_buffers_belong_to_who_was_told_of_them_once_and_for_a_while() -> None:
+    buffers = Buffers()
+    buffers.tell(5, 2, now_s=0)
+    buffers.tell(6, 3, now_s=0)
+    buffers.tell(7, 2, now_s=0)
+    assert not buffers.take(6, 2, 1) and buffers.take(5, 2, 1) and not buffers.take(5, 2, 1)
+    assert not buffers.take(7, 2, 31), "forgotten"
+    for number in range(MOST + 100):
+        buffers.tell(number, 2, 40)
+    assert len(buffers) == MOST
+    buffers.tell(9000, 2, 40)
+    assert packet_out(out(output(1), b"", 2, 9000), view(), buffers, KEY, 41)[8:12] == (9000).to_bytes(4, "big")
+
+
+def test_discovery_frames_travel_marked_and_arrive_as_they_were() -> None:
+    sent = packet_out(out(output(1), LLDP), view(), Buffers(), KEY, 0)
+    travelling = sent[24 + 16 :]
+    assert travelling[6:12] == discovery_mac(2).to_bytes(6, "big") != LLDP[6:12]
+    padded = travelling + bytes(max(0, 60 - len(travelling)))
+    message = packet_in_message(padded, {"in_port": 3, "metadata": 2 << 48}, 10)
+    found = packet_in(message, view(), KEY)
+    assert found is not None
+    guard.check(found)
+    assert found[42:].startswith(LLDP) and not found[42 + len(LLDP) :].strip(b"\0")
+    assert packet_out(out(output(FLOOD), LLDP), view(), Buffers(), KEY, 0)[24:72] == output(1, 2, 3)
+
+
+def test_forged_marks_are_dropped() -> None:
+    marked = discovery.mark(LLDP, 2, KEY)
+    assert marked is not None
+    assert discovery.unmark(marked, 2, KEY) == LLDP
+    assert discovery.unmark(marked, 2, b"x" * 32) is None
+    other = discovery.mark(LLDP, 3, KEY) or b""
+    assert discovery.unmark(other[:6] + marked[6:12] + other[12:], 2, KEY) is None
+    for at in range(14, len(marked) - 2):
+        forged = marked[:at] + bytes((marked[at] ^ 1,)) + marked[at + 1 :]
+        assert discovery.unmark(forged, 2, KEY) != LLDP
+    plain = LLDP[:6] + marked[6:12] + LLDP[12:]
+    assert packet_in(packet_in_message(plain, {"in_port": 1}, 10), view(), KEY) is None
+
+
+@given(st.binary(max_size=200))
+def test_hostile_discovery_frames_end(noise: bytes) -> None:
+    frame = LLDP[:14] + noise
+    marked = discovery.mark(frame, 2, KEY)
+    assert marked is None or discovery.unmark(marked, 2, KEY) == frame
+    discovery.unmark(frame, 2, KEY)
+
+
+def test_our_own_packet_out_is_one() -> None:
+    actions = wire.actions((act.Output(2),))
+    message = out(actions, tcp(80))
+    assert packet_out(message, view(), Buffers(), KEY, 0) == message

@@ -1,0 +1,92 @@
+"""What leaves the flowspace, against enumeration of all headers of four bits at three ports."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hyroads.slices.allocation import PRODUCTION_NUMBER, Block
+from hyroads.slices.classifier import ClassifierEntry, at_port
+from hyroads.slices.fields import BY_NAME
+from hyroads.slices.match import TernaryMatch
+from hyroads.slices.proxy.region import UNCHANGED, Regions, Rewrite
+
+SHIFT = BY_NAME["eth_src"].shift  # four bits inside one field without prerequisites
+PORTS = (1, 2, 3)
+HEADERS = range(16)
+
+
+def ternary(rng: random.Random) -> TernaryMatch:
+    mask = rng.randrange(16)
+    return TernaryMatch((rng.randrange(16) & mask) << SHIFT, mask << SHIFT)
+
+
+def flowspace(rng: random.Random) -> list[ClassifierEntry]:
+    """Random entries of three slices, some at one port only; each has its own priority."""
+    entries = []
+    for priority in range(rng.randrange(1, 8), 0, -1):
+        match = ternary(rng)
+        if rng.random() < 0.4:
+            match = at_port(match, rng.choice(PORTS))
+        entries.append(ClassifierEntry(priority, match, Block(rng.randrange(2, 5), 1, 1)))
+    return entries
+
+
+def owner(entries: list[ClassifierEntry], port: int, header: int) -> int:
+    whole = at_port(TernaryMatch(header << SHIFT, 15 << SHIFT), port).value
+    return next((e.block.number for e in entries if e.match.has(whole)), PRODUCTION_NUMBER)
+
+
+def rewriting(rng: random.Random) -> Rewrite:
+    kind = rng.randrange(3)
+    if kind == 0:
+        return UNCHANGED
+    found = UNCHANGED.set(rng.randrange(16) << SHIFT, rng.randrange(16) << SHIFT)
+    return found.forget(rng.randrange(16) << SHIFT) if kind == 2 else found
+
+
+def images(rewrite: Rewrite, header: int) -> set[int]:
+    """Every header that may come out."""
+    base = rewrite.apply(header << SHIFT) >> SHIFT
+    unknown = rewrite.unknown >> SHIFT
+    return {base & ~unknown | bits & unknown for bits in HEADERS}
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_leak_is_found_exactly_where_there_is_one(seed: int) -> None:
+    rng = random.Random(seed)
+    entries = flowspace(rng)
+    regions = Regions(entries)
+    assert all(regions.owner(port, h << SHIFT) == owner(entries, port, h) for port in PORTS for h in HEADERS)
+    for _ in range(20):
+        number, match, rewrite = rng.randrange(1, 5), ternary(rng), rewriting(rng)
+        in_port, out_port = rng.choice(PORTS), rng.choice(PORTS)
+        mine = {h for h in HEADERS if match.has(h << SHIFT) and owner(entries, in_port, h) == number}
+        assert regions.owns_some(number, in_port, match) == bool(mine)
+        leaking = {h for h in mine if any(owner(entries, out_port, i) != number for i in images(rewrite, h))}
+        found = regions.leak(number, in_port, match, rewrite, out_port)
+        if leaking:
+            assert found is not None, "nothing leaves unseen"
+        elif not rewrite.unknown:
+            assert found is None, "nothing allowed is refused"
+        if found is not None and not rewrite.unknown:
+            assert any(found.has(h << SHIFT) for h in leaking), "what is named does leak"
+
+
+def test_ports_with_the_same_flowspace_have_one_kind() -> None:
+    match = TernaryMatch(1 << SHIFT, 1 << SHIFT)
+    entries = [ClassifierEntry(9, at_port(match, port), Block(2, 1, 1)) for port in (1, 2)]
+    entries.append(ClassifierEntry(5, match, Block(3, 2, 1)))
+    regions = Regions(entries)
+    assert regions.kind(3) == regions.kind(4) != regions.kind(1)
+    assert regions.leak(3, 3, match, UNCHANGED, 4) is None
+    assert regions.leak(3, 3, match, UNCHANGED, 1) is not None
+
+
+def test_a_question_that_is_too_hard_is_answered_with_no() -> None:
+    bits = [TernaryMatch(3 << SHIFT + 2 * n, 3 << SHIFT + 2 * n) for n in range(20)]
+    entries = [ClassifierEntry(100 - n, at_port(bit, 1), Block(2, 1, 1)) for n, bit in enumerate(bits)]
+    regions = Regions(entries)
+    wide = TernaryMatch(0, 0)
+    assert regions.leak(2, 2, wide, Rewrite(1 << SHIFT, 1 << SHIFT), 1) is None, "the slice owns nothing at port 2"
+    assert regions.leak(PRODUCTION_NUMBER, 2, wide, UNCHANGED, 1) is not None
