@@ -103,8 +103,11 @@ class Copy:
         self.samples.append(Sample(now_s, egress["delivered_bytes"], lost, ingress["dropped"], arm, probes))
 
     def between(self, from_s: float, to_s: float) -> list[Sample]:
-        """The samples of a time."""
-        return [sample for sample in self.samples if from_s <= sample.time_s <= to_s]
+        """The samples of a time, at least two: on a busy machine some come late."""
+        found = [sample for sample in self.samples if from_s <= sample.time_s <= to_s]
+        at = sum(sample.time_s < from_s for sample in self.samples)
+        first = max(min(at - 1, len(self.samples) - 2), 0)
+        return found if len(found) > 1 else self.samples[first : first + 2]
 
     def mbps(self, from_s: float, to_s: float) -> float:
         """What was delivered, counted like capacities: with the labels and the shim of the frames' way."""
