@@ -241,6 +241,7 @@ class Coordinator:
 
     def _slot(self) -> None:
         if not self.settled:
+            self._become(self.live.listen(self.state, self.reports, self.clock()))
             return
         state, plan = self.live.slot(self.state, self.reports, self.clock())
         if plan is not None or (self.plan is not None and self.plan.fill):
@@ -255,7 +256,7 @@ class Coordinator:
         self._plan_if_changed()
         if self.settled and self.plan is not None:
             self._push(self.plan)
-        if self.live.has_news:
+        if self.settled and self.live.has_news:
             before = self.plan
             better = self.live.improve(self.reports, self.clock())
             if better is not None:
@@ -291,8 +292,11 @@ class Coordinator:
         for session in list(self.switches.values()):
             session.tick()
         self._dirty |= self.agents.retry_due()
-        if not self.settled and is_settled(self.state):
+        heard = self.live.loop.complete or age_s > timings.grace_s
+        if not self.settled and heard and is_settled(self.state):
             self.settled = True
+            self.live.begin()
+            self._tried_version = -1
             self._dirty = True
             # What is there now stays: collecting garbage need not look at it again.
             gc.collect()

@@ -50,6 +50,10 @@ class HearingBook:
         """Who is heard that nobody declared."""
         return self._inferred.unknown if self._inferred is not None else ()
 
+    def complete(self) -> bool:
+        """Whether every interface has told whom it hears, and what follows from that is told."""
+        return not self._awaited and (not self.is_inferred or self.heard.interference is not None)
+
     def hears(self, interface: Interface) -> frozenset[str]:
         """The nodes that an interface hears."""
         return self._inferred.hears.get(interface, frozenset()) if self._inferred is not None else frozenset()

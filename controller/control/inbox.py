@@ -150,6 +150,10 @@ class Inbox:
         """Who hears whom."""
         return self._hearing.heard
 
+    def complete(self) -> bool:
+        """Whether every interface has been read."""
+        return self._hearing.complete()
+
     def _samples(self, table: Fresh, now_s: float) -> list[Sample]:
         interface, time_s = table.interface, table.time_s
         found = []

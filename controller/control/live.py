@@ -154,6 +154,18 @@ class Live:
             state = self._with_references(state)
         return state, self.plan if changed else None
 
+    def listen(self, state: State, reports: ReportBook, now_s: float) -> State:
+        """A slot before anything is pushed: takes in what is measured, asks no governor."""
+        if self.plan is None or not self._measures:
+            return state
+        self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=False))
+        self._look(self._estimated(), now_s)
+        return self._with_references(state)
+
+    def begin(self) -> None:
+        """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
+        self._routes = {}
+
     @property
     def has_news(self) -> bool:
         """Whether :meth:`improve` has something to look at."""

@@ -106,6 +106,11 @@ class LiveLoop:
         return self._heard or NOTHING_HEARD
 
     @property
+    def complete(self) -> bool:
+        """Whether everyone who measures has spoken."""
+        return self._source.complete()
+
+    @property
     def routes(self) -> Routes:
         """The routes that it was laid out for."""
         return self._routes

@@ -46,6 +46,9 @@ class Source(Protocol):
     def heard(self) -> Heard:
         """Who hears whom; the same object as long as nothing changed."""
 
+    def complete(self) -> bool:
+        """Whether everyone who measures has spoken since the start; what is planned before that lacks something."""
+
 
 class ConfiguredSource:
     """The capacities of the network file, once: what a file says does not age."""
@@ -61,3 +64,7 @@ class ConfiguredSource:
     def heard(self) -> Heard:
         """Nobody listens."""
         return NOTHING_HEARD
+
+    def complete(self) -> bool:
+        """A file has said everything."""
+        return True

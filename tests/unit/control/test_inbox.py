@@ -166,13 +166,17 @@ def test_domains_follow_from_who_hears_whom(air: Air) -> None:
 
 
 def test_domains_wait_for_the_first_words_of_all(air: Air) -> None:
-    del air.heard["c", "wifi"]
+    c = air.heard.pop(("c", "wifi"))
     for _ in range(15):
         air.slot()
-    assert air.inbox.heard().interference is None
+    assert air.inbox.heard().interference is None and not air.inbox.complete()
     for _ in range(12):
         air.slot()
     assert air.inbox.heard().interference is not None
+    assert not air.inbox.complete()
+    air.heard["c", "wifi"] = c
+    air.slot()
+    assert air.inbox.complete()
 
 
 def test_busy_shares_come_from_the_counters_of_each_interface(air: Air) -> None:
