@@ -31,6 +31,7 @@ from hyroads.controller.settings import MEASURED, Settings
 from hyroads.controller.state import (
     DeclaredFlow,
     Fabric,
+    Presence,
     State,
     agent_down,
     agent_up,
@@ -48,6 +49,9 @@ from hyroads.controller.switches import Connection, SwitchSession, Wanted
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2
+# A killed agent dials again after 0.1 s; a switch answers within milliseconds.
+BOTH_GONE_S = 0.3
+SIGN_OF_LIFE_S = 0.5
 # With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
 LARGE = 200
 
@@ -160,8 +164,20 @@ class Coordinator:
         if session is not None:
             LOG.warning("switch %s: connection lost", session.node)
             del self.switches[session.node]
-            self._lost_switches[session.node] = self.clock() + self.settings.timings.switch_grace_s
+            self._await_switch(session.node)
             self.wake()
+
+    def _await_switch(self, node: str) -> None:
+        """A switch goes on without a connection, and has a long time to dial again. A node without agent and switch
+        has lost its power; whether it has is asked as soon as one of the two is gone.
+        """
+        agent_lost = self.state.agents.get(node) is Presence.DOWN
+        if node in self.switches:
+            if agent_lost:
+                self.switches[node].ask_sign_of_life(SIGN_OF_LIFE_S)
+        elif self.state.switches.get(node) is Presence.UP:
+            wait_s = BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s
+            self._lost_switches[node] = self.clock() + wait_s
 
     def session_of(self, connection: Connection) -> SwitchSession | None:
         """The session of a connection; None if it was replaced or is not of our network."""
@@ -177,6 +193,8 @@ class Coordinator:
         # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
         silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
         self.agents.joined(session, silent if fresh else None)
+        if session.node in self._lost_switches:
+            self._lost_switches[session.node] = self.clock() + self.settings.timings.switch_grace_s
         self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
@@ -185,6 +203,7 @@ class Coordinator:
         if self.agents.left(session):
             self.reports.forget(session.node)
             self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
+            self._await_switch(session.node)
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """An agent tells of its inbound links."""

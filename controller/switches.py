@@ -8,6 +8,7 @@ is not answered ends the connection: the switch dials again and is read back aga
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -100,6 +101,7 @@ class SwitchSession:
         self._ports_xid: int | None = None
         self._ports_until_s = 0.0
         self._port_counters: list[PortCounters] = []
+        self._life_until_s = math.inf
 
     # -- what the controller asks
 
@@ -157,6 +159,10 @@ class SwitchSession:
             self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
             self._deadline_s = now_s + ANSWER_WITHIN_S
             self.connection.close()
+        elif now_s > self._life_until_s:
+            self.report("no sign of life, closing the connection")
+            self._life_until_s = math.inf
+            self.connection.close()
         elif self._refused and now_s > self._refused_until_s:
             self._refused = ()
             self._confirmed_goal = None
@@ -171,12 +177,18 @@ class SwitchSession:
         self._port_counters = []
         self.connection.send(port_stats_request(self._ports_xid))
 
+    def ask_sign_of_life(self, within_s: float) -> None:
+        """Unless it answers in this time its connection is closed: its node may have lost its power."""
+        self._life_until_s = self.clock() + within_s
+        self.ask_ports()
+
     # -- what the switch says
 
     def on_port_stats(self, message: bytes) -> list[PortCounters] | None:
         """A part of the counters of ports; all of them once the last part is there."""
         if wire.HEADER.unpack_from(message)[3] != self._ports_xid:
             return None
+        self._life_until_s = math.inf
         counters, more = parse_port_stats(message)
         self._port_counters += counters
         if more and len(self._port_counters) <= MAX_PORTS:

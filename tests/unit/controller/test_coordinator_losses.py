@@ -1,0 +1,142 @@
+"""What the coordinator makes of connections that end: of an agent, of a switch, of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hyroads.controller.agent_protocol import Hello
+from hyroads.controller.agents import Session
+from hyroads.controller.coordinator import BOTH_GONE_S, SIGN_OF_LIFE_S, Coordinator
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.settings import Settings, load
+from hyroads.controller.state import Fabric, Presence
+
+TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
+
+
+@dataclass
+class Connection:
+    dpid: int
+    key: int
+    peer: str = "test"
+    sent: list[bytes] = field(default_factory=list)
+    closed: bool = False
+    names: tuple[str, ...] = ()
+
+    def ports(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names, 1)}
+
+    def send(self, data: bytes) -> bool:
+        self.sent.append(data)
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Socket:
+    """Nobody reads what is sent."""
+
+
+class Rig:
+    """A coordinator whose time is the test's."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.now_s = 100.0
+        fabric = Fabric.of(read_file(TRIANGLE))
+        self.coordinator = Coordinator(
+            fabric, settings, [], Numbers(), clock=lambda: self.now_s, save=lambda state, numbers: None
+        )
+        self.agents = {node: self.agent(node) for node in ("a", "b")}
+        self.switches = {node: self.switch(node, key) for key, node in enumerate(("a", "b"))}
+
+    def agent(self, node: str) -> Session:
+        session = Session(Hello(node, "x", node, None, 0), "test", Socket(), lambda: self.now_s)
+        self.coordinator.agent_up(session)
+        return session
+
+    def switch(self, node: str, key: int) -> Connection:
+        addressing = self.coordinator.fabric.addressing
+        names = [name for (at, _), name in addressing.interface_name.items() if at == node]
+        names += [addressing.access_port[node], addressing.agent_access_port[node], addressing.agent_network_port[node]]
+        connection = Connection(addressing.dpid[node], key, names=tuple(names))
+        self.coordinator.switch_up(connection)
+        return connection
+
+    def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        # The part of the loop that looks at the time.
+        self.coordinator._tick()
+
+    def fault(self, link: str) -> str | None:
+        state, fabric = self.coordinator.state, self.coordinator.fabric
+        return state.link_fault(fabric, fabric.network.links[fabric.network.link_index[link]])
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    file = tmp_path / "hyroads.yaml"
+    file.write_text(f"network: {TRIANGLE}\n")
+    yield Rig(load({"HYROADS_CONFIG": str(file)}))
+
+
+def test_a_switch_without_connection_goes_on_for_its_grace_time(rig: Rig) -> None:
+    rig.coordinator.switch_gone(rig.switches["b"])
+    rig.after(rig.coordinator.settings.timings.switch_grace_s - 0.5)
+    assert rig.fault("ab-plc") is None
+    rig.after(1.0)
+    assert rig.fault("ab-plc") == "switch lost"
+    rig.switch("b", 7)
+    assert rig.fault("ab-plc") is None
+
+
+@pytest.mark.parametrize("first", ["agent", "switch"])
+def test_a_node_without_agent_and_switch_has_lost_its_power(rig: Rig, first: str) -> None:
+    order = [
+        lambda: rig.coordinator.agent_down(rig.agents["b"]),
+        lambda: rig.coordinator.switch_gone(rig.switches["b"]),
+    ]
+    for event in order if first == "agent" else reversed(order):
+        event()
+        rig.after(0.1)
+    assert rig.fault("ab-plc") is None
+    rig.after(BOTH_GONE_S)
+    assert rig.fault("ab-plc") == "switch lost" and rig.fault("bc-wifi") == "switch lost"
+
+
+def test_an_agent_that_is_back_at_once_was_only_restarted(rig: Rig) -> None:
+    rig.coordinator.switch_gone(rig.switches["b"])
+    rig.coordinator.agent_down(rig.agents["b"])
+    rig.after(0.1)
+    rig.agent("b")
+    rig.after(BOTH_GONE_S + 1)
+    assert rig.fault("ab-plc") is None and rig.coordinator.state.agents["b"] is Presence.UP
+
+
+def test_a_switch_is_asked_when_its_agent_is_gone_and_loses_its_connection_if_it_says_nothing(rig: Rig) -> None:
+    connection = rig.switches["b"]
+    before = len(connection.sent)
+    rig.coordinator.agent_down(rig.agents["b"])
+    assert len(connection.sent) == before + 1
+    rig.after(SIGN_OF_LIFE_S - 0.1)
+    assert not connection.closed
+    rig.after(0.2)
+    assert connection.closed and not rig.switches["a"].closed
+    rig.coordinator.switch_gone(connection)
+    rig.after(BOTH_GONE_S + 0.1)
+    assert rig.fault("ab-plc") == "switch lost"
+
+
+def test_a_switch_that_answers_keeps_its_connection(rig: Rig) -> None:
+    connection = rig.switches["b"]
+    rig.coordinator.agent_down(rig.agents["b"])
+    request = connection.sent[-1]
+    # A multipart reply (type 19) of kind port statistics (4) with no ports, and the request's number.
+    reply = request[:1] + bytes([19]) + (16).to_bytes(2, "big") + request[4:8] + (4).to_bytes(2, "big") + bytes(6)
+    rig.coordinator.switches["b"].on_port_stats(reply)
+    rig.after(SIGN_OF_LIFE_S + 0.1)
+    assert not connection.closed and rig.fault("ab-plc") is None
