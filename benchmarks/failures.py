@@ -175,12 +175,12 @@ class Lab:
             return {link: row.bytes for link, row in client.stats().links.items()}
 
     def usual(self):
-        """Paths and rate of the flow."""
+        """Paths and rate of the flow; neither while nothing is planned."""
         flow = self.rest.flow(self.flow.id)
         return {
             "state": flow["state"],
             "paths": sorted(p["links"] for p in flow["multipath"]),
-            "rate": flow["rate_mbps"],
+            "rate": flow.get("rate_mbps"),
         }
 
     def is_usual(self):
