@@ -22,21 +22,35 @@ class RestClient:
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
         """The decoded answer (None if empty); raises EmulationError on any status of 400 and more."""
+        status, text = self._exchange(method, BASE + path, body)
+        try:
+            document = json.loads(text) if text else None
+        except ValueError as error:
+            raise EmulationError(f"controller: {method} {path}: {error}") from error
+        if status >= 400:
+            detail = document.get("detail") if isinstance(document, dict) else None
+            raise EmulationError(f"controller: {method} {path}: {status} {detail or ''}".rstrip())
+        return document
+
+    def metrics(self) -> dict[str, float]:
+        """Prometheus' metrics: name with labels -> value."""
+        status, text = self._exchange("GET", "/metrics")
+        if status >= 400:
+            raise EmulationError(f"controller: GET /metrics: {status}")
+        rows = (line.rpartition(" ") for line in text.decode().splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in rows}
+
+    def _exchange(self, method: str, path: str, body: Mapping[str, object] | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(*self._address, timeout=self._timeout_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
-            connection.request(method, BASE + path, None if body is None else json.dumps(body), headers)
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            text = response.read(MAX_ANSWER_BYTES)
-            document = json.loads(text) if text else None
+            return response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise EmulationError(f"controller: {method} {path}: {error}") from error
         finally:
             connection.close()
-        if response.status >= 400:
-            detail = document.get("detail") if isinstance(document, dict) else None
-            raise EmulationError(f"controller: {method} {path}: {response.status} {detail or ''}".rstrip())
-        return document
 
     def healthy(self) -> bool:
         """Whether the controller answers and misses nothing."""

@@ -36,7 +36,7 @@ def test_it_loses_next_to_nothing(verdict):
 
 def test_the_verdict_accounts_for_slots_and_for_what_the_run_costs(verdict):
     assert int(found(verdict, "slots missed, of ")["what"].rsplit(" ", 1)[1]) > 100
-    assert found(verdict, "longest slot since the start")["measured"] > 0
+    assert found(verdict, "slots that took longer than 100 ms")["measured"] <= 15
     assert 0 < found(verdict, "CPU of the emulation")["measured"] <= 100
     for kind in ("controller", "agents", "medium", "switches"):
         assert found(verdict, f"memory, {kind}")["ok"]
