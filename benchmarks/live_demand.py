@@ -90,9 +90,12 @@ def measure(bench: Bench, rounds: int) -> dict[str, list[float]]:
         times["wakes up"].append(bench.until(began_s, lambda r: r[first] >= NEAR * fair[first]))
         time.sleep(2.0)
     for _ in range(rounds):
+        # Traffic of no flow is external, and takes its airtime.
+        bench.offer(first, 0.0)
         bench.forget(first)
         time.sleep(1.5)
         began_s = bench.declare(first)
+        bench.offer(first, GREEDY_MBPS)
         times["is new"].append(bench.until(began_s, lambda r: r.get(first, 0.0) >= NEAR * fair[first]))
         time.sleep(1.5)
     return times

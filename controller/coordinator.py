@@ -109,6 +109,7 @@ class Coordinator:
         self._hurry = False
         self._tried_version = -1
         self._unsaved = False
+        self._saving = False
         self._lost_switches: dict[str, float] = {}
         self._hellos = hello_configs(fabric, options)
 
@@ -273,8 +274,10 @@ class Coordinator:
 
     def _cycle(self) -> None:
         self._plan_if_changed()
+        self._breathe()
         if self.settled and self.plan is not None:
             self._push(self.plan)
+            self._breathe()
         if self.settled and self.live.has_news:
             before = self.plan
             better = self.live.improve(self.reports, self.clock())
@@ -284,15 +287,25 @@ class Coordinator:
                 self._push(better)
         if self._unsaved:
             # After pushing, because writing a file takes longer than telling an agent.
-            self._unsaved = False
-            self._save(self.state, self.live.numbers)
+            self._unsaved, self._saving = False, True
+            try:
+                self._save(self.state, self.live.numbers)
+            finally:
+                self._saving = False
         self.progress.notify()
 
     def _push(self, plan: Plan) -> None:
         # Agents first: rates react to a cut link before the switches' single paths do.
         for _ in range(2):
             self.agents.push(plan, gate(plan, self.views()))
+        self._breathe()
+        plan = self.live.in_force
         self._push_switches(gate(plan, self.views()))
+
+    def _breathe(self) -> None:
+        """Lets a slot pass that is due, where steps are long."""
+        if self._is_large:
+            shim.sleep(0)
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -393,7 +406,9 @@ class Coordinator:
         """What has not confirmed its part of a flow."""
         if self.plan is None or not self.settled:
             return ["start"]
-        return pending_of(self.plan, views, flow)
+        # What was confirmed to a user outlives the controller.
+        unsaved = ["state file"] if self._unsaved or self._saving else []
+        return [*pending_of(self.plan, views, flow), *unsaved]
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""

@@ -54,6 +54,8 @@ class _Flow:
     load_mbps: float = 0.0
     sent_mbps: float = 0.0
     hungry: bool = False
+    hunger: float = 0.0
+    """Share of the time that packets waited, of late: a burst alone is no load."""
     heard_s: float | None = None
     frame_bytes: float = 1500.0
     fair_mbps: float = math.inf
@@ -131,7 +133,9 @@ class Latency:
         if offer is None:
             return
         elapsed_s = view.now_s - known.heard_s if known.heard_s is not None else math.inf
-        known.load_mbps += -math.expm1(-elapsed_s / LOAD_TAU_S) * (offer.sent_mbps - known.load_mbps)
+        weight = -math.expm1(-elapsed_s / LOAD_TAU_S)
+        known.load_mbps += weight * (offer.sent_mbps - known.load_mbps)
+        known.hunger += weight * (offer.backlogged - known.hunger)
         known.sent_mbps, known.hungry, known.heard_s = offer.sent_mbps, offer.backlogged, view.now_s
         known.frame_bytes = view.agents.frame_bytes.get(flow, known.frame_bytes)
 
@@ -154,7 +158,7 @@ class Latency:
         known = self._flows[route.spec.id]
         before = known.choice.shares if known.choice is not None and known.paths == route.paths else None
         left = {path: scaled(queue, max(now.left(path), LEAST_MBPS / queue.muhat)) for path, queue in queues.items()}
-        load_mbps = max(known.load_mbps, HEADROOM * known.sent_mbps if known.hungry else 0.0)
+        load_mbps = known.load_mbps * (HEADROOM if known.hunger > 0.5 else 1.0)
         labels = {path: now.label(path) for path in left}
         known.choice = select(left, load_mbps, known.frame_bytes, labels=labels, before=before)
         known.paths, known.decided_s = route.paths, view.now_s

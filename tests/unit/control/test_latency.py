@@ -180,6 +180,18 @@ def test_a_path_that_fails_is_left_at_once_and_comes_back() -> None:
     assert lab.shares()[PLC] == 1.0
 
 
+def test_a_burst_is_no_load_and_packets_that_always_wait_are_more_than_what_was_sent() -> None:
+    lab = Lab(Radios(), FLOW)
+    lab.run(20.0, quick=6.0)
+    lab.run(0.1, quick=99.0)
+    lab.run(1.1, quick=6.0)
+    shown = lab.latency.document("quick")
+    assert shown is not None and shown["load_mbps"] == pytest.approx(6.0, rel=0.15)
+    lab.run(20.0, quick=99.0)
+    shown = lab.latency.document("quick")
+    assert shown is not None and shown["load_mbps"] > 1.2 * 0.9 * sum(lab.loop.rates["quick"])
+
+
 def test_order_is_kept_for_tcp_only() -> None:
     tcp = FlowSpec("tcp", "b", "a", policy=Policy.LATENCY, match={"eth_type": 0x0800, "ip_proto": 6})
     lab = Lab(Radios(), FLOW, tcp)
