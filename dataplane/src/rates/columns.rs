@@ -1,6 +1,7 @@
 //! The rows in use, by columns: for every path the rows that it loads, in scaled rates and budgets of 1.
 use super::dense;
 use super::problem::Problem;
+use std::ops::Range;
 
 /// k x n. Paths of a flow load much the same rows, so each flow has a dense block of its columns on its `support`: the
 /// rows that any of its paths loads, in order.
@@ -30,39 +31,23 @@ impl Columns {
 
     /// These rows and after them the coefficients of the `added` ones, with rates in units of `unit` Mb/s.
     pub fn with_rows(&self, problem: &Problem, added: &[usize], unit: f64) -> Columns {
-        let (offsets, rows_of_link) = rows_by_link(problem, added);
-        let scale: Vec<f64> = added.iter().map(|&row| unit / problem.budget[row]).collect();
         let mut columns = Columns { rows: self.rows + added.len(), ..Columns::none(problem) };
         columns.support.reserve(self.support.len());
         columns.value.reserve(self.value.len());
-        let (mut sums, mut touched) = (Vec::new(), Vec::new());
-        let mut seen = vec![usize::MAX; added.len()];
+        let scale: Vec<f64> = added.iter().map(|&row| unit / problem.budget[row]).collect();
+        let mut loaded = Loaded::new(problem, added);
         for flow in 0..self.flows() {
             let own = self.starts[flow]..self.starts[flow + 1];
-            sums.resize(sums.len().max(own.len() * added.len()), 0.0);
-            for (sums, column) in sums.chunks_exact_mut(added.len().max(1)).zip(own.clone()) {
-                for at in problem.routing.starts[column] as usize..problem.routing.starts[column + 1] as usize {
-                    let link = problem.routing.items[at] as usize;
-                    let airtime = problem.crossings[at] * problem.airtime[link];
-                    for &row in &rows_of_link[offsets[link]..offsets[link + 1]] {
-                        sums[row as usize] += airtime;
-                        if std::mem::replace(&mut seen[row as usize], flow) != flow {
-                            touched.push(row);
-                        }
-                    }
-                }
-            }
-            touched.sort_unstable();
+            loaded.sum_up(problem, flow, own.clone());
             let (support, block) = self.block(flow);
             columns.support.extend_from_slice(support);
-            columns.support.extend(touched.iter().map(|&row| self.rows as u32 + row));
+            columns.support.extend(loaded.touched.iter().map(|&row| self.rows as u32 + row));
             for column in 0..own.len() {
                 columns.value.extend_from_slice(&block[column * support.len()..(column + 1) * support.len()]);
-                let sums = &mut sums[column * added.len()..];
+                let sums = &mut loaded.sums[column * added.len()..];
                 let taken = |&row: &u32| scale[row as usize] * std::mem::take(&mut sums[row as usize]);
-                columns.value.extend(touched.iter().map(taken));
+                columns.value.extend(loaded.touched.iter().map(taken));
             }
-            touched.clear();
             columns.support_starts[flow + 1] = columns.support.len();
             columns.block_starts[flow + 1] = columns.value.len();
         }
@@ -103,6 +88,44 @@ impl Columns {
             dense::products(block, &own, &mut result[self.starts[flow]..self.starts[flow + 1]]);
         }
         result
+    }
+}
+
+/// Airtime that the columns of one flow take of each of some rows.
+struct Loaded {
+    offsets: Vec<usize>,
+    rows_of_link: Vec<u32>,
+    /// Column by column; zeros but for the flow at hand.
+    sums: Vec<f64>,
+    /// Rows that the flow loads, in order.
+    touched: Vec<u32>,
+    /// The flow that touched each row last.
+    seen: Vec<usize>,
+}
+
+impl Loaded {
+    fn new(problem: &Problem, rows: &[usize]) -> Loaded {
+        let (offsets, rows_of_link) = rows_by_link(problem, rows);
+        Loaded { offsets, rows_of_link, sums: Vec::new(), touched: Vec::new(), seen: vec![usize::MAX; rows.len()] }
+    }
+
+    fn sum_up(&mut self, problem: &Problem, flow: usize, columns: Range<usize>) {
+        let count = self.seen.len();
+        self.touched.clear();
+        self.sums.resize(self.sums.len().max(columns.len() * count), 0.0);
+        for (sums, column) in self.sums.chunks_exact_mut(count.max(1)).zip(columns) {
+            for at in problem.routing.starts[column] as usize..problem.routing.starts[column + 1] as usize {
+                let link = problem.routing.items[at] as usize;
+                let airtime = problem.crossings[at] * problem.airtime[link];
+                for &row in &self.rows_of_link[self.offsets[link]..self.offsets[link + 1]] {
+                    sums[row as usize] += airtime;
+                    if std::mem::replace(&mut self.seen[row as usize], flow) != flow {
+                        self.touched.push(row);
+                    }
+                }
+            }
+        }
+        self.touched.sort_unstable();
     }
 }
 
