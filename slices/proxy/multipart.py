@@ -129,6 +129,8 @@ class Answer:
         self._xid = xid
         self._open = parts
         self._sums = [0, 0, 0]
+        self.failed = False
+        """The guest has been told of an error: nothing more comes."""
 
     @property
     def done(self) -> bool:

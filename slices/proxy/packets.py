@@ -17,6 +17,8 @@ from hyroads.slices.proxy.region import Regions
 
 PACKET_IN, PACKET_OUT = 10, 13
 NO_BUFFER = 0xFFFFFFFF
+NO_BLOCK = frozenset({CLASSIFIER_TABLE, 0xFF})
+"""Tables of packet-ins that no rule of a slice sent."""
 ANY_PORT = 0xFFFFFFFF
 _PACKET_IN = Struct("!BBHIIHBBQHH")
 _PACKET_OUT = Struct("!BBHIIIH6x")
@@ -47,7 +49,7 @@ def packet_in(message: bytes, view: GuestView, key: bytes) -> bytes | None:
     The message has passed ``guard.check``. The table is the guest's, the slice's metadata is gone.
     """
     version, kind, _, xid, buffer, total, reason, table, cookie, _, _ = _PACKET_IN.unpack_from(message)
-    table = 0 if table == CLASSIFIER_TABLE else view.guest_table(table)
+    table = 0 if table in NO_BLOCK else view.guest_table(table)
     fields, data_at = _match(message)
     if _in_port(fields) not in view.ports:
         return None

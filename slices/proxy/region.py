@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 from hyroads.slices.allocation import PRODUCTION_NUMBER
 from hyroads.slices.classifier import DISCOVERY_PRIORITY, ClassifierEntry
-from hyroads.slices.fields import BY_NAME
+from hyroads.slices.fields import BY_NAME, TOTAL_BITS
 from hyroads.slices.match import TernaryMatch, difference, intersection
+from hyroads.slices.overlap_index import Group
 
 MAX_PARTS = 512
 """A question that divides headers into more parts is answered with no."""
 
 _IN_PORT = BY_NAME["in_port"]
+_EVERY_BIT = (1 << TOTAL_BITS) - 1
 _NOT_HEADER = sum(
     BY_NAME[name].ones << BY_NAME[name].shift for name in ("in_port", "in_phy_port", "metadata", "tunnel_id")
 )
@@ -58,6 +60,29 @@ _Entry = tuple[int, int, int]
 """(value, mask, number of the slice)."""
 
 
+class _View:
+    """The entries that hold at a port, highest first, and which of them overlap a match."""
+
+    def __init__(self, entries: list[_Entry]) -> None:
+        self.entries = entries
+        self._groups: dict[int, Group] = {}
+        for place, (value, mask, _) in enumerate(entries):
+            group = self._groups.get(mask)
+            if group is None:
+                group = self._groups[mask] = Group(mask)
+            group.values.append(value)
+            group.rules.append(place)
+
+    def overlapping(self, match: TernaryMatch) -> list[_Entry]:
+        """The entries that share a header with a match, highest first (see ``overlap_index``)."""
+        places: list[int] = []
+        for group in self._groups.values():
+            common = group.mask & match.mask
+            places += [group.rules[i] for i in group.table(common).get(match.value & common, ())]
+        places.sort()
+        return [self.entries[place] for place in places]
+
+
 class Regions:
     """The flowspace of all slices on one switch, port by port."""
 
@@ -76,16 +101,15 @@ class Regions:
             if port is not None:
                 # The place says where the entry stands among those of every port.
                 self._special.setdefault(port, []).append((place, line))
-        self._views: dict[int, list[_Entry]] = {}
+        self._views: dict[int, _View] = {}
         self._kinds: dict[tuple[tuple[int, _Entry], ...], int] = {}
         self._kind_of: dict[int, int] = {}
 
-    def view(self, port: int) -> list[_Entry]:
-        """The entries that hold at a port, highest first."""
+    def _view(self, port: int) -> _View:
         kind = self.kind(port)
         found = self._views.get(kind)
         if found is None:
-            found = self._views[kind] = [line for at, line in self._entries if at is None or at == port]
+            found = self._views[kind] = _View([line for at, line in self._entries if at is None or at == port])
         return found
 
     def kind(self, port: int) -> int:
@@ -98,15 +122,13 @@ class Regions:
 
     def owner(self, port: int, header: int) -> int:
         """The number of the slice that a header, given by all its bits, belongs to at a port."""
-        for value, mask, number in self.view(port):
-            if not (value ^ header) & mask:
-                return number
-        return PRODUCTION_NUMBER
+        found = self._view(port).overlapping(TernaryMatch(header, _EVERY_BIT))
+        return found[0][2] if found else PRODUCTION_NUMBER
 
     def owns_some(self, number: int, port: int, match: TernaryMatch) -> bool:
         """Whether a slice owns any header of ``match`` at a port; yes if that is too hard to tell."""
         rest: tuple[TernaryMatch, ...] = (match,)
-        for value, mask, who in self.view(port):
+        for value, mask, who in self._view(port).overlapping(match):
             entry = TernaryMatch(value, mask)
             if not any(part.overlaps(entry) for part in rest):
                 continue
@@ -134,9 +156,10 @@ class Regions:
     def _leaking_part(
         self, number: int, in_port: int | None, rest: tuple[TernaryMatch, ...], rewrite: Rewrite, out_port: int
     ) -> TernaryMatch | None:
-        for value, mask, who in self.view(out_port):
-            if (value ^ rewrite.value) & mask & rewrite.mask:
-                continue
+        # What may come out: entries that overlap nothing of it can't matter.
+        fixed = rest[0].mask & ~(rewrite.mask | rewrite.unknown)
+        image = TernaryMatch(rest[0].value & fixed | rewrite.value, fixed | rewrite.mask)
+        for value, mask, who in self._view(out_port).overlapping(image):
             kept = mask & ~(rewrite.mask | rewrite.unknown)
             before = TernaryMatch(value & kept, kept)
             if who != number:

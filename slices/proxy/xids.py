@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_WAITING = 65_536
@@ -16,6 +17,8 @@ class Asked:
     guest: int
     xid: int
     request: bytes
+    undo: Callable[[], object] | None = None
+    """What the proxy must take back if the switch refuses."""
 
 
 class Xids:
@@ -29,11 +32,11 @@ class Xids:
         """How many are remembered: never more than ``MOST_WAITING``."""
         return len(self._waiting)
 
-    def send(self, guest: int, request: bytes, message: bytes) -> bytes:
+    def send(self, guest: int, request: bytes, message: bytes, undo: Callable[[], object] | None = None) -> bytes:
         """The message under an id of the proxy; ``request`` is what the guest sent."""
         xid = self._next
         self._next = xid + 1 if xid < 0xFFFF_FFFE else 1
-        self._waiting[xid] = Asked(guest, int.from_bytes(request[4:8], "big"), request[:64])
+        self._waiting[xid] = Asked(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popitem(last=False)
         return message[:4] + xid.to_bytes(4, "big") + message[8:]

@@ -1,0 +1,328 @@
+"""One switch behind the slicer: which message of whom becomes which messages to whom (docs/slicing.md, section 4).
+
+Sans I/O: the shell splits byte streams into whole messages, passes them in with the time, and sends what comes out. A
+*guest* is one controller's connection of a slice; the shell numbers guests and does HELLO and TLS with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from struct import Struct
+
+from hyroads.controller.ofp import guard, wire
+from hyroads.slices.model import Permission
+from hyroads.slices.proxy.asynchronous import AsyncConfig
+from hyroads.slices.proxy.buffers import Buffers
+from hyroads.slices.proxy.flow_mod import translate
+from hyroads.slices.proxy.group_mod import translate_group_mod, translate_meter_mod
+from hyroads.slices.proxy.guest_view import GuestView
+from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
+from hyroads.slices.proxy.multipart import MORE, Answer, requests
+from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_by_flowspace, packet_in, packet_out, table_of
+from hyroads.slices.proxy.ports import event_port
+from hyroads.slices.proxy.readback import flow_removed
+from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
+from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.roles import Roles
+from hyroads.slices.proxy.xids import Xids, answer
+
+_HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _EXPERIMENTER = 0, 1, 2, 3, 4
+_FEATURES, _GET_CONFIG, _SET_CONFIG, _PACKET_IN, _FLOW_REMOVED, _PORT_STATUS = 5, 7, 9, 10, 11, 12
+_PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _MULTIPART, _MULTIPART_REPLY = 13, 14, 15, 16, 17, 18, 19
+_BARRIER, _BARRIER_REPLY, _QUEUES, _QUEUES_REPLY, _ROLE = 20, 21, 22, 23, 24
+_GET_ASYNC, _SET_ASYNC, _METER_MOD = 26, 28, 29
+_CHANGES = frozenset({_PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _METER_MOD})
+_CONFIG = Struct("!HH")
+_U32 = Struct("!I")
+_PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER, _BAD_PORT = 5, 1, 0, 6, 8, 11
+
+
+@dataclass
+class Tenant:
+    """A slice on this switch: its virtual switch, its limits, its guests."""
+
+    name: str
+    view: GuestView
+    permissions: frozenset[Permission]
+    packet_ins: TokenBucket
+    changes: TokenBucket
+    entries: EntryQuota
+    roles: Roles = field(default_factory=Roles)
+    guests: set[int] = field(default_factory=set)
+    dropped_packet_ins: int = 0
+
+
+@dataclass
+class _Guest:
+    tenant: Tenant
+    wants: AsyncConfig = field(default_factory=AsyncConfig)
+    config: bytes = _CONFIG.pack(0, 128)
+
+
+@dataclass
+class Out:
+    """What to send: to the switch, and (guest, message) to guests."""
+
+    switch: list[bytes] = field(default_factory=list)
+    guests: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class SwitchSession:
+    """The state of one switch's connection. ``key`` authenticates discovery frames and is one for all switches."""
+
+    def __init__(self, features_reply: bytes, regions: Regions, tenants: Iterable[Tenant], key: bytes) -> None:
+        self._features = features_reply
+        self._regions = regions
+        self._key = key
+        self._tenants = {tenant.view.number: tenant for tenant in tenants}
+        self._by_table: list[Tenant | None] = [None] * 256
+        for tenant in self._tenants.values():
+            block = tenant.view.block
+            self._by_table[block.first : block.first + block.count] = [tenant] * block.count
+        self._guests: dict[int, _Guest] = {}
+        self._xids = Xids()
+        self._buffers = Buffers()
+        self._answers: dict[int, Answer] = {}
+
+    # -- guests come and go -------------------------------------------------------------------------------------------
+
+    def join(self, guest: int, number: int) -> None:
+        """A controller of the slice with this number is connected, HELLO done."""
+        tenant = self._tenants[number]
+        tenant.guests.add(guest)
+        self._guests[guest] = _Guest(tenant)
+
+    def leave(self, guest: int) -> None:
+        """Its connection is gone: rules stay, answers are nobody's."""
+        left = self._guests.pop(guest)
+        left.tenant.guests.discard(guest)
+        left.tenant.roles.leave(guest)
+        self._xids.forget(guest)
+
+    def pause_s(self, guest: int, now_s: float) -> float:
+        """How long not to read from a guest, so that its slice keeps to its flow-mods per second."""
+        return self._guests[guest].tenant.changes.wait_s(now_s)
+
+    # -- from guests --------------------------------------------------------------------------------------------------
+
+    def from_guest(self, guest: int, message: bytes, now_s: float) -> Out:
+        """What a whole message of a guest becomes; what is not possible is answered with an OpenFlow error."""
+        out = Out()
+        sender = self._guests[guest]
+        kind = message[1]
+        try:
+            if message[0] != wire.VERSION:
+                raise bad_request(_BAD_VERSION, f"version {message[0]}")
+            handler = _FROM_GUEST.get(kind)
+            if handler is None:
+                raise bad_request(_BAD_TYPE, f"message of type {kind}")
+            if kind in _CHANGES:
+                self._may_change(guest, sender.tenant, kind, now_s)
+            handler(self, guest, message, now_s, out)
+        except Refused as refusal:
+            out = Out(guests=[(guest, refusal.message(message))])
+        return out
+
+    def _may_change(self, guest: int, tenant: Tenant, kind: int, now_s: float) -> None:
+        if Permission.WRITE not in tenant.permissions:
+            raise bad_request(_PERMISSION, "the slice may not write")
+        tenant.roles.check(guest, kind)
+        tenant.changes.take(now_s)
+
+    def _forward(
+        self, guest: int, request: bytes, messages: Iterable[bytes], out: Out, undo: Callable[[], object] | None = None
+    ) -> list[int]:
+        """Sends on, and returns the transaction ids; ``undo`` is called if the switch refuses."""
+        sent = [self._xids.send(guest, request, message, undo) for message in messages]
+        out.switch += sent
+        return [int.from_bytes(message[4:8], "big") for message in sent]
+
+    def _nothing(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        """HELLO, echo replies and errors end here."""
+
+    def _echo(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        out.guests.append((guest, message[:1] + bytes((_ECHO_REPLY,)) + message[2:]))
+
+    def _features_request(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        count = self._guests[guest].tenant.view.block.count
+        reply = self._features
+        out.guests.append((guest, reply[:4] + message[4:8] + reply[8:20] + bytes((count,)) + reply[21:]))
+
+    def _get_config(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        out.guests.append((guest, wire.message(self._guests[guest].config, _xid(message), 8)))
+
+    def _set_config(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        if len(message) != 12:
+            raise bad_request(_BAD_LEN, "set-config")
+        self._guests[guest].config = message[8:12]
+
+    def _packet_out(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        view = self._guests[guest].tenant.view
+        self._forward(guest, message, [packet_out(message, view, self._buffers, self._key, now_s)], out)
+
+    def _flow_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        tenant = self._guests[guest].tenant
+        messages = translate(message, tenant.view)
+        (buffer,) = _U32.unpack_from(message, 32)
+        if message[25] < 3 and buffer != NO_BUFFER and not self._buffers.take(buffer, tenant.view.number, now_s):
+            raise bad_request(_UNKNOWN_BUFFER, f"buffer {buffer:#x} is not of the slice")
+        if message[25] == 0 and not tenant.entries.add():
+            raise Refused(FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
+        self._forward(guest, message, messages, out)
+
+    def _group_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        view = self._guests[guest].tenant.view
+        messages = translate_group_mod(message, view)
+        number = int.from_bytes(message[12:16], "big")
+        undo = partial(view.groups.remove, number) if message[9] == 0 else None
+        self._forward(guest, message, messages, out, undo)
+
+    def _meter_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        view = self._guests[guest].tenant.view
+        messages = translate_meter_mod(message, view)
+        number = int.from_bytes(message[12:16], "big")
+        undo = partial(view.meters.remove, number) if message[9] == 0 else None
+        self._forward(guest, message, messages, out, undo)
+
+    def _port_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        raise Refused(PORT_MOD_FAILED, 4, "ports are shared")
+
+    def _table_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        raise Refused(TABLE_MOD_FAILED, 2, "tables are shared")
+
+    def _experimenter(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        raise bad_request(3, "experimenter messages are not possible in a slice")
+
+    def _multipart(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        xids = self._forward(guest, message, requests(message, self._guests[guest].tenant.view), out)
+        joined = Answer(_xid(message), len(xids))
+        self._answers |= dict.fromkeys(xids, joined)
+
+    def _barrier(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        self._forward(guest, message, [message], out)
+
+    def _queues(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        if len(message) != 16 or _U32.unpack_from(message, 8)[0] not in self._guests[guest].tenant.view.ports:
+            raise Refused(9, 0, "the port is not of the slice")
+        self._forward(guest, message, [message], out)
+
+    def _role(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        out.guests.append((guest, self._guests[guest].tenant.roles.request(guest, message)))
+
+    def _get_async(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        out.guests.append((guest, wire.message(self._guests[guest].wants.masks, _xid(message), 27)))
+
+    def _set_async(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        self._guests[guest].wants = AsyncConfig.of_message(message)
+
+    # -- from the switch ----------------------------------------------------------------------------------------------
+
+    def from_switch(self, message: bytes, now_s: float) -> Out:
+        """What a whole message of the switch becomes; :class:`HyroadsError` if it is malformed."""
+        guard.check(message)
+        out = Out()
+        handler = _FROM_SWITCH.get(message[1])
+        if handler is not None:
+            handler(self, message, now_s, out)
+        return out
+
+    def _echo_switch(self, message: bytes, now_s: float, out: Out) -> None:
+        out.switch.append(message[:1] + bytes((_ECHO_REPLY,)) + message[2:])
+
+    def _packet_in(self, message: bytes, now_s: float, out: Out) -> None:
+        table = table_of(message)
+        tenant = (
+            self._tenants.get(owner_by_flowspace(message, self._regions))
+            if table in NO_BLOCK
+            else self._by_table[table]
+        )
+        if tenant is None or not tenant.guests:
+            return
+        found = packet_in(message, tenant.view, self._key)
+        if found is None:
+            return
+        if not tenant.packet_ins.take(now_s):
+            tenant.dropped_packet_ins += 1
+            return
+        (buffer,) = _U32.unpack_from(message, 8)
+        if buffer != NO_BUFFER:
+            self._buffers.tell(buffer, tenant.view.number, now_s)
+        self._event(tenant, found, found[14], out)
+
+    def _event(self, tenant: Tenant, message: bytes, reason: int, out: Out) -> None:
+        """An asynchronous message for those guests that want it in their role."""
+        kind = message[1]
+        for guest in tenant.guests:
+            if self._guests[guest].wants.wants(kind, reason, tenant.roles.role(guest)):
+                out.guests.append((guest, message))
+
+    def _flow_removed(self, message: bytes, now_s: float, out: Out) -> None:
+        tenant = self._by_table[message[19]]
+        if tenant is not None:
+            self._event(tenant, flow_removed(message, tenant.view), message[18], out)
+
+    def _port_status(self, message: bytes, now_s: float, out: Out) -> None:
+        port = event_port(message)
+        for tenant in self._tenants.values():
+            if port in tenant.view.ports:
+                self._event(tenant, message, message[8], out)
+
+    def _answered(self, message: bytes, now_s: float, out: Out) -> None:
+        asked = self._xids.asked(message)
+        joined = self._answers.pop(_xid(message), None)
+        if asked is None:
+            return
+        if message[1] == _ERROR and asked.undo is not None:
+            asked.undo()
+        # Of the questions that one became, one error is enough.
+        told = joined is not None and joined.failed
+        if joined is not None:
+            joined.failed = True
+        if asked.guest in self._guests and not told:
+            out.guests.append((asked.guest, answer(asked, message)))
+
+    def _multipart_reply(self, message: bytes, now_s: float, out: Out) -> None:
+        more = bool(message[11] & MORE)
+        asked = self._xids.asked(message, last=not more)
+        joined = self._answers.get(_xid(message)) if more else self._answers.pop(_xid(message), None)
+        if asked is None or joined is None or joined.failed or asked.guest not in self._guests:
+            return
+        found = joined.take(message, self._guests[asked.guest].tenant.view)
+        if found is not None:
+            out.guests.append((asked.guest, found))
+
+
+def _xid(message: bytes) -> int:
+    return int.from_bytes(message[4:8], "big")
+
+
+_FROM_GUEST: Mapping[int, Callable[[SwitchSession, int, bytes, float, Out], None]] = {
+    **dict.fromkeys((_HELLO, _ERROR, _ECHO_REPLY), SwitchSession._nothing),
+    _ECHO_REQUEST: SwitchSession._echo,
+    _EXPERIMENTER: SwitchSession._experimenter,
+    _FEATURES: SwitchSession._features_request,
+    _GET_CONFIG: SwitchSession._get_config,
+    _SET_CONFIG: SwitchSession._set_config,
+    _PACKET_OUT: SwitchSession._packet_out,
+    _FLOW_MOD: SwitchSession._flow_mod,
+    _GROUP_MOD: SwitchSession._group_mod,
+    _PORT_MOD: SwitchSession._port_mod,
+    _TABLE_MOD: SwitchSession._table_mod,
+    _MULTIPART: SwitchSession._multipart,
+    _BARRIER: SwitchSession._barrier,
+    _QUEUES: SwitchSession._queues,
+    _ROLE: SwitchSession._role,
+    _GET_ASYNC: SwitchSession._get_async,
+    _SET_ASYNC: SwitchSession._set_async,
+    _METER_MOD: SwitchSession._meter_mod,
+}
+_FROM_SWITCH: Mapping[int, Callable[[SwitchSession, bytes, float, Out], None]] = {
+    _ECHO_REQUEST: SwitchSession._echo_switch,
+    _PACKET_IN: SwitchSession._packet_in,
+    _FLOW_REMOVED: SwitchSession._flow_removed,
+    _PORT_STATUS: SwitchSession._port_status,
+    _MULTIPART_REPLY: SwitchSession._multipart_reply,
+    **dict.fromkeys((_ERROR, _BARRIER_REPLY, _QUEUES_REPLY), SwitchSession._answered),
+}
