@@ -1,6 +1,16 @@
-"""For all tests: a busy machine is no failure, so examples of hypothesis have no deadline."""
+"""For all tests: the same examples in each run, however busy or strange the machine is that they run on."""
 
-from hypothesis import settings
+import os
+import signal
 
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
+from hypothesis import HealthCheck, settings
+
+# The same examples each time, and a busy machine is no failure. HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# A shell starts background jobs with Ctrl-C ignored, and so would be everything that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,7 +24,7 @@ def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
             samples.setdefault(event.node, []).append(event)
     process.terminate()
     process.wait(5)
-    # The triangle's true capacities, as its network file says.
+    # The triangle's true capacities, as its network file says; a hears c's WiFi, but has no link to it.
     seen = {
         (node, n.node, i.technology): n.tx_capacity_mbps
         for node, made in samples.items()
@@ -34,6 +34,7 @@ def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
     assert seen == {
         ("a", "b", "plc"): 10,
         ("a", "b", "wifi"): 15,
+        ("a", "c", "wifi"): None,
         ("b", "a", "plc"): 10,
         ("b", "a", "wifi"): 15,
         ("b", "c", "wifi"): 30,
