@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
@@ -116,11 +116,14 @@ class AgentConfig:
     @cached_property
     def revision(self) -> int:
         """A hash of all but the rates, 1 to 2^31 - 1: after a restart an equal configuration has an equal revision."""
-        document = self.document()
-        for flow in document["ingress"]:
+        ingress = [flow.document() for _, flow in sorted(self.ingress.items())]
+        for flow in ingress:
             for path in flow["paths"]:
                 path["rate_mbps"] = path["rate_mbps"] is not None
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        egress = [flow.document() for _, flow in sorted(self.egress.items())]
+        # Hello frames hardly ever change, and are most of it: their text is made once.
+        flows = f'"egress":{_text_of(egress)},"hello":{_hello_text(self.hello)},"ingress":{_text_of(ingress)}'
+        text = f'{{{flows},"type":"config"}}'
         return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
 
     def with_ingress(self, flows: Mapping[str, IngressFlow]) -> AgentConfig:
@@ -140,6 +143,15 @@ class AgentConfig:
             for path in flow.paths
             if path.rate_mbps is not None
         }
+
+
+def _text_of(document: Any) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1024)
+def _hello_text(hello: HelloConfig) -> str:
+    return _text_of(hello.document())
 
 
 def rates_document(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
@@ -136,6 +137,10 @@ def breathing(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
         yield item
         if number % every == 0:
             sleep(0)
+
+
+# How long a thread that runs aside may keep the green threads waiting each time that they want to go on.
+sys.setswitchinterval(0.001)
 
 
 def aside(function: Callable[..., Any], *arguments: object) -> Any:

@@ -95,6 +95,8 @@ class SwitchSession:
         self._last_xid = 0
         self._goal: _Goal | None = None
         self._told: dict[str, ClassifiedFlow] = {}
+        self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int]] | None = None
+        self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
         self._refused: tuple[RuleKey, ...] = ()
         self._refused_until_s = 0.0
@@ -122,8 +124,7 @@ class SwitchSession:
 
     def view(self, wanted: Wanted) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
-        flows = {**self._told, **wanted.flows}
-        rules = _flow_rules(wanted.intent, flows, self.ports)
+        rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
         installed = self._installed or {}
         sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
         if self._batch is None:
@@ -134,6 +135,13 @@ class SwitchSession:
             coming = {flow for flow, rule in rules.items() if rule in self._change.adds}
         ready = self._confirmed_goal is not None and not self._refused
         return SwitchView(ready, frozenset(sure - unsure), frozenset(sure | coming))
+
+    def _rules_of(self, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> Mapping[str, Rule]:
+        """Rules of flows; those of the last time if nothing of them changed, as is so nearly always."""
+        asked = (intent, flows, dict(self.ports))
+        if self._asked != asked:
+            self._asked, self._rules = asked, _flow_rules(*asked)
+        return self._rules
 
     def start(self) -> None:
         """Ask for the rules in the switch."""

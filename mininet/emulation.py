@@ -32,6 +32,8 @@ REST_PORT = 8080
 CONTROLLER_START_TIMEOUT_S = 30.0
 READY_TIMEOUT_S = 20.0
 RESTART_AFTER_S = 1.0
+# A controller has a machine of its own; here switches and traffic of the whole network would take its processor.
+CONTROLLER_NICENESS = -10
 DEFAULT_MARGIN = 0.05
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _CONTROLLER = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
@@ -90,7 +92,7 @@ class Emulation:
         path = self.directory / "controller.json"
         path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         command = [sys.executable, "-c", _CONTROLLER, "controller", "--config", str(path)]
-        return Program("controller", command, self.directory / "controller.log")
+        return Program("controller", command, self.directory / "controller.log", niceness=CONTROLLER_NICENESS)
 
     # Start-up
 

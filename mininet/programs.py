@@ -93,13 +93,16 @@ class Program:
     # Die with the process that started it; needed where no process namespace does that for us.
     bound_to_parent: bool = False
     pass_fds: tuple[int, ...] = ()
+    # Less is more urgent, as for nice(1).
+    niceness: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts it (again); output is appended to the log."""
         if self.alive:
             return
-        prefix = ["setpriv", "--pdeathsig", "KILL", "--"] if self.bound_to_parent else []
+        prefix = ["nice", "-n", str(self.niceness)] if self.niceness else []
+        prefix += ["setpriv", "--pdeathsig", "KILL", "--"] if self.bound_to_parent else []
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*prefix, *self.command],
