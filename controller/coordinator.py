@@ -268,10 +268,6 @@ class Coordinator:
             self.agents.push_rates(self.live.in_force)
         self._become(state, urgent=True)
 
-    def turn_now(self) -> None:
-        """A turn between slots, for who can't wait: asks the governor and sends what changed."""
-        self._slot()
-
     def _cycle(self) -> None:
         self._plan_if_changed()
         self._breathe()

@@ -35,17 +35,6 @@ ALERT_AGAIN_S = 5.0
 UNSETTLED_SLOTS = 3
 
 
-class NoMeter:
-    """No radio can be read: nothing is learned."""
-
-    def read_soon(self, node: str, delay_s: float) -> None:
-        """See :class:`Meter`."""
-
-    def readings(self, interface: Interface) -> Sequence[BusyReading]:
-        """See :class:`Meter`."""
-        return ()
-
-
 class Radios(Protocol):
     """What is needed of the inbox."""
 
