@@ -106,9 +106,10 @@ class AgentConfig:
 
     def document(self) -> dict[str, Any]:
         """The message ``config`` without ``seq`` and ``revision``."""
+        return {"type": "config", "hello": self.hello.document(), **self._flows()}
+
+    def _flows(self) -> dict[str, list[dict[str, Any]]]:
         return {
-            "type": "config",
-            "hello": self.hello.document(),
             "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
             "egress": [flow.document() for _, flow in sorted(self.egress.items())],
         }
@@ -116,14 +117,17 @@ class AgentConfig:
     @cached_property
     def revision(self) -> int:
         """A hash of all but the rates, 1 to 2^31 - 1: after a restart an equal configuration has an equal revision."""
-        ingress = [flow.document() for _, flow in sorted(self.ingress.items())]
-        for flow in ingress:
+        flows = self._flows()
+        for flow in flows["ingress"]:
             for path in flow["paths"]:
                 path["rate_mbps"] = path["rate_mbps"] is not None
-        egress = [flow.document() for _, flow in sorted(self.egress.items())]
-        # Hello frames hardly ever change, and are most of it: their text is made once.
-        flows = f'"egress":{_text_of(egress)},"hello":{_hello_text(self.hello)},"ingress":{_text_of(ingress)}'
-        text = f'{{{flows},"type":"config"}}'
+        # The document with sorted keys. Hello frames are most of it and hardly ever change: their text is kept.
+        parts = {
+            "type": _text_of("config"),
+            "hello": _hello_text(self.hello),
+            **{key: _text_of(side) for key, side in flows.items()},
+        }
+        text = "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
         return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
 
     def with_ingress(self, flows: Mapping[str, IngressFlow]) -> AgentConfig:
