@@ -18,6 +18,7 @@ from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning, RadioMeter
 from hyroads.controller.coordinator import Coordinator, loop_options_of
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.events import EventLog
 from hyroads.controller.feed import Feed
 from hyroads.controller.log_limit import WarningLimit
 from hyroads.controller.netfile_io import read_file
@@ -33,6 +34,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
+from hyroads.rest import events
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
@@ -75,6 +77,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         how = loop_options_of(self.fabric, self.settings)
         meter = RadioMeter(self.feed.inbox, shim.later)
         self.learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
+        self.events = EventLog(time.time, shim.Signal())
         self.coordinator = Coordinator(
             self.fabric,
             self.settings,
@@ -84,6 +87,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             save=self._save,
             source=self.feed.source,
             governor=Governors({"bandit": self.learning, "latency": Latency()}),
+            events=self.events,
         )
         self.agents = AgentServer(
             self.coordinator,
@@ -116,7 +120,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         settings = self.settings
         tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
-        web = create_app(service, tokens, version=version(), on_defect=self.coordinator.exception)
+        resources = [events.blueprint(self.events)]
+        web = create_app(service, tokens, resources=resources, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
         self.feed.start(self.coordinator)

@@ -22,6 +22,7 @@ from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOption
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.events import EventLog, changes
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import Options, Plan, hello_configs
 from hyroads.controller.push_agents import AgentPusher
@@ -79,11 +80,13 @@ class Coordinator:
         save: Callable[[State, Numbers], None],
         source: Source | None = None,
         governor: Governor | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self.fabric = fabric
         self.settings = settings
         self.clock = clock
         self.started_s = clock()
+        self.events = events or EventLog(clock, shim.Signal())
         self.state: State = initial(fabric, flows)
         options = options_of(settings)
         loop = LiveLoop(
@@ -329,12 +332,15 @@ class Coordinator:
             # What is there now stays: collecting garbage need not look at it again.
             gc.collect()
             gc.freeze()
+            self.events.publish("controller.settled", {"after_s": age_s})
             LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
 
     def _become(self, state: State, *, urgent: bool = False) -> None:
         if state is not self.state:
-            self.state = state
+            before, self.state = self.state, state
             self.wake(now=urgent)
+            for kind, document in changes(before, state, self.fabric):
+                self.events.publish(kind, document)
 
     def _plan_if_changed(self) -> None:
         if self._tried_version == self.state.version:
@@ -367,6 +373,9 @@ class Coordinator:
                     "+".join(p.links) + (f" {p.rate_mbps:.2f} Mb/s" if p.rate_mbps is not None else "")
                     for p in plan.paths
                 )
+                multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]
+                moved = {"id": flow, "state": plan.mode, "reason": plan.reason, "multipath": multipath}
+                self.events.publish("flow.moved", moved)
                 LOG.info("flow %s: %s%s: %s", flow, plan.mode, f" ({plan.reason})" if plan.reason else "", paths)
 
     # -- pushing
@@ -419,15 +428,19 @@ class Coordinator:
 
     def fault(self, where: str, what: str) -> None:
         """Note something that went wrong."""
-        self.faults.append(Fault(self.clock(), where, what))
+        self._note(where, what)
         LOG.warning("%s: %s", where, what)
 
     def exception(self, where: str, error: BaseException) -> None:
         """Note a defect: never swallowed, never fatal."""
         self.counters["exceptions"] += 1
-        self.faults.append(Fault(self.clock(), where, f"{type(error).__name__}: {error}"))
+        self._note(where, f"{type(error).__name__}: {error}")
         level = logging.WARNING if isinstance(error, HyroadsError) else logging.ERROR
         LOG.log(level, "%s: %s", where, error, exc_info=error)
+
+    def _note(self, where: str, what: str) -> None:
+        self.faults.append(Fault(self.clock(), where, what))
+        self.events.publish("fault", {"where": where, "what": what})
 
     def _switch_fault(self, node: str, what: str) -> None:
         self.counters["openflow_errors"] += 1

@@ -10,11 +10,10 @@ from flask import Flask, Response, jsonify, request
 from flask.typing import ResponseReturnValue
 from flask_smorest import Api, Blueprint
 from hyroads.rest import schemas
-from hyroads.rest.contract import Service, Token
+from hyroads.rest.contract import PREFIX, Service, Token
 from hyroads.rest.problems import problem, register
 from werkzeug.routing import BaseConverter
 
-PREFIX = "/api/v1"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY = 64 * 1024
 READS = ("GET", "HEAD", "OPTIONS")
@@ -33,6 +32,7 @@ def create_app(
     service: Service,
     tokens: Sequence[Token] = (),
     *,
+    resources: Sequence[Blueprint] = (),
     instance_path: str = "/",
     version: str = "0",
     on_defect: Callable[[str, BaseException], None] = lambda where, error: None,
@@ -55,7 +55,7 @@ def create_app(
     app.before_request(lambda: _admit(tokens) or _readable())
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
-    for blueprint in (_flows(service), _network(service)):
+    for blueprint in (_flows(service), _network(service), *resources):
         api.register_blueprint(blueprint)
     app.add_url_rule("/metrics", "metrics", lambda: Response(service.metrics(), content_type=METRICS_TYPE))
     register(app, on_defect)

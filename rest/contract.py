@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from hyroads.controller.core.errors import HyroadsError
 
+PREFIX = "/api/v1"
+
 Document = dict[str, Any]
 
 
@@ -16,7 +18,11 @@ class NotFoundError(HyroadsError):
 
 
 class ConflictError(HyroadsError):
-    """The id is taken by something else."""
+    """The id is taken by something else, or what is asked for does not fit what is there."""
+
+
+class TooBusyError(HyroadsError):
+    """A bound is reached; later it may work."""
 
 
 class NotConfirmedError(HyroadsError):

@@ -10,7 +10,7 @@ from typing import Any
 
 from flask import Flask, Response
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 from werkzeug.exceptions import HTTPException
 
 LOG = logging.getLogger("hyroads.rest")
@@ -30,11 +30,15 @@ def _config(error: ConfigError) -> Response:
     return problem(422, f"{error.place}: {error.problem}" if error.place else error.problem, errors=errors)
 
 
-_STATUS: Mapping[type[HyroadsError], int] = {NotFoundError: 404, ConflictError: 409}
+_STATUS: Mapping[type[HyroadsError], int] = {NotFoundError: 404, ConflictError: 409, TooBusyError: 503}
 
 
 def _hyroads(error: HyroadsError) -> Response:
-    return problem(_STATUS.get(type(error), 500), str(error))
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    answer = problem(status, str(error))
+    if status == 503:
+        answer.headers["Retry-After"] = "1"
+    return answer
 
 
 def _not_confirmed(error: NotConfirmedError) -> Response:

@@ -144,3 +144,14 @@ class ProblemSchema(Schema):
     detail = fields.String()
     errors = fields.Dict(metadata={"description": "place in the request -> what was expected there"})
     pending = fields.List(fields.String())
+
+
+class EventsQuery(Strict):
+    """Which events are wanted."""
+
+    kinds = fields.String(
+        load_default="",
+        validate=validate.Length(max=512),
+        metadata={"description": "comma-separated kinds; `link` means all of `link.up`, `link.down`, ..."},
+    )
+    follow = fields.Boolean(load_default=True, metadata={"description": "false: what is kept, then the end"})

@@ -1,0 +1,127 @@
+"""Server-sent events at ``/api/v1/events``: what happens in the network, as it happens.
+
+A reader that is too slow for the bounded log of events is told so and let go; it can come back with its Last-Event-ID.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from flask import Response, request
+from flask.typing import ResponseReturnValue
+from flask_smorest import Blueprint
+from hyroads.rest.contract import PREFIX, TooBusyError
+from hyroads.rest.problems import problem
+from hyroads.rest.schemas import EventsQuery, ProblemSchema
+
+MAX_LISTENERS = 64
+HEARTBEAT_S = 10.0
+MEDIA_TYPE = "text/event-stream"
+
+
+class Event(Protocol):
+    """One thing that happened."""
+
+    @property
+    def id(self) -> int:
+        """Rises."""
+
+    @property
+    def time_s(self) -> float:
+        """Unix time."""
+
+    @property
+    def kind(self) -> str:
+        """``thing.what``."""
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """What is known of it."""
+
+
+class Events(Protocol):
+    """The log of events (``controller.events.EventLog``)."""
+
+    @property
+    def first(self) -> int:
+        """The id of the oldest event that is kept."""
+
+    @property
+    def last(self) -> int:
+        """The id of the latest event."""
+
+    def since(self, last: int) -> Sequence[Event]:
+        """Events after one, oldest first, some at a time."""
+
+    def wait(self, last: int, timeout_s: float) -> bool:
+        """Wait for an event after one; False after the time is over."""
+
+
+def blueprint(log: Events, *, max_listeners: int = MAX_LISTENERS, heartbeat_s: float = HEARTBEAT_S) -> Blueprint:
+    """The resource ``events``."""
+    blueprint = Blueprint("events", "events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
+    # Who listens, by a number each: a reader that ends twice must not free two places.
+    listening: set[int] = set()
+    numbers = count()
+
+    @blueprint.get("")
+    @blueprint.arguments(EventsQuery, location="query")
+    @blueprint.response(200, description="a stream of events", content_type=MEDIA_TYPE)
+    @blueprint.alt_response(400, schema=ProblemSchema, description="not a Last-Event-ID")
+    @blueprint.alt_response(503, schema=ProblemSchema, description="too many listen already")
+    def listen(query: dict[str, Any]) -> ResponseReturnValue:
+        """Server-sent events from now on, or after Last-Event-ID; `follow=false` tells what is kept and ends."""
+        given = request.headers.get("Last-Event-ID", "")
+        if given and not (given.isascii() and given.isdigit() and len(given) <= 18):
+            return problem(400, "Last-Event-ID: expected the id of an event")
+        if len(listening) >= max_listeners:
+            raise TooBusyError(f"{max_listeners} listen already")
+        number = next(numbers)
+        listening.add(number)
+        last = int(given) if given else log.last if query["follow"] else log.first - 1
+        kinds = tuple(kind for kind in query["kinds"].split(",") if kind)
+        text = _stream(log, last, kinds, heartbeat_s if query["follow"] else None)
+        answer = Response(text, content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"Cache-Control": "no-store"})
+        answer.call_on_close(lambda: listening.discard(number))
+        return answer
+
+    return blueprint
+
+
+def _stream(log: Events, last: int, kinds: tuple[str, ...], heartbeat_s: float | None) -> Iterator[str]:
+    """The text of the stream; without a heartbeat it ends with the latest event."""
+    wanted = _filter(kinds)
+    # Whoever comes back after longer than the log reaches learns that something is missing, and goes on.
+    if last > log.last:
+        last = log.first - 1
+        yield _text("missed", {"detail": "the controller's log began again after that event"}, last)
+    elif last + 1 < log.first:
+        last = log.first - 1
+        yield _text("missed", {"detail": "events before the oldest one that is kept"}, last)
+    else:
+        yield ": listening\n\n"
+    while True:
+        if last + 1 < log.first:
+            yield _text("dropped", {"detail": "too slow: events were lost; come back with Last-Event-ID"}, last)
+            return
+        events = log.since(last)
+        for event in events:
+            last = event.id
+            if wanted(event.kind):
+                yield _text(event.kind, {"time_s": event.time_s, **event.document}, event.id)
+        if not events and heartbeat_s is None:
+            return
+        if heartbeat_s is not None and not log.wait(last, heartbeat_s):
+            # Also finds out whether the reader is still there, and keeps its place in the log.
+            yield f"id: {last}\n: alive\n\n"
+
+
+def _filter(kinds: tuple[str, ...]) -> Callable[[str], bool]:
+    return lambda kind: not kinds or any(kind == one or kind.startswith(f"{one}.") for one in kinds)
+
+
+def _text(kind: str, document: Mapping[str, Any], number: int) -> str:
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(document)}\n\n"
