@@ -6,7 +6,6 @@ something to do.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.events import EventLog, changes
+from hyroads.controller.garbage import Garbage
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import Options, Plan, hello_configs
 from hyroads.controller.push_agents import AgentPusher
@@ -97,6 +97,7 @@ class Coordinator:
         aside = shim.aside if self._is_large else directly
         self.live = Live(fabric, numbers, options, loop, measures=measures, damps=damps, aside=aside)
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
+        self._garbage = Garbage()
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
         self.switches: dict[str, SwitchSession] = {}
@@ -261,6 +262,7 @@ class Coordinator:
                     self._slot()
                 except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
                     self.exception("the slot", error)
+            self._garbage.after_slot(self.clock())
 
     def _slot(self) -> None:
         if not self.settled:
@@ -329,9 +331,7 @@ class Coordinator:
             self.live.begin()
             self._tried_version = -1
             self._dirty = True
-            # What is there now stays: collecting garbage need not look at it again.
-            gc.collect()
-            gc.freeze()
+            self._garbage.begin(now_s)
             self.events.publish("controller.settled", {"after_s": age_s})
             LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
 
