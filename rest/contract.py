@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from hyroads.controller.core.errors import HyroadsError
 
 PREFIX = "/api/v1"
+IDENTITY = "hyroads.identity"
+"""Key of the WSGI environment that holds the :class:`Token` of who asks from inside the controller: plugins, SFNet."""
 
 Document = dict[str, Any]
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from flask.testing import FlaskClient
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import NotConfirmedError, NotFoundError, Token
+from hyroads.rest.contract import IDENTITY, NotConfirmedError, NotFoundError, Token
 
 ADMIN, VIEWER = "admin-token-0123456789", "viewer-token-0123456789"
 
@@ -84,6 +84,15 @@ def test_roles(defects: list[str]) -> None:
     assert web.post("/api/v1/flows", json=FLOW, headers=viewer).status_code == 403
     assert web.post("/api/v1/flows", json=FLOW, headers=admin).status_code == 201
     assert web.delete("/api/v1/flows/f", headers=admin).status_code == 204
+
+
+def test_who_asks_from_inside_the_controller_has_a_role_too(defects: list[str]) -> None:
+    web = client(defects, Token("ops", ADMIN, "admin"))
+    for role, status in (("viewer", 403), ("application", 201)):
+        inside = {IDENTITY: Token("plugin x", "", role)}
+        assert web.post("/api/v1/flows", json=FLOW, environ_overrides=inside).status_code == status
+    for header in (IDENTITY, "Hyroads-Identity", "HTTP_HYROADS.IDENTITY"):
+        assert web.get("/api/v1/flows", headers={header: "admin"}).status_code == 401
 
 
 def test_problems_say_what_and_where(defects: list[str]) -> None:
