@@ -77,7 +77,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         how = loop_options_of(self.fabric, self.settings)
         meter = RadioMeter(self.feed.inbox, shim.later)
         self.learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
-        self.events = EventLog(time.time, shim.Signal())
+        self.event_log = EventLog(time.time, shim.Signal())
         self.coordinator = Coordinator(
             self.fabric,
             self.settings,
@@ -87,7 +87,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             save=self._save,
             source=self.feed.source,
             governor=Governors({"bandit": self.learning, "latency": Latency()}),
-            events=self.events,
+            events=self.event_log,
         )
         self.agents = AgentServer(
             self.coordinator,
@@ -120,7 +120,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         settings = self.settings
         tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
-        resources = [events.blueprint(self.events)]
+        resources = [events.blueprint(self.event_log)]
         web = create_app(service, tokens, resources=resources, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
