@@ -401,9 +401,17 @@ class Coordinator:
         return Wanted(self.live.network.intents[node], flows)
 
     def _push_switches(self, orders: Orders) -> None:
-        for node, session in self.switches.items():
-            if session.is_read:
-                session.want(self._wanted(node, orders.classified.get(node, frozenset())))
+        for node in list(self.switches):
+            session = self.switches.get(node)
+            if session is None or not session.is_read:
+                continue
+            new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
+            if new and self._is_large:
+                # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
+                # something else happened meanwhile, the next cycle asks the gate again and goes on from here.
+                self._breathe()
+                if self._dirty:
+                    return
 
     # -- what others ask
 

@@ -149,15 +149,17 @@ class SwitchSession:
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         self.connection.send(wire.flow_stats_request(self._readback_xid))
 
-    def want(self, wanted: Wanted) -> None:
-        """Set the goal; sends the difference unless a batch is under way (then after it)."""
+    def want(self, wanted: Wanted) -> bool:
+        """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
         goal = self._goal
         ports = tuple(sorted(self.ports.items()))
-        if goal is None or goal.wanted != wanted or goal.ports != ports:
+        new = goal is None or goal.wanted != wanted or goal.ports != ports
+        if new:
             self._goal = _Goal(wanted, ports)
             self._told.update(wanted.flows)
             self._refused = ()
         self._advance()
+        return new
 
     def tick(self) -> None:
         """Ends a connection that does not answer; tries again what was refused."""
