@@ -7,7 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,17 @@ from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_REPLY
 from hyroads.controller.service import ControllerService
+from hyroads.controller.services.network_view import network_view
+from hyroads.controller.services.plugin_discovery import discover
+from hyroads.controller.services.plugins import PluginDesk
+from hyroads.controller.services.requests import Requests
 from hyroads.controller.settings import MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events
+from hyroads.rest import events, plugins
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
@@ -89,6 +93,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             governor=Governors({"bandit": self.learning, "latency": Latency()}),
             events=self.event_log,
         )
+        found, left_out = discover(self.settings.plugins, _document())
+        for what in left_out:
+            LOG.warning("%s", what)
+        self.requests = Requests()
+        self.plugin_desk = PluginDesk(
+            found, self.requests, self.event_log, partial(network_view, self.coordinator), time.monotonic
+        )
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
@@ -120,11 +131,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         settings = self.settings
         tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
-        resources = [events.blueprint(self.event_log)]
+        resources = [events.blueprint(self.event_log), plugins.blueprint(self.plugin_desk)]
         web = create_app(service, tokens, resources=resources, version=version(), on_defect=self.coordinator.exception)
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
         self.feed.start(self.coordinator)
+        self.requests.use(web)
+        self.plugin_desk.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         LOG.info(

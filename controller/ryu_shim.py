@@ -203,6 +203,12 @@ def listen(host: str, port: int) -> Any:
     return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
 
 
+def socket_pair() -> tuple[Any, socket.socket]:
+    """Two connected sockets: one for green threads, one for another process, which inherits it."""
+    here, there = import_module("eventlet.green.socket").socketpair()
+    return here, socket.socket(fileno=there.detach())
+
+
 def accept(listener: Any) -> tuple[Any, Any]:
     """The next connection and its peer's address. Failures pass (no descriptors left, a peer that has gone again)."""
     while True:

@@ -18,12 +18,14 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
+from hyroads.controller.plugin_settings import PluginSetting, parse_plugins
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
+    "plugins",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 FILE, MEASURED = "file", "measured"
@@ -101,6 +103,7 @@ class Settings:
     flap_damping: bool = True
     snmp: CollectorConfig | None = None
     """The access points that the SNMP collector polls."""
+    plugins: tuple[PluginSetting, ...] = ()
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -145,6 +148,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         tcp_margin=top["tcp_margin"].number(0.05, 0.0, 0.9) if "tcp_margin" in top else 0.05,
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
         snmp=_snmp(top, base, name),
+        plugins=parse_plugins(top.optional("plugins"), base),
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     SLOW = "slow"
     WRONG = "wrong answer"
     HUNG = "hung"
+    EXITED = "exited"
 
 
 @dataclass(frozen=True, slots=True)

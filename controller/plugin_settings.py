@@ -1,0 +1,91 @@
+"""The part ``plugins`` of the settings: which foreign plugins run, what they may do and use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.checking import Place, Section
+from hyroads.plugins.found import NAME, ROLES, WHAT_A_NAME_IS, Bounds
+from hyroads.plugins.kinds import Kind
+
+MAX_PLUGINS = 64
+_KEYS = ("name", "kind", "path", "role", "settings", "memory_mb", "deadline_s", "user")
+
+
+@dataclass(frozen=True)
+class PluginSetting:
+    """One foreign plugin that shall run: a file, or (without ``path``) an installed one of that name."""
+
+    name: str
+    kind: Kind | None = None
+    path: str | None = None
+    role: str = "application"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+def parse_plugins(place: Place | None, base: Path) -> tuple[PluginSetting, ...]:
+    """The list of plugins; relative paths are taken from ``base``."""
+    if place is None or place.value is None:
+        return ()
+    found: dict[str, PluginSetting] = {}
+    for item in place.items():
+        if len(found) >= MAX_PLUGINS:
+            place.fail(f"expected at most {MAX_PLUGINS} plugins")
+            break
+        section = item.section(_KEYS, ("name",))
+        name = _name(section)
+        if name in found:
+            section["name"].fail(f"there is a plugin {name!r} already")
+        elif name:
+            found[name] = _plugin(section, name, base)
+    return tuple(found.values())
+
+
+def _name(section: Section) -> str:
+    if "name" not in section:
+        return ""
+    name = section.values["name"]
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        section["name"].expected(WHAT_A_NAME_IS)
+        return ""
+    return name
+
+
+def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
+    path, kind = _text(section, "path", "a file name"), None
+    if "kind" in section:
+        kind = Kind(section["kind"].choice(tuple(Kind), Kind.APP.value))
+    elif path is not None:
+        kind = Kind.APP
+    bounds = Bounds()
+    if "memory_mb" in section:
+        bounds = Bounds(memory_mb=section["memory_mb"].integer(bounds.memory_mb, 64, 65536))
+    deadline_s, user = bounds.deadline_s, _text(section, "user", "the name of a user")
+    if "deadline_s" in section:
+        deadline_s = section["deadline_s"].number(deadline_s, 0.05, 60.0)
+    settings = section.values.get("settings") or {}
+    if not isinstance(settings, Mapping):
+        section["settings"].expected("a mapping")
+        settings = {}
+    return PluginSetting(
+        name,
+        kind,
+        None if path is None else str(base / path),
+        section["role"].choice(ROLES, "viewer") if "role" in section else "application",
+        settings,
+        Bounds(bounds.memory_mb, deadline_s, user),
+    )
+
+
+def _text(section: Section, key: str, what: str) -> str | None:
+    if section.values.get(key) is None:
+        return None
+    value = section.values[key]
+    if isinstance(value, str) and value and "\0" not in value:
+        return value
+    section[key].expected(what)
+    return None

@@ -1,0 +1,152 @@
+"""The desk of plugins: knows all of them, keeps the foreign ones running, answers what they ask for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.core.services.view import NetworkView
+from hyroads.controller.events import EventLog
+from hyroads.controller.services.plugin_discovery import BUILT_IN
+from hyroads.controller.services.plugin_keeper import Keeper
+from hyroads.controller.services.plugin_process import AskRefusedError, Message
+from hyroads.controller.services.requests import Requests, refusal
+from hyroads.plugins.codec import encode
+from hyroads.plugins.found import Found
+from hyroads.plugins.host import Fault, Health, Limits
+from hyroads.plugins.kinds import Kind
+from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
+
+LOG = logging.getLogger("hyroads.plugins")
+VIEW_AGE_S = 0.5
+START_WITHIN_S = 5.0
+LIMITS = Limits()
+_NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
+
+
+class PluginDesk:
+    """One per controller. ``view`` makes what plugins see of the network."""
+
+    def __init__(
+        self,
+        found: Sequence[Found],
+        requests: Requests,
+        events: EventLog,
+        view: Callable[[], NetworkView],
+        clock: Callable[[], float],
+        *,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.clock = clock
+        self.events = events
+        self._requests = requests
+        self._make_view = view
+        self._view: tuple[float, bytes] = (float("-inf"), b"")
+        self._keepers = {one.name: Keeper(one, self, self._answer(one), limits) for one in found}
+
+    def start(self) -> None:
+        """Starts the plugins that the settings name."""
+        for keeper in self._keepers.values():
+            shim.spawn(keeper.run)
+
+    def stop(self) -> None:
+        """Ends all of them."""
+        for keeper in self._keepers.values():
+            keeper.want(False)
+
+    def keepers(self, kind: Kind) -> dict[str, Keeper]:
+        """The foreign plugins of a kind, by name."""
+        return {name: keeper for name, keeper in self._keepers.items() if keeper.found.kind is kind}
+
+    # -- rest.plugins.Plugins
+
+    def documents(self) -> list[Document]:
+        """See ``rest.plugins.Plugins``."""
+        names = sorted((kind, name) for name, kind in self._kinds().items())
+        return [self.document(name) for _, name in names]
+
+    def document(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        kind = self._kinds().get(name)
+        if kind is None:
+            raise NotFoundError(f"no plugin {name[:64]!r}")
+        keeper = self._keepers.get(name)
+        if keeper is None:
+            head = {"name": name, "kind": kind.value, "origin": "built in", "role": None}
+            return {**head, "state": "running", "enabled_in_s": None, "faults": _NO_FAULTS, "process": None}
+        found = keeper.found
+        role = found.role if kind is Kind.APP else None
+        head = {"name": name, "kind": kind.value, "origin": found.origin, "role": role}
+        return {**head, **keeper.document()}
+
+    def enable(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        self.document(name)
+        keeper = self._keepers.get(name)
+        if keeper is not None and keeper.state != "running":
+            keeper.want(True)
+            until_s = self.clock() + START_WITHIN_S
+            while keeper.state == "starting" and self.clock() < until_s:
+                shim.sleep(0.02)
+            if keeper.state != "running":
+                raise NotConfirmedError(f"plugin {name}", [f"plugin {name}"])
+        return self.document(name)
+
+    def disable(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        self.document(name)
+        keeper = self._keepers.get(name)
+        if keeper is None:
+            raise ConflictError(f"{name} is built in: others fall back on it")
+        keeper.want(False)
+        return self.document(name)
+
+    def _kinds(self) -> dict[str, Kind]:
+        return {**BUILT_IN, **{name: keeper.found.kind for name, keeper in self._keepers.items()}}
+
+    # -- plugin_keeper.Surroundings
+
+    def faulty(self, found: Found, fault: Fault, health: Health) -> None:
+        """A plugin did something wrong."""
+        disabled = not health.usable(self.clock())
+        LOG.warning("plugin %s: %s: %s%s", found.name, fault.kind, fault.what, "; disabled" if disabled else "")
+        document = {"name": found.name, "kind": fault.kind.value, "what": fault.what, "disabled": disabled}
+        self.events.publish("plugin.fault", document)
+
+    def changed(self, found: Found, state: str) -> None:
+        """A plugin started or ended."""
+        LOG.info("plugin %s: %s", found.name, state)
+        self.events.publish("plugin.changed", {"name": found.name, "state": state})
+
+    # -- what plugins ask for
+
+    def _answer(self, found: Found) -> Callable[[str, Message], bytes]:
+        who = Token(f"plugin {found.name}", "", found.role)
+
+        def answer(do: str, arguments: Message) -> bytes:
+            if do == "view":
+                return self.view_text()
+            if do != "request":
+                raise AskRefusedError(400, "expected a request or a view")
+            return self._request(who, arguments)
+
+        return answer
+
+    def _request(self, who: Token, arguments: Message) -> bytes:
+        status, text = self._requests.ask(who, arguments.get("method"), arguments.get("path"), arguments.get("body"))
+        if status >= 400:
+            problem: dict[str, Any] = dict(refusal(text))
+            raise AskRefusedError(status, str(problem.get("detail") or f"status {status}"), problem)
+        return text
+
+    def view_text(self) -> bytes:
+        """The view as JSON, made at most twice a second however many ask."""
+        now_s = self.clock()
+        if now_s - self._view[0] > VIEW_AGE_S:
+            view = self._make_view()
+            shim.sleep(0)
+            self._view = now_s, json.dumps(encode(view)).encode()
+        return self._view[1]

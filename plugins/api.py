@@ -1,0 +1,155 @@
+"""What plugins are written against (docs/plugins.md). Names here stay; what else HyRoads holds may change.
+
+Three kinds, each an object at the top of a module: ``APP`` (:class:`App`), ``POLICY`` (:class:`MobilityPolicy`),
+``MANAGER`` (:class:`MobilityManager`). Each foreign plugin runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.services.choices import MobilityPolicy, Wish
+from hyroads.controller.core.services.mobility import (
+    Arrived,
+    Associated,
+    Cancelled,
+    Confirmed,
+    Handover,
+    Left,
+    MobilityManager,
+    Passed,
+    Phase,
+    Refused,
+    Request,
+    Steady,
+    Timings,
+    Wanted,
+)
+from hyroads.controller.core.services.mobility import Event as MobilityEvent
+from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, Option
+
+API_VERSION = 1
+
+__all__ = [
+    "API_VERSION",
+    "App",
+    "Arrived",
+    "Associated",
+    "Cancelled",
+    "ClientView",
+    "Confirmed",
+    "Event",
+    "FlowView",
+    "Handover",
+    "Left",
+    "LinkView",
+    "MobilityEvent",
+    "MobilityManager",
+    "MobilityPolicy",
+    "Network",
+    "NetworkView",
+    "Option",
+    "Passed",
+    "Phase",
+    "Place",
+    "Refused",
+    "Request",
+    "RequestError",
+    "Steady",
+    "Timings",
+    "Wanted",
+    "Wish",
+]
+
+Document = Mapping[str, Any]
+
+
+class RequestError(HyroadsError):
+    """The controller refused a request: ``status`` and ``detail`` are those of the REST API's problem document."""
+
+    def __init__(self, status: int, detail: str, problem: Document | None = None) -> None:
+        self.status = status
+        self.detail = detail
+        self.problem = problem or {}
+        super().__init__(f"{status}: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; ids rise. ``missed`` events before it were dropped: they came faster than they went."""
+
+    id: int
+    kind: str
+    document: Document
+    missed: int = 0
+
+
+class Network(ABC):
+    """The network as a plugin sees it, and what it may ask for: the REST API's requests, in the plugin's role.
+
+    Requests answer once switches and agents have confirmed, as over REST, and raise :class:`RequestError`.
+    """
+
+    @property
+    @abstractmethod
+    def settings(self) -> Document:
+        """What the controller's settings say for this plugin."""
+
+    @abstractmethod
+    def view(self) -> NetworkView:
+        """The network now: read-only, at most half a second old."""
+
+    @abstractmethod
+    def request(self, method: str, path: str, body: Document | None = None) -> Any:
+        """Any request of the REST API, by its path behind ``/api/v1``; the JSON of its answer."""
+
+    def declare_flow(self, flow: Document) -> Any:
+        """Carry a flow; ``flow`` as in ``POST /flows``."""
+        return self.request("POST", "/flows", flow)
+
+    def remove_flow(self, flow: str) -> None:
+        """Carry it no longer."""
+        self.request("DELETE", f"/flows/{_part(flow)}")
+
+    def flow(self, flow: str) -> Any:
+        """One flow, as in ``GET /flows/{id}``."""
+        return self.request("GET", f"/flows/{_part(flow)}")
+
+    def topology(self) -> Any:
+        """Nodes and links with all that is known of them, as in ``GET /topology``."""
+        return self.request("GET", "/topology")
+
+    def measurements(self) -> Any:
+        """The latest reports, as in ``GET /measurements``."""
+        return self.request("GET", "/measurements")
+
+
+class App:
+    """An application's own plugin. All calls come one at a time, each with a bound (``deadline_s`` in the settings);
+    time that the controller takes for requests does not count.
+    """
+
+    name: str = ""
+    events: tuple[str, ...] = ()
+    """Kinds of events that it wants; ``link`` stands for ``link.up`` and ``link.down`` as well."""
+    every_s: float | None = None
+    """How often :meth:`tick` is called; None: never."""
+
+    def start(self, network: Network) -> None:
+        """Called first, also after its process was started anew."""
+
+    def on_event(self, network: Network, event: Event) -> None:
+        """Something of ``events`` happened."""
+
+    def tick(self, network: Network) -> None:
+        """Time went by."""
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,84 @@
+"""The real controller as a process on loopback, with no switches and no agents: for what needs its REST API alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
+PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+WITHIN_S = 30.0
+
+
+def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
+    """The first true value of ``what``; fails with the last false one."""
+    until_s = time.monotonic() + within_s
+    while not (value := what()):
+        assert time.monotonic() < until_s, f"not within {within_s} s: {value!r}"
+        time.sleep(0.02)
+    return value
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class ControllerProcess:
+    """Runs as a context; ``settings`` are added to the few that it needs."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
+        openflow, agents, self.port = free_ports(3)
+        listen = {"openflow": {"port": openflow}, "agents": {"port": agents}, "rest": {"port": self.port}}
+        document = {"network": str(NETWORK), "listen": listen, "timings": {"grace_s": 0.2}, **settings}
+        self.settings = folder / "hyroads.json"
+        self.settings.write_text(json.dumps(document))
+        self.log = folder / "controller.log"
+        self._environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}
+
+    def __enter__(self) -> ControllerProcess:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM], env=self._environment, stdout=log, stderr=log
+            )
+        eventually(lambda: self.process.poll() is not None or self.rest("GET", "/health")[0] == 200)
+        assert self.process.poll() is None, self.log.read_text()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def rest(self, method: str, path: str, body: object = None, token: str | None = None) -> tuple[int, Any]:
+        """Status and document; status 0 while nobody answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/v1{path}", data, method=method)
+        request.add_header("Content-Type", "application/json")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+        except OSError:
+            return 0, None

@@ -1,0 +1,241 @@
+"""Foreign plugins in their real processes: what they do wrong is counted and harms nobody else."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.core.services.view import LinkView, NetworkView
+from hyroads.controller.events import EventLog
+from hyroads.controller.services.plugins import PluginDesk
+from hyroads.controller.services.requests import Requests
+from hyroads.plugins.found import Bounds, Found
+from hyroads.plugins.host import Limits
+from hyroads.plugins.kinds import Kind
+from hyroads.rest.api import create_app
+from hyroads.rest.contract import ConflictError, NotFoundError
+
+WITHIN_S = 20.0
+LIMITS = Limits()
+VIEW = NetworkView(1.0, {"a": "ap"}, {"l": LinkView("l", "a", "b", "wifi", True, 12.5, 0.25)})
+
+
+def eventually(what: Callable[[], Any]) -> Any:
+    until_s = time.monotonic() + WITHIN_S
+    while not (value := what()):
+        assert time.monotonic() < until_s, f"not within {WITHIN_S} s: {value!r}"
+        shim.sleep(0.01)
+    return value
+
+
+class Flows:
+    """The part of the REST API's service that these plugins use."""
+
+    def __init__(self) -> None:
+        self.declared: list[Any] = []
+
+    def flows(self) -> list[Any]:
+        return self.declared
+
+    def declare_flow(self, document: Any, *, wait: bool) -> tuple[Any, bool]:
+        shim.sleep(0.4)
+        self.declared.append(document)
+        return document, True
+
+
+class Rig:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.flows = Flows()
+        self.events = EventLog(time.time, shim.Signal())
+        self.desk: PluginDesk | None = None
+
+    def start(self, limits: Limits = LIMITS, **plugins: str) -> PluginDesk:
+        return self.run([self.found(name, code) for name, code in plugins.items()], limits)
+
+    def found(self, name: str, code: str, **more: Any) -> Found:
+        path = self.folder / f"{name}.py"
+        path.write_text("from hyroads.plugins.api import *\nimport os, sys, time\n" + textwrap.dedent(code))
+        bounds = Bounds(memory_mb=256, deadline_s=0.3)
+        more = {"role": "application", "bounds": bounds, "kind": Kind.APP, **more}
+        return Found(name, origin=f"file {path}", path=str(path), starts=True, **more)
+
+    def run(self, found: list[Found], limits: Limits = LIMITS) -> PluginDesk:
+        requests = Requests()
+        requests.use(create_app(self.flows))  # type: ignore[arg-type]
+        self.desk = PluginDesk(found, requests, self.events, lambda: VIEW, time.monotonic, limits=limits)
+        self.desk.start()
+        return self.desk
+
+    def told(self, kind: str) -> list[Any]:
+        return [event.document for event in self.events.since(0) if event.kind == kind]
+
+    def faults(self, name: str) -> list[tuple[str, str]]:
+        return [(fault["kind"], fault["what"]) for fault in self.told("plugin.fault") if fault["name"] == name]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    if rig.desk is not None:
+        rig.desk.stop()
+
+
+APP = "class A(App):\n    name = '{name}'\n    every_s = 0.1\n    events = ('link',)\n"
+
+
+def app(name: str, body: str) -> str:
+    return APP.format(name=name) + textwrap.indent(textwrap.dedent(body), "    ") + "\nAPP = A()\n"
+
+
+GOOD = app(
+    "good",
+    """
+    def start(self, network):
+        self.ticks = 0
+    def tick(self, network):
+        self.ticks += 1
+        if self.ticks == 1:
+            link = network.view().links["l"]
+            flow = {"id": f"{link.technology}-{link.capacity_mbps}", "from": "a", "to": network.settings["to"]}
+            network.declare_flow(flow)
+    def on_event(self, network, event):
+        network.declare_flow({"id": event.document["link"], "from": "a", "to": event.kind})
+    """,
+)
+
+
+def test_an_app_sees_events_and_asks_for_flows_in_its_role(rig):
+    """A request that takes longer than the deadline is the controller's time, not the plugin's."""
+    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"})])
+    eventually(lambda: rig.flows.declared)
+    assert rig.flows.declared == [{"id": "wifi-12.5", "from": "a", "to": "b"}]
+    rig.events.publish("switch.up", {"node": "a"})
+    rig.events.publish("link.down", {"link": "l"})
+    eventually(lambda: len(rig.flows.declared) > 1)
+    assert rig.flows.declared[1] == {"id": "l", "from": "a", "to": "link.down"}
+    told = desk.document("good")
+    assert told["state"] == "running" and told["faults"]["total"] == 0 and told["process"]["calls"] >= 3
+    assert told["process"]["memory_mb"] < 100 and told["kind"] == "app" and told["role"] == "application"
+
+
+def test_a_viewer_may_not_ask_for_flows(rig):
+    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"}, role="viewer")])
+    eventually(lambda: rig.faults("good"))
+    kind, what = rig.faults("good")[0]
+    assert kind == "raised" and "403" in what and "plugin good" in what and rig.flows.declared == []
+    assert desk.document("good")["state"] == "running"
+
+
+WRONGS = {
+    "raises": ("def tick(self, network): raise ValueError('so it is')", "raised", "tick: ValueError: so it is"),
+    "exits": ("def tick(self, network): sys.exit(3)", "raised", "tick: SystemExit: 3"),
+    "vanishes": ("def tick(self, network): os._exit(3)", "exited", "ended with status 3"),
+    "kills": ("def tick(self, network): os.kill(os.getpid(), 9)", "exited", "killed by SIGKILL"),
+    "forks": ("def tick(self, network): os.fork()", "raised", "tick: PermissionError"),
+    "eats": ("def tick(self, network): self.all = bytearray(1 << 30)", "raised", "tick: MemoryError"),
+    "loops": ("def tick(self, network):\n    while True: pass", "hung", "tick: no answer within 0.3 s"),
+    "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "tick: no answer within 0.3 s"),
+    "garbles": ("def tick(self, network): os.write(int(sys.argv[1]), b'{}\\n')", "wrong answer", "wrote what is no"),
+    "floods": (
+        "def tick(self, network): os.write(int(sys.argv[1]), b'x' * 500000)", "wrong answer", "wrote what is no",
+    ),
+    "asks": ("def tick(self, network): network.request('GET', '/events')", "raised", "tick: RequestError: 400"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONGS))
+def test_what_a_plugin_does_wrong_is_counted_and_disables_it(rig, wrong):
+    body, kind, what = WRONGS[wrong]
+    desk = rig.start(**{wrong: app(wrong, body), "good2": app("good2", "pass")})
+    eventually(lambda: desk.document(wrong)["state"] == "disabled")
+    faults = rig.faults(wrong)
+    assert {fault[0] for fault in faults} == {kind}
+    assert all(text.startswith(what) for _, text in faults)
+    assert len(faults) == (1 if kind == "hung" else 3)
+    told = desk.document(wrong)
+    assert told["process"] is None and 50 < told["enabled_in_s"] <= 60
+    assert told["faults"]["total"] == len(faults) and told["faults"]["last"]["kind"] == faults[0][0]
+    assert desk.document("good2")["state"] == "running" and rig.faults("good2") == []
+
+
+def test_nothing_of_a_killed_plugin_is_left(rig):
+    desk = rig.start(loops=app("loops", "def on_event(self, network, event):\n    while True: pass"))
+    pid = eventually(lambda: desk.document("loops")["state"] == "running" and desk.document("loops")["process"]["pid"])
+    rig.events.publish("link.down", {"link": "l"})
+    eventually(lambda: rig.faults("loops"))
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_disabled_plugin_starts_again_by_itself_and_rests_longer_each_time(rig):
+    limits = Limits(first_rest_s=0.5, rest_factor=100.0)
+    desk = rig.start(limits, vanishes=app("vanishes", "def start(self, network): os._exit(1)"))
+    eventually(lambda: desk.document("vanishes")["faults"]["times_disabled"] == 2)
+    told = desk.document("vanishes")
+    assert told["faults"]["total"] == 6 and 40 < told["enabled_in_s"] <= 50
+
+
+def test_by_hand(rig):
+    desk = rig.start(
+        Limits(first_rest_s=1000), turns=app("turns", "def start(self, network): network.request('GET', '/flows')")
+    )
+    eventually(lambda: desk.document("turns")["state"] == "running")
+    assert desk.disable("turns")["state"] == "off"
+    shim.sleep(0.2)
+    assert desk.document("turns")["process"] is None and rig.faults("turns") == []
+    assert desk.enable("turns")["state"] == "running"
+    with pytest.raises(NotFoundError):
+        desk.enable("nothing")
+    with pytest.raises(ConflictError):
+        desk.disable("hard")
+    names = [one["name"] for one in desk.documents()]
+    assert names == ["turns", "bicast", "hard", "hoolock", "vertical", "vertical-bicast", "load", "signal"]
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("APP = 1", "APP lacks"),
+        ("nothing = 1", "has no APP"),
+        ("import nowhere_at_all", "ModuleNotFoundError"),
+        ("1 +", "SyntaxError"),
+        (app("other", "pass"), "calls itself 'other'"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_says_why(rig, code, what):
+    rig.start(bad=code)
+    assert what in eventually(lambda: rig.faults("bad"))[0][1]
+
+
+def test_what_it_prints_goes_to_the_log_some_lines_a_second(rig, caplog):
+    caplog.set_level("INFO")
+    code = app("talks", "def start(self, network):\n    for i in range(3000): print('line', i, flush=True)")
+    desk = rig.start(talks=code)
+    eventually(lambda: desk.document("talks")["state"] == "running")
+    lines = eventually(lambda: [record for record in caplog.records if record.name == "hyroads.plugin.talks"])
+    assert lines[0].getMessage() == "line 0" and len(lines) < 200
+
+
+def test_a_plugin_that_asks_without_end_is_slowed_down(rig):
+    code = app("asks", "def tick(self, network):\n    while True: network.request('GET', '/flows')")
+    desk = rig.start(asks=code)
+    eventually(lambda: desk.document("asks")["state"] == "running")
+    asked = []
+    answer = rig.desk._requests.ask
+    rig.desk._requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
+    shim.sleep(4.0)
+    assert 100 < len(asked) < 400
+
+
+def test_environment_holds_no_secrets(rig, monkeypatch):
+    monkeypatch.setenv("HYROADS_SECRET", "x")
+    rig.start(looks=app("looks", "def start(self, network): assert not [n for n in os.environ if 'HYROADS' in n]"))
+    eventually(lambda: rig.desk.document("looks")["state"] == "running")
+    shim.sleep(0.3)
+    assert rig.faults("looks") == []
