@@ -32,7 +32,7 @@ class HearingBook:
         interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         self._tables = NeighbourTables(interface_of)
         self._interface_of = interface_of
-        self._new: dict[Interface, Report] = {}
+        self._new: dict[Interface, tuple[tuple[RadioNeighbour, ...], float]] = {}
         # Per interface: node -> (whether it has an estimate towards it, when it was last heard).
         self._rows: dict[Interface, dict[str, tuple[bool, float]]] = {}
         self._observers: dict[Interface, None] = {}
@@ -60,7 +60,7 @@ class HearingBook:
 
     def table(self, interface: Interface, rows: Iterable[RadioNeighbour], time_s: float) -> None:
         """The rows of an interface as of ``time_s``."""
-        rows = tuple(rows)
+        rows = rows if isinstance(rows, tuple) else tuple(rows)
         self._first_s = self._first_s if self._first_s is not None else time_s
         self._awaited.discard(interface)
         known = self._rows[interface] = {}
@@ -68,7 +68,7 @@ class HearingBook:
             other = self._interface_of.get(row.mac)
             if other is not None:
                 known[other[0]] = (bool(row.tx_mbps), time_s - row.last_heard_ms / 1000)
-        self._new[interface] = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
+        self._new[interface] = (rows, time_s)
 
     def tells(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface tells itself how fast it can send to a node."""
@@ -91,7 +91,8 @@ class HearingBook:
             return
         self._updated_s = now_s
         new, self._new = self._new, {}
-        for report in new.values():
+        for interface, (rows, time_s) in new.items():
+            report = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
             self._tables = self._tables.after(report)
         self._inferred = self._tables.inferred(now_s)
         if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:

@@ -9,18 +9,19 @@ The coordinator calls these and pushes what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from hyroads.controller.control.live_network import Cache, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, Turn
 from hyroads.controller.control.measured import AgentRates, measured
 from hyroads.controller.control.routes import FlowRoute, improved, make_routes, warm
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping
-from hyroads.controller.core.infer.change import Change, ChangeDetector
+from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import Options, Plan, make_plan
 from hyroads.controller.reports import ReportBook
@@ -65,6 +66,9 @@ class Live:
         self._network: LiveNetwork | None = None
         self._routes: dict[str, FlowRoute] = {}
         self._detector = ChangeDetector()
+        # The capacities that plans count on, and what they were made from.
+        self._references: tuple[float, ...] = ()
+        self._referenced: tuple[object, ...] = (None, None, None)
         self._pending: tuple[Change, ...] = ()
 
     @property
@@ -117,11 +121,12 @@ class Live:
         live = self._cache.live(state)
         routes = make_routes(state, live, self._routes)
         self._use(live, routes, state.version, reports, now_s)
-        if not self._detector.watches:
+        if not self._detector.links:
             # Nothing is carried yet: this is what the first paths were planned with.
-            self._detector = self._detector.planned(live.capacity_mbps, now_s)
+            links = [link.id for link in live.network.links]
+            self._detector = self._detector.planned(links, live.capacities, now_s)
         else:
-            self._look(live.capacity_mbps if not self._measures else self._estimated(), now_s)
+            self._look(live.capacities if not self._measures else self._estimated(), now_s)
         return self.in_force
 
     def improve(self, reports: ReportBook, now_s: float) -> Plan | None:
@@ -199,22 +204,20 @@ class Live:
         if fill != plan.fill:
             self.plan = plan.with_fill(fill)
 
-    def _look(self, capacity_mbps: Mapping[str, float], now_s: float) -> None:
+    def _look(self, capacity_mbps: FloatArray, now_s: float) -> None:
         self._detector, changes = self._detector.after(capacity_mbps, now_s)
         self._pending += changes
 
-    def _estimated(self) -> dict[str, float]:
+    def _estimated(self) -> FloatArray:
         """Capacities as measured, 0 where a link is down."""
-        dead = self.network.down
-        return {link: 0.0 if link in dead else mbps for link, mbps in self.loop.capacities().items()}
+        return np.where(self.network.is_down, 0.0, self.loop.state.problem.capacity_mbps)
 
     def _with_references(self, state: State) -> State:
         """Plans count on the capacities that the detector compares with; links that are down keep what they had."""
-        links = self.network.fabric.network.links
-        watches, dead = self._detector.watches, self.network.down
-        known = state.capacity_mbps or tuple(0.0 for _ in links)
-        capacities = tuple(
-            old if link.id in dead else watches[link.id].reference_mbps if link.id in watches else 0.0
-            for link, old in zip(links, known, strict=True)
-        )
-        return with_measured(state, capacities, self.loop.heard.interference)
+        basis = (self._detector.reference_mbps, self.network, state.capacity_mbps)
+        if any(now is not before for now, before in zip(basis, self._referenced, strict=True)):
+            self._referenced = basis
+            reference = self._detector.reference_mbps
+            known = state.capacity_mbps or np.zeros(len(reference))
+            self._references = tuple(np.where(self.network.is_down, known, reference).tolist())
+        return with_measured(state, self._references, self.loop.heard.interference)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Network
@@ -16,6 +17,7 @@ from hyroads.controller.ofp.compile import attached_only, default_places, intent
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.private_paths import single_technology_paths, two_networks
 from hyroads.controller.state import Fabric, State
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,16 @@ class LiveNetwork:
     def capacity_mbps(self) -> Mapping[str, float]:
         """By link id."""
         return {link.id: link.capacity_mbps for link in self.network.links}
+
+    @cached_property
+    def capacities(self) -> NDArray[np.float64]:
+        """In the order of the network's links, Mb/s."""
+        return np.array([link.capacity_mbps for link in self.network.links], dtype=float)
+
+    @cached_property
+    def is_down(self) -> NDArray[np.bool_]:
+        """Whether each of the network's links is down, as far as is known."""
+        return np.array([link.id in self.basis.dead for link in self.network.links], dtype=bool)
 
     @property
     def down(self) -> frozenset[str]:

@@ -286,9 +286,9 @@ def test_known_pairs_wait_and_border_cases_come_first() -> None:
 
 def alarms(values: list[float]) -> list[int]:
     """Slots of 0.1 s at which a link with these estimates raises an alarm."""
-    detector, seen = ChangeDetector().planned({"l": values[0]}, -0.1), []
+    detector, seen = ChangeDetector().planned(["l"], np.array(values[:1]), -0.1), []
     for i, value in enumerate(values):
-        detector, changes = detector.after({"l": value}, i * 0.1)
+        detector, changes = detector.after(np.array([value]), i * 0.1)
         if changes:
             seen.append(i)
     return seen
@@ -309,15 +309,32 @@ def test_noise_of_a_tenth_alarms_nobody_in_ten_minutes(seed: int) -> None:
     assert alarms([20.0, *(20 * np.exp(0.1 * rng.standard_normal(6000))).tolist()]) == []
 
 
-def test_links_that_appear_and_vanish_alarm_at_once_but_not_at_the_start() -> None:
-    detector, changes = ChangeDetector().after({"a": 10.0, "b": 5.0}, 0.0)
-    assert changes == ()
-    detector, changes = detector.after({"a": 10.0, "c": 7.0}, 0.1)
-    assert set(changes) == {Change("b", 5.0, 0.0), Change("c", 0.0, 7.0)}
-    _, changes = detector.after({"a": 10.0, "c": 7.0}, 0.2)
-    assert changes == ()
-    detector = detector.planned({"a": 20.0}, 0.3)
-    assert detector.after({"a": 20.0}, 0.4)[1] == ()
+def test_links_that_appear_and_vanish_alarm_at_once() -> None:
+    detector = ChangeDetector().planned(["a", "b", "c"], np.array([10.0, 5.0, 0.0]), 0.0)
+    detector, changes = detector.after(np.array([10.0, 0.0, 7.0]), 0.1)
+    assert changes == (Change("b", 5.0, 0.0), Change("c", 0.0, 7.0))
+    before = detector.reference_mbps
+    detector, changes = detector.after(np.array([10.0, 0.0, 7.0]), 0.2)
+    assert changes == () and detector.reference_mbps is before
+    detector = detector.planned(["a"], np.array([20.0]), 0.3)
+    assert detector.after(np.array([20.0]), 0.4)[1] == ()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.sampled_from([0.0, 4.0, 5.0, 6.0, 10.0, 20.0]), min_size=3, max_size=3), max_size=30))
+def test_links_are_watched_as_if_each_were_alone(rows: list[list[float]]) -> None:
+    together = ChangeDetector().planned(["a", "b", "c"], np.array([5.0, 10.0, 0.0]), 0.0)
+    alone = {
+        link: ChangeDetector().planned([link], np.array([mbps]), 0.0)
+        for link, mbps in zip("abc", together.reference_mbps.tolist(), strict=True)
+    }
+    for turn, row in enumerate(rows, 1):
+        together, changes = together.after(np.array(row), turn * 0.1)
+        each: list[Change] = []
+        for link, mbps in zip("abc", row, strict=True):
+            alone[link], found = alone[link].after(np.array([mbps]), turn * 0.1)
+            each += found
+        assert changes == tuple(each)
 
 
 def carried(network: Network, pairs: list[tuple[str, str]]) -> dict[str, Carried]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyroads.controller.core.errors import HyroadsError, PlanningError
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+FloatArray = NDArray[np.float64]
 Paths = tuple[tuple[str, ...], ...]
 """A multipath as link ids."""
 
@@ -50,16 +51,6 @@ class ChangeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Of one link: the capacity that the plan counts on, the two sums (in s), the time of the last look."""
-
-    reference_mbps: float
-    up_s: float
-    down_s: float
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """A significant change of a link; a capacity of 0 means that the link is not there."""
 
@@ -73,47 +64,50 @@ class Change:
         return self.after_mbps < self.before_mbps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChangeDetector:
-    """The watches of all links; immutable."""
+    """Watches ``links``, in their order; immutable. It has nothing to compare with before :meth:`planned`.
+
+    ``reference_mbps`` (n) is the capacity that the plan counts on (0: the link is not there), ``up_s`` and ``down_s``
+    (n) are the two sums, ``time_s`` is when it last looked.
+    """
 
     settings: ChangeSettings = field(default_factory=ChangeSettings)
-    watches: Mapping[str, Watch] = field(default_factory=dict)
+    links: tuple[str, ...] = ()
+    reference_mbps: FloatArray = field(default_factory=lambda: np.zeros(0))
+    up_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    down_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    time_s: float = 0.0
 
-    def after(self, capacity_mbps: Mapping[str, float], now_s: float) -> tuple[ChangeDetector, tuple[Change, ...]]:
+    def planned(self, links: Sequence[str], capacity_mbps: FloatArray, now_s: float) -> ChangeDetector:
+        """After a plan for other reasons: all references are what that plan counted on."""
+        zero = np.zeros(len(links))
+        return ChangeDetector(self.settings, tuple(links), np.array(capacity_mbps, dtype=float), zero, zero, now_s)
+
+    def after(self, capacity_mbps: FloatArray, now_s: float) -> tuple[ChangeDetector, tuple[Change, ...]]:
         """The next detector and the significant changes; a changed link's new capacity becomes its reference.
 
-        Links that are missing, or have a capacity of 0, are gone. The first call knows nothing to compare with.
+        ``capacity_mbps`` (n): links with a capacity of 0 are gone. ``reference_mbps`` stays the same object as long as
+        nothing changed.
         """
-        watches, changes = {}, []
-        first = not self.watches
-        for link in dict.fromkeys((*self.watches, *capacity_mbps)):
-            capacity = capacity_mbps.get(link, 0.0)
-            old = self.watches.get(link)
-            if old is None:
-                old = Watch(capacity if first else 0.0, 0.0, 0.0, now_s)
-            new = self._look(old, capacity, now_s)
-            if new.reference_mbps != old.reference_mbps:
-                changes.append(Change(link, old.reference_mbps, capacity))
-            if link in capacity_mbps or new.reference_mbps > 0:
-                watches[link] = new
-        return ChangeDetector(self.settings, watches), tuple(changes)
-
-    def planned(self, capacity_mbps: Mapping[str, float], now_s: float) -> ChangeDetector:
-        """After a plan for other reasons: all references are what that plan counted on."""
-        return ChangeDetector(self.settings, {link: Watch(c, 0.0, 0.0, now_s) for link, c in capacity_mbps.items()})
-
-    def _look(self, old: Watch, capacity: float, now_s: float) -> Watch:
-        if (capacity > 0) != (old.reference_mbps > 0):
-            return Watch(capacity, 0.0, 0.0, now_s)
-        if capacity <= 0:
-            return old
-        ratio, elapsed_s = math.log(capacity / old.reference_mbps), max(0.0, now_s - old.time_s)
-        up_s = max(0.0, old.up_s + (ratio - self.settings.drift) * elapsed_s)
-        down_s = max(0.0, old.down_s + (-ratio - self.settings.drift) * elapsed_s)
-        if max(up_s, down_s) >= self.settings.threshold_s:
-            return Watch(capacity, 0.0, 0.0, now_s)
-        return Watch(old.reference_mbps, up_s, down_s, now_s)
+        there, was = capacity_mbps > 0, self.reference_mbps > 0
+        both = there & was
+        ratio = np.zeros(len(self.links))
+        np.divide(capacity_mbps, self.reference_mbps, out=ratio, where=both)
+        np.log(ratio, out=ratio, where=both)
+        elapsed_s, drift = max(0.0, now_s - self.time_s), self.settings.drift
+        up_s = np.where(both, np.maximum(0.0, self.up_s + (ratio - drift) * elapsed_s), 0.0)
+        down_s = np.where(both, np.maximum(0.0, self.down_s + (-ratio - drift) * elapsed_s), 0.0)
+        changed = (there != was) | (np.maximum(up_s, down_s) >= self.settings.threshold_s)
+        if not changed.any():
+            return replace(self, up_s=up_s, down_s=down_s, time_s=now_s), ()
+        changes = tuple(
+            Change(self.links[i], float(self.reference_mbps[i]), float(capacity_mbps[i]))
+            for i in np.flatnonzero(changed).tolist()
+        )
+        reference = np.where(changed, capacity_mbps, self.reference_mbps)
+        up_s[changed] = down_s[changed] = 0.0
+        return replace(self, reference_mbps=reference, up_s=up_s, down_s=down_s, time_s=now_s), changes
 
 
 @dataclass(frozen=True, slots=True)
