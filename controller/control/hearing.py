@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from hyroads.controller.control.source import NOTHING_HEARD, Heard
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference, implied_hearing
-from hyroads.controller.core.infer.topology import Inferred, Neighbour, NeighbourTables, Report, Unknown
+from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, Unknown
 from hyroads.controller.radio_protocol import RadioNeighbour
 from hyroads.controller.state import Fabric
 
@@ -36,7 +36,7 @@ class HearingBook:
         # Per interface: node -> (whether it has an estimate towards it, when it was last heard).
         self._rows: dict[Interface, dict[str, tuple[bool, float]]] = {}
         self._observers: dict[Interface, None] = {}
-        self._inferred: Inferred | None = None
+        self._hears: dict[Interface, frozenset[str]] = {}
         self._published: tuple[object, ...] = ()
         self._first_s: float | None = None
         self._updated_s = 0.0
@@ -48,7 +48,7 @@ class HearingBook:
     @property
     def unknown(self) -> tuple[Unknown, ...]:
         """Who is heard that nobody declared."""
-        return self._inferred.unknown if self._inferred is not None else ()
+        return self._tables.unknown(self._updated_s)
 
     def complete(self) -> bool:
         """Whether every interface has told whom it hears, and what follows from that is told."""
@@ -56,7 +56,7 @@ class HearingBook:
 
     def hears(self, interface: Interface) -> frozenset[str]:
         """The nodes that an interface hears."""
-        return self._inferred.hears.get(interface, frozenset()) if self._inferred is not None else frozenset()
+        return self._hears.get(interface, frozenset())
 
     def table(self, interface: Interface, rows: Iterable[RadioNeighbour], time_s: float) -> None:
         """The rows of an interface as of ``time_s``."""
@@ -94,13 +94,13 @@ class HearingBook:
         for interface, (rows, time_s) in new.items():
             report = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
             self._tables = self._tables.after(report)
-        self._inferred = self._tables.inferred(now_s)
+        self._hears = self._tables.hears(now_s)
         if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:
-            self._publish(self._inferred)
+            self._publish()
 
-    def _publish(self, inferred: Inferred) -> None:
+    def _publish(self) -> None:
         observers = tuple(sorted(self._observers))
-        state = (observers, inferred.hears if self.is_inferred else None)
+        state = (observers, self._hears if self.is_inferred else None)
         if state == self._published:
             return
         before, self._published = self._published, state
@@ -110,8 +110,8 @@ class HearingBook:
         interference = self.heard.interference
         if not before or before[1] != state[1]:
             network = self._network
-            interference = HearingInterference(tuple(network.nodes), network.links, inferred.hears, network.unshared)
-        self.heard = Heard(observers, inferred.hears, interference)
+            interference = HearingInterference(tuple(network.nodes), network.links, self._hears, network.unshared)
+        self.heard = Heard(observers, self._hears, interference)
 
 
 def _neighbour(row: RadioNeighbour, time_s: float) -> Neighbour:

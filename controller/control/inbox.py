@@ -61,6 +61,8 @@ class Inbox:
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         interfaces = frozenset(addressing.interface_mac)
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
+        self._neighbours = {interface: self._ends_of(interface) for interface in interfaces}
+        """Per interface: address of another interface of its technology -> that, the link to it, the link from it."""
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
@@ -156,30 +158,38 @@ class Inbox:
 
     def _samples(self, table: Fresh, now_s: float) -> list[Sample]:
         interface, time_s = table.interface, table.time_s
+        known, me = self._neighbours[interface], interface[0]
         found = []
         for row in table.neighbours:
-            other = self._interface_of.get(row.mac)
-            if other is None or other[1] != interface[1] or other[0] == interface[0]:
-                self.radios.note(interface[0], "unknown-neighbour", now_s)
+            ends = known.get(row.mac)
+            if ends is None:
+                self.radios.note(me, "unknown-neighbour", now_s)
                 continue
-            if row.last_heard_ms > HEARD_MS or (
-                self._must_be_mutual and not self._hearing.may_hear(other, interface[0], now_s)
-            ):
+            other, out, back = ends
+            if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._hearing.may_hear(other, me, now_s)):
                 continue
-            out = self._link.get((interface[0], other[0], interface[1]))
             if out is not None and row.tx_mbps:
                 found.append(self._sample(out, row.tx_mbps, time_s, now_s))
-            back = self._link.get((other[0], interface[0], interface[1]))
             # The sender knows its own modulation best; a plain client is not asked.
-            if back is not None and row.rx_mbps and not self._hearing.tells(other, interface[0], now_s):
+            if back is not None and row.rx_mbps and not self._hearing.tells(other, me, now_s):
                 found.append(self._sample(back, row.rx_mbps, time_s, now_s))
         return found
 
     def _sample(self, link: str, capacity_mbps: float, time_s: float, now_s: float) -> Sample:
-        theirs_mbps, until_s = self._smaller.get(link, (capacity_mbps, now_s))
-        if now_s > until_s:
-            del self._smaller[link]
-        return Sample(link, Source.MODULATION, min(capacity_mbps, theirs_mbps), time_s)
+        if link in self._smaller:
+            theirs_mbps, until_s = self._smaller[link]
+            capacity_mbps = min(capacity_mbps, theirs_mbps)
+            if now_s > until_s:
+                del self._smaller[link]
+        return Sample(link, Source.MODULATION, capacity_mbps, time_s)
+
+    def _ends_of(self, interface: Interface) -> dict[str, tuple[Interface, str | None, str | None]]:
+        node, technology = interface
+        return {
+            mac: (other, self._link.get((node, other[0], technology)), self._link.get((other[0], node, technology)))
+            for mac, other in self._interface_of.items()
+            if other[1] == technology and other[0] != node
+        }
 
     def _link_to(self, interface: Interface, mac: str) -> str | None:
         other = self._interface_of.get(mac)

@@ -122,18 +122,31 @@ class NeighbourTables:
     def inferred(self, now_s: float, known: Iterable[Link] = ()) -> Inferred:
         """The multigraph now. Links between the same interfaces as a known one keep its id, delay and loss."""
         rows = list(self._rows())
-        fresh = {(u, v): row for u, v, row in rows if now_s - row.heard_s <= self.settings.age_out_s}
+        fresh = {(u, v): row for u, v, row in rows if self._counts(row, now_s)}
         mutual = [pair for pair in fresh if (pair[1], pair[0]) in fresh]
         links = (self._link(u, v, fresh) for u, v in mutual)
         named = _named([link for link in links if link is not None], known)
-        hears: dict[Interface, set[str]] = {interface: set() for interface in self.reports}
-        for u, v in fresh:
-            hears.setdefault(u, set()).add(v[0])
-            hears.setdefault(v, set()).add(u[0])
         gone = tuple((u, v[0]) for u, v, _ in rows if (u, v) not in fresh)
         single = tuple((u[0], v[0], u[1]) for u, v in fresh if (v, u) not in fresh)
-        heard = {interface: frozenset(nodes) for interface, nodes in hears.items()}
-        return Inferred(named, heard, (*self.refused, *self._strangers(now_s)), gone, single)
+        return Inferred(named, self._hearers(fresh), self.unknown(now_s), gone, single)
+
+    def hears(self, now_s: float) -> dict[Interface, frozenset[str]]:
+        """Only who hears whom (symmetric), which takes a fifth of the time of :meth:`inferred`."""
+        return self._hearers((u, v) for u, v, row in self._rows() if self._counts(row, now_s))
+
+    def unknown(self, now_s: float) -> tuple[Unknown, ...]:
+        """What nobody declared."""
+        return (*self.refused, *self._strangers(now_s))
+
+    def _hearers(self, pairs: Iterable[tuple[Interface, Interface]]) -> dict[Interface, frozenset[str]]:
+        hears: dict[Interface, set[str]] = {interface: set() for interface in self.reports}
+        for u, v in pairs:
+            hears.setdefault(u, set()).add(v[0])
+            hears.setdefault(v, set()).add(u[0])
+        return {interface: frozenset(nodes) for interface, nodes in hears.items()}
+
+    def _counts(self, row: Neighbour, now_s: float) -> bool:
+        return now_s - row.heard_s <= self.settings.age_out_s
 
     def _rows(self) -> Iterator[tuple[Interface, Interface, Neighbour]]:
         for interface, report in self.reports.items():
