@@ -26,7 +26,7 @@ from hyroads.controller.numbering import Numbers
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
-from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_REPLY
+from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY
 from hyroads.controller.service import ControllerService
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.plugin_discovery import discover
@@ -110,6 +110,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): SwitchSession.on_flow_stats,
+            (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.feed.port_stats,
         }
         self._connections: dict[int, shim.Connection] = {}

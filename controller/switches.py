@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.batch import Batch, Refusal, batch_of, error_of, next_xid
+from hyroads.controller.ofp.cookie import FULL_MASK
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
 from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.group import GroupEntry
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.port_stats import PortCounters, parse_port_stats, port_stats_request
-from hyroads.controller.ofp.readback import parse_flow_stats
+from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_groups
 from hyroads.controller.ofp.rule import Rule, RuleKey
 from hyroads.controller.ofp.rules import rules_for
 from hyroads.controller.push_gate import SwitchView
@@ -29,6 +31,7 @@ LOG = logging.getLogger("hyroads.switches")
 ANSWER_WITHIN_S = 5.0
 MAX_PORTS = 65_536
 MAX_READBACK_RULES = 1_000_000
+MAX_READBACK_GROUPS = 65_536
 RETRY_REFUSED_S = 5.0
 
 
@@ -59,7 +62,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a switch shall do: its intent without flows, and the flows that it may classify."""
+    """What a switch shall do: its intent without flows (but with sessions), and the flows that it may classify."""
 
     intent: SwitchIntent
     flows: Mapping[str, ClassifiedFlow]
@@ -89,6 +92,10 @@ class SwitchSession:
         self._installed: dict[RuleKey, Installed] | None = None
         self._reading: list[Installed] = []
         self._readback_xid = 0
+        self._groups: set[int] = set()
+        self._groups_xid: int | None = None
+        self._counters_xid = 0
+        self._on_counters: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
         self._change = Change()
         self._deadline_s = 0.0
@@ -111,6 +118,11 @@ class SwitchSession:
     def is_read(self) -> bool:
         """Whether the switch's rules are known."""
         return self._installed is not None
+
+    @property
+    def confirmed(self) -> Wanted | None:
+        """What was wanted the last time that all of it was in force; None: not yet."""
+        return None if self._confirmed_goal is None or self._refused else self._confirmed_goal.wanted
 
     @property
     def synced(self) -> bool:
@@ -144,10 +156,11 @@ class SwitchSession:
         return self._rules
 
     def start(self) -> None:
-        """Ask for the rules in the switch."""
-        self._readback_xid = self._xid()
+        """Ask for the rules and groups in the switch."""
+        self._readback_xid, self._groups_xid = self._xid(), self._xid()
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
-        self.connection.send(wire.flow_stats_request(self._readback_xid))
+        requests = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
+        self.connection.send(requests)
 
     def want(self, wanted: Wanted) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
@@ -178,6 +191,13 @@ class SwitchSession:
             self._confirmed_goal = None
             self._advance()
 
+    def ask_counters(self, cookies: Iterable[int], told: Callable[[FlowStat], None]) -> None:
+        """Ask for the counters of rules of ours by their cookies; ``told`` gets what comes for the last question."""
+        self._counters_xid, self._on_counters = self._xid(), told
+        mask = {"table": int(Table.CLASSIFY), "cookie_mask": FULL_MASK}
+        asked = (wire.flow_stats_request(self._counters_xid, cookie=cookie, **mask) for cookie in cookies)
+        self.connection.send(b"".join(asked))
+
     def ask_ports(self) -> None:
         """Ask for the counters of all ports, unless an answer is still awaited."""
         now_s = self.clock()
@@ -207,18 +227,40 @@ class SwitchSession:
         return self._port_counters
 
     def on_flow_stats(self, message: bytes) -> None:
-        """A part of the answer to the readback request."""
-        if wire.HEADER.unpack_from(message)[3] != self._readback_xid or self._installed is not None:
+        """A part of the answer to the readback request, or to one for counters."""
+        xid = wire.HEADER.unpack_from(message)[3]
+        if xid == self._counters_xid:
+            for stat in parse_flow_stats(message).flows:
+                self._on_counters(stat)
+        if xid != self._readback_xid or self._installed is not None:
             return
         part = parse_flow_stats(message)
         self._reading.extend(stat.rule for stat in part.flows)
         if len(self._reading) > MAX_READBACK_RULES:
             raise OpenFlowError(f"more than {MAX_READBACK_RULES} rules")
         if not part.more:
-            self._installed = {rule.key: rule for rule in self._reading}
-            self._reading = []
-            LOG.debug("switch %s: %d rules read back", self.node, len(self._installed))
-            self.changed()
+            self._readback_xid = 0
+            self._all_read()
+
+    def on_groups(self, message: bytes) -> None:
+        """A part of the answer to the question for groups."""
+        if wire.HEADER.unpack_from(message)[3] != self._groups_xid:
+            return
+        groups, more = parse_groups(message)
+        self._groups.update(groups)
+        if len(self._groups) > MAX_READBACK_GROUPS:
+            raise OpenFlowError(f"more than {MAX_READBACK_GROUPS} groups")
+        if not more:
+            self._groups_xid = None
+            self._all_read()
+
+    def _all_read(self) -> None:
+        if self._readback_xid or self._groups_xid is not None:
+            return
+        self._installed = {rule.key: rule for rule in self._reading}
+        self._reading = []
+        LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._installed), len(self._groups))
+        self.changed()
 
     def on_barrier(self, xid: int) -> None:
         """A barrier reply."""
@@ -248,10 +290,10 @@ class SwitchSession:
         goal = self._goal
         if goal is None or self._installed is None or self._batch is not None or goal is self._confirmed_goal:
             return
-        change = difference(goal.rules, self._installed.values())
+        change = difference(goal.rules, self._installed.values(), goal.groups, self._groups)
         if self._refused:
             adds = tuple(rule for rule in change.adds if rule.key not in self._refused)
-            change = replace(change, adds=adds)
+            change = replace(change, adds=adds, group_adds=() if not adds else change.group_adds)
         if not change:
             for rule in change.conflicts:
                 self.report(f"a foreign rule has the place of table {rule.table} priority {rule.priority}")
@@ -270,7 +312,10 @@ class SwitchSession:
     def _apply(self, change: Change, refusals: list[Refusal]) -> None:
         """A batch is through: know what is in the switch now."""
         installed = self._installed if self._installed is not None else {}
-        refused = {refusal.rule.key for refusal in refusals}
+        refused = {refusal.subject.key for refusal in refusals if isinstance(refusal.subject, Rule | Installed)}
+        no_groups = {refusal.subject.id for refusal in refusals if isinstance(refusal.subject, GroupEntry)}
+        self._groups |= {group.id for group in change.group_adds} - no_groups
+        self._groups -= {group.id for group in change.group_deletes}
         for added in as_installed(change.adds):
             if added.key not in refused:
                 installed[added.key] = added
@@ -295,7 +340,9 @@ class _Goal:
         self.wanted = wanted
         self.ports = ports
         intent = replace(wanted.intent, flows=tuple(wanted.flows.values()))
-        self.rules: tuple[Rule, ...] = rules_for(intent, dict(ports)).rules
+        compiled = rules_for(intent, dict(ports))
+        self.rules: tuple[Rule, ...] = compiled.rules
+        self.groups = compiled.groups
 
 
 def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int]) -> dict[str, Rule]:

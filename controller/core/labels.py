@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
@@ -32,6 +33,12 @@ class Labels:
     node: Mapping[str, int]
     hello: Mapping[tuple[str, str], int]
     flood: int
+
+    @cached_property
+    def all(self) -> frozenset[int]:
+        """All labels that the network itself uses."""
+        named = (self.link, self.agent, self.node, self.hello)
+        return frozenset(label for labels in named for label in labels.values()) | {self.flood}
 
     @classmethod
     def of(cls, network: Network, addressing: Addressing) -> Labels:

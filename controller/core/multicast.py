@@ -42,6 +42,7 @@ class GroupRate(Enum):
 
     RECEIVERS = "slowest receiver"
     NEIGHBOURS = "slowest neighbour"
+    NEVER = "no group frames"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ class Media:
         relays = dict(zip(network.nodes, relaying_nodes(network, clients_relay), strict=True))
         self.relays = relays
         self.cost = [1.0 / link.capacity_mbps if link.capacity_mbps > 0 else np.inf for link in network.links]
-        self.shared = [link.technology not in network.unshared and relays[link.target] for link in network.links]
+        grouped = group_rate is not GroupRate.NEVER
+        self.shared = [
+            grouped and link.technology not in network.unshared and relays[link.target] for link in network.links
+        ]
         self.egress: dict[str, list[int]] = {node: [] for node in network.nodes}
         self.ingress: dict[str, list[int]] = {node: [] for node in network.nodes}
         for index, link in enumerate(network.links):

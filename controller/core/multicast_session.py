@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.errors import NoRouteError
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.multicast import Media, Tree, grown, pruned, source_tree
+from hyroads.controller.core.network import Network
 
 WORTH_IT = 0.25
 """Share of a tree's airtime that making it anew must save."""
@@ -32,6 +33,15 @@ class Session:
     def participants(self) -> frozenset[str]:
         """All that take part."""
         return frozenset(self.trees)
+
+    @classmethod
+    def of_links(cls, name: str, network: Network, links: Mapping[str, Iterable[int]]) -> Session:
+        """From the links of every source's tree; every node on a tree counts as a member until it is pruned."""
+        trees = {}
+        for source, indices in links.items():
+            parent = {network.links[index].target: index for index in indices}
+            trees[source] = Tree(source, frozenset(parent), parent)
+        return cls(name, trees)
 
 
 def session_of(
@@ -63,13 +73,8 @@ def repaired(media: Media, session: Session) -> tuple[Session, frozenset[str]]:
     trees: dict[str, Tree] = {}
     lost: set[str] = set()
     for source, tree in session.trees.items():
-        whole = _alive(media, tree)
-        for node in sorted(session.participants - whole.members - {source}):
-            try:
-                whole = grown(media, whole, [node])
-            except PlanningError:
-                lost.add(node)
-        trees[source] = whole
+        trees[source], missing = _with_each(media, _alive(media, tree), session.participants - {source})
+        lost |= missing
     return Session(session.id, trees, session.rate_mbps), frozenset(lost)
 
 
@@ -81,6 +86,47 @@ def refreshed(media: Media, session: Session, worth_it: float = WORTH_IT) -> Ses
         saves = media.airtime(fresh.links) <= (1.0 - worth_it) * media.airtime(tree.links)
         trees[source] = fresh if saves and tree.links else tree
     return Session(session.id, trees, session.rate_mbps)
+
+
+def adapted(
+    media: Media, session: Session, sources: Iterable[str], members: Iterable[str], *, quick: bool = False
+) -> tuple[Session, Mapping[str, frozenset[str]]]:
+    """The session for these sources and members on the network as it is now, with as little change as possible.
+
+    Who can't be reached is left out, and named by source; it comes back with the next call after it can.
+    """
+    wanted = frozenset(members)
+    trees: dict[str, Tree] = {}
+    lost: dict[str, frozenset[str]] = {}
+    for source in sorted(set(sources)):
+        before, others = session.trees.get(source), wanted - {source}
+        tree = None if before is not None else _whole(media, source, others, quick=quick)
+        if tree is None:
+            kept = _alive(media, before or Tree(source, frozenset(), {}))
+            tree, missing = _with_each(media, pruned(media, kept, others), others)
+            if missing:
+                lost[source] = missing
+        trees[source] = tree
+    return Session(session.id, trees, session.rate_mbps), lost
+
+
+def _whole(media: Media, source: str, members: frozenset[str], *, quick: bool) -> Tree | None:
+    """A tree made at once; None if somebody can't be reached."""
+    try:
+        return source_tree(media, source, members, quick=quick)
+    except NoRouteError:
+        return None
+
+
+def _with_each(media: Media, tree: Tree, members: Iterable[str]) -> tuple[Tree, frozenset[str]]:
+    """The tree with all members that can be reached, and the others."""
+    lost = set()
+    for node in sorted(set(members) - tree.members):
+        try:
+            tree = grown(media, tree, [node])
+        except NoRouteError:
+            lost.add(node)
+    return tree, frozenset(lost)
 
 
 def changes(before: Session, after: Session) -> int:

@@ -1,8 +1,8 @@
-"""Batches of flow-mods: one byte string to send, and the answers that belong to it.
+"""Batches of flow-mods and group-mods: one byte string to send, and the answers that belong to it.
 
-A batch is the adds of a change, a barrier, its deletes, and a barrier. A switch answers a flow-mod only when it refuses
-it; the answer names the transaction id, and once the last barrier's reply is there, everything not refused is in force
-(OpenFlow 1.3.5, section 6.2).
+A batch is the groups and then the rules that a change adds, then the rules and the groups that it deletes, with a
+barrier after each of these. A switch answers a modification only when it refuses it; the answer names the transaction
+id, and once the last barrier's reply is there, everything not refused is in force (OpenFlow 1.3.5, section 6.2).
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Change, Installed
+from hyroads.controller.ofp.group import GroupDelete, GroupEntry
 from hyroads.controller.ofp.rule import Rule
 
 _ERROR = Struct("!HH")
+
+Subject = Rule | Installed | GroupEntry | GroupDelete
+"""What a message of a batch is about."""
 
 ERROR_TYPES = {
     0: "hello failed",
@@ -32,15 +36,17 @@ ERROR_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The switch refused a message: which rule it was about and why (OpenFlow error type and code)."""
+    """The switch refused a message: what it was about and why (OpenFlow error type and code)."""
 
-    rule: Rule | Installed
+    subject: Subject
     type: int
     code: int
 
     def __str__(self) -> str:
-        kind = ERROR_TYPES.get(self.type, f"type {self.type}")
-        return f"table {self.rule.table} priority {self.rule.priority}: {kind}, code {self.code}"
+        kind, about = ERROR_TYPES.get(self.type, f"type {self.type}"), self.subject
+        if isinstance(about, GroupEntry | GroupDelete):
+            return f"group {about.id:#x}: {kind}, code {self.code}"
+        return f"table {about.table} priority {about.priority}: {kind}, code {self.code}"
 
 
 @dataclass
@@ -51,7 +57,7 @@ class Batch:
     messages: int
     first_xid: int
     last_xid: int
-    _subjects: dict[int, Rule | Installed] = field(repr=False, default_factory=dict)
+    _subjects: dict[int, Subject] = field(repr=False, default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     done: bool = False
 
@@ -85,13 +91,19 @@ def batch_of(change: Change, first_xid: int) -> Batch:
     """
     xid = first_xid
     parts: list[bytes] = []
-    subjects: dict[int, Rule | Installed] = {}
-    for group in ([(r, r.add_body) for r in change.adds], [(r, r.delete_body) for r in change.deletes]):
-        if not group:
+    subjects: dict[int, Subject] = {}
+    steps: tuple[tuple[int, list[tuple[Subject, bytes]]], ...] = (
+        (wire.GROUP_MOD, [(group, group.add_body) for group in change.group_adds]),
+        (wire.FLOW_MOD, [(rule, rule.add_body) for rule in change.adds]),
+        (wire.FLOW_MOD, [(rule, rule.delete_body) for rule in change.deletes]),
+        (wire.GROUP_MOD, [(group, group.delete_body) for group in change.group_deletes]),
+    )
+    for kind, messages in steps:
+        if not messages:
             continue
-        for rule, body in group:
-            parts.append(wire.message(body, xid))
-            subjects[xid] = rule
+        for subject, body in messages:
+            parts.append(wire.message(body, xid, kind))
+            subjects[xid] = subject
             xid += 1
         parts.append(wire.barrier_request(xid))
         xid += 1

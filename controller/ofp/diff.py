@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.cookie import FULL_MASK, is_ours
 from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.group import GroupDelete, GroupEntry
+from hyroads.controller.ofp.group import is_ours as is_our_group
 from hyroads.controller.ofp.pipeline import ADD_ORDER
 from hyroads.controller.ofp.rule import Rule, RuleKey
 
@@ -43,15 +45,19 @@ class Installed:
 
 @dataclass(frozen=True)
 class Change:
-    """What to send: first all of ``adds`` (new rules and overwritten ones), then all of ``deletes``."""
+    """What to send: first all of ``adds`` (new rules and overwritten ones), then all of ``deletes``; groups that rules
+    refer to come before the rules and go after them.
+    """
 
     adds: tuple[Rule, ...] = ()
     deletes: tuple[Installed, ...] = ()
+    group_adds: tuple[GroupEntry, ...] = ()
+    group_deletes: tuple[GroupDelete, ...] = ()
     conflicts: tuple[Rule, ...] = ()
     """Wanted rules that are left out because a rule of somebody else has their table, priority and match."""
 
     def __bool__(self) -> bool:
-        return bool(self.adds or self.deletes)
+        return bool(self.adds or self.deletes or self.group_adds or self.group_deletes)
 
 
 def as_installed(rules: Iterable[Rule]) -> tuple[Installed, ...]:
@@ -59,7 +65,12 @@ def as_installed(rules: Iterable[Rule]) -> tuple[Installed, ...]:
     return tuple(Installed(rule.table, rule.priority, rule.match_fields, rule.cookie) for rule in rules)
 
 
-def difference(wanted: Iterable[Rule], installed: Iterable[Installed]) -> Change:
+def difference(
+    wanted: Iterable[Rule],
+    installed: Iterable[Installed],
+    groups: Iterable[GroupEntry] = (),
+    installed_groups: Iterable[int] = (),
+) -> Change:
     """The smallest change from ``installed`` to ``wanted``; rules without our mark are left alone.
 
     A rule with the same table, priority and match but other actions is overwritten by one flow-mod, which Open vSwitch
@@ -82,7 +93,14 @@ def difference(wanted: Iterable[Rule], installed: Iterable[Installed]) -> Change
     deletes = [rule for key, rule in ours.items() if rule.cookie not in cookies and key not in by_key]
     adds.sort(key=lambda rule: (_POSITION.get(rule.table, -1), -rule.priority))
     deletes.sort(key=lambda rule: (-_POSITION.get(rule.table, -1), rule.priority))
-    return Change(tuple(adds), tuple(deletes), tuple(conflicts))
+    there, needed = set(installed_groups), {group.id: group for group in groups}
+    return Change(
+        tuple(adds),
+        tuple(deletes),
+        tuple(group for number, group in needed.items() if number not in there),
+        tuple(GroupDelete(number) for number in sorted(there) if number not in needed and is_our_group(number)),
+        tuple(conflicts),
+    )
 
 
 def _by_key(rules: Iterable[Rule]) -> dict[RuleKey, Rule]:

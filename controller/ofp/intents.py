@@ -95,6 +95,48 @@ class ClassifiedFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeBranch:
+    """What a switch does with the frames of a source tree, which travel behind ``label``.
+
+    They come from ``parent`` (own port and its address there; None where the tree begins), addressed to the own
+    interface or, if ``by_group``, to all children on that medium at once. ``copies`` are the transmissions to the
+    children; one for several of them goes to the group address of trees. ``delivers``: there are participants here.
+    """
+
+    label: int
+    parent: Hop | None = None
+    by_group: bool = False
+    copies: tuple[Hop, ...] = ()
+    delivers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMembers:
+    """Who gets the frames of a session at one switch: ``access`` ports, and ``clients`` as unicast.
+
+    ``match`` tells the session's frames from others and has no ``in_port``.
+    """
+
+    match: Match
+    access: tuple[str, ...] = ()
+    clients: tuple[AttachedClient, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEntry:
+    """Frames that enter a session here: those that match source and group take the tree that begins with ``branch``,
+    and go to the other ``members`` here. ``client`` is the source if it is a plain client that is attached here.
+
+    Without a branch they are dropped: a session is for its participants. ``match`` has no ``in_port``.
+    """
+
+    match: Match
+    branch: TreeBranch | None = None
+    members: SessionMembers | None = None
+    client: AttachedClient | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchIntent:
     """Everything that one switch shall do."""
 
@@ -116,3 +158,6 @@ class SwitchIntent:
     """Neighbours on the broadcast tree."""
     clients: tuple[AttachedClient, ...] = ()
     flows: tuple[ClassifiedFlow, ...] = ()
+    branches: tuple[TreeBranch, ...] = ()
+    entries: tuple[SessionEntry, ...] = ()
+    members: tuple[SessionMembers, ...] = ()

@@ -14,6 +14,7 @@ class Table(IntEnum):
     FORWARD = 2
     LABEL = 3
     DELIVER = 4
+    MEMBERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,14 @@ PIPELINE: tuple[Stage, ...] = (
     ),
     Stage(Table.CLASSIFY, "frames of multipath flows that this edge splits go to the agent", (Table.FORWARD,)),
     Stage(Table.FORWARD, "single path of a user's frame: here, behind a node label, or flooded", (Table.DELIVER,)),
-    Stage(Table.LABEL, "labelled frames: pop and pass on, or restore the user's frame", (Table.DELIVER,)),
+    Stage(Table.LABEL, "labelled frames: pop and pass on, or restore the user's frame", (Table.DELIVER, Table.MEMBERS)),
     Stage(Table.DELIVER, "user's frames to access ports and attached clients", ()),
+    Stage(Table.MEMBERS, "frames of sessions to those who take part", ()),
 )
 
 # Adds go from the end of the pipeline to its beginning, so that a packet never reaches a table that is not ready
 # for it; deletes go the other way.
-ADD_ORDER: tuple[Table, ...] = (Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.PORT)
+ADD_ORDER: tuple[Table, ...] = (Table.MEMBERS, Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.PORT)
 
 
 class Priority(IntEnum):
@@ -54,6 +56,9 @@ class Priority(IntEnum):
     LABELLED = 30
     HELLO = 30
     CLIENT = 40
+    SESSION_CLOSED = 50
+    SESSION = 51
+    SESSION_VARIANT = 52
     FLOW_FIRST = 1000
     FLOW_LAST = 60000
 
@@ -61,8 +66,10 @@ class Priority(IntEnum):
 ETH_TYPE_MPLS = 0x8847
 ETH_TYPE_SHIM = 0x88B5
 ETH_TYPE_HELLO = 0x88B6
+TREE_ADDRESS = "03:00:00:00:00:01"
+"""Where a frame of a session goes that several switches on one medium receive at once: a local group address."""
 LABEL_TTL = 64
-"""TTL behind a flood or node label: ends loops that may exist for a moment while switches change over.
+"""TTL behind a flood, node or tree label: ends loops that may exist for a moment while switches change over.
 
 It is set explicitly because ``encap(mpls)`` copies the TTL of an IP packet, and users send multicast with TTL 1.
 """

@@ -1,4 +1,4 @@
-"""What a switch says is in it: flow-stats and port-description replies, read straight from their bytes.
+"""What a switch says is in it: flow-stats, group and port-description replies, read straight from their bytes.
 
 Every length is bounded, so hostile input ends in ``ReadbackError`` and nothing else. Instructions are skipped: a rule
 is known by its cookie (``cookie``).
@@ -17,6 +17,7 @@ _MULTIPART = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQ")
 _MATCH = Struct("!HH")
 _PORT = Struct("!I4x6s2x16sII")
+_GROUP = Struct("!HBxI")
 _PORT_SIZE = 64
 _PORT_DOWN, _LINK_DOWN = 1, 1
 _MAX_PORT = 0xFFFFFF00
@@ -67,6 +68,19 @@ def parse_flow_stats(message: bytes) -> FlowStats:
         flows.append(FlowStat(rule, packets, octets, seconds + nanoseconds / 1e9))
         offset += length
     return FlowStats(tuple(flows), more)
+
+
+def parse_groups(message: bytes) -> tuple[tuple[int, ...], bool]:
+    """A whole OFPMP_GROUP_DESC reply message -> the ids of its groups, and whether more parts follow."""
+    more = _header(message, wire.MULTIPART_GROUP_DESC)
+    groups, offset, end = [], 16, len(message)
+    while offset < end:
+        length, _, number = _GROUP.unpack_from(message, offset) if end - offset >= _GROUP.size else (0, 0, 0)
+        if length < _GROUP.size or offset + length > end:
+            raise ReadbackError(f"group at byte {offset}: length {length}, expected {_GROUP.size}..{end - offset}")
+        groups.append(number)
+        offset += length
+    return tuple(groups), more
 
 
 def parse_ports(message: bytes) -> tuple[tuple[Port, ...], bool]:

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import session_rules
+from hyroads.controller.ofp.group import GroupEntry
 from hyroads.controller.ofp.intents import AttachedClient, Hop, NodeRoute, SwitchIntent
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import (
     ETH_TYPE_HELLO,
     ETH_TYPE_MPLS,
     ETH_TYPE_SHIM,
-    LABEL_TTL,
     Priority,
     Table,
 )
@@ -32,28 +33,21 @@ _RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHER
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules of one switch and the ports that were asked for but are not there."""
+    """The rules of one switch, the groups that they refer to, and the ports that were asked for but are not there."""
 
     rules: tuple[Rule, ...]
     missing_ports: tuple[str, ...]
+    groups: tuple[GroupEntry, ...] = ()
 
 
 def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     """All rules of a switch; ``ports`` maps the names of the ports it has to their OpenFlow numbers."""
     builder = _Builder(intent, ports)
     parts = (builder.port, builder.classify, builder.forward, builder.label, builder.deliver)
-    rules = tuple(rule for part in parts for rule in part())
-    return RuleSet(rules, tuple(sorted(builder.missing)))
-
-
-def _behind(label: int) -> tuple[act.Action, ...]:
-    """Puts the whole frame behind one label that switches forward by."""
-    return (
-        act.Encap(act.PACKET_TYPE_MPLS),
-        act.SetMplsLabel(label),
-        act.SetMplsTtl(LABEL_TTL),
-        act.Encap(act.PACKET_TYPE_ETHERNET),
-    )
+    rules = [rule for part in parts for rule in part()]
+    groups = session_rules.Groups()
+    rules += session_rules.rules_of(intent, builder, groups)
+    return RuleSet(tuple(rules), tuple(sorted(builder.missing)), groups.entries)
 
 
 class _Builder:
@@ -148,13 +142,13 @@ class _Builder:
                 yield self._flood(name, Match(in_port=number), Priority.FLOOD_VARIANT)
 
     def _forward_to(self, mac: str, route: NodeRoute) -> Iterator[Rule]:
-        behind = _behind(route.label)
+        label = session_rules.behind(route.label)
         send = self.towards(route.hop, None)
         if send:
-            yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), behind + send)
+            yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), label + send)
         for number, send in self._variants(route, self.client_ports):
             match = Match(in_port=number, eth_dst=mac)
-            yield Rule(Table.FORWARD, Priority.UNICAST_VARIANT, match, behind + send)
+            yield Rule(Table.FORWARD, Priority.UNICAST_VARIANT, match, label + send)
 
     def _variants(self, route: NodeRoute, came_in: Iterable[str]) -> Iterator[tuple[int, tuple[act.Action, ...]]]:
         """Ingress ports for which a frame to ``route`` is sent otherwise than by default, and how."""
@@ -167,7 +161,7 @@ class _Builder:
 
     def _flood(self, came_in: str | None, match: Match, priority: int) -> Rule:
         copies = tuple(action for hop in self.intent.tree for action in self.towards(hop, came_in))
-        actions = (act.Clone(_behind(self.intent.flood_label) + copies),) if copies else ()
+        actions = (act.Clone(session_rules.behind(self.intent.flood_label) + copies),) if copies else ()
         return Rule(Table.FORWARD, priority, match, actions, goto=Table.DELIVER)
 
     # -- table 3
@@ -261,20 +255,20 @@ class _Builder:
 
     def _deliver_groups(self, access: tuple[act.Action, ...]) -> Iterator[Rule]:
         clients = self.intent.clients
-        everywhere = access + self._to_clients(clients, None)
+        everywhere = access + self.to_clients(clients, None)
         yield Rule(Table.DELIVER, Priority.FLOOD, Match(eth_dst=GROUP_ADDRESS), everywhere)
         for name, number in self.numbered(self.client_ports):
             match = Match(in_port=number, eth_dst=GROUP_ADDRESS)
-            actions = access + self._to_clients(clients, name)
+            actions = access + self.to_clients(clients, name)
             yield Rule(Table.DELIVER, Priority.FLOOD_VARIANT, match, actions)
         for client in clients:
             for _, number in self.numbered((client.port,)):
                 others = [other for other in clients if other != client]
                 match = Match(in_port=number, eth_src=client.mac, eth_dst=GROUP_ADDRESS)
-                actions = access + self._to_clients(others, client.port)
+                actions = access + self.to_clients(others, client.port)
                 yield Rule(Table.DELIVER, Priority.FLOOD_CLIENT, match, actions)
 
-    def _to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
+    def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
         """A copy for each client, addressed to it.
 
         A raw group frame on a shared medium would also be heard by its sender, by clients attached elsewhere and by

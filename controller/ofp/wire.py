@@ -19,9 +19,10 @@ from hyroads.controller.ofp.match import Match
 VERSION = 4
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY = 0, 1, 2, 3
 FEATURES_REQUEST, FEATURES_REPLY = 5, 6
-FLOW_MOD, MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 14, 18, 19, 20, 21
+FLOW_MOD, GROUP_MOD, MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 14, 15, 18, 19, 20, 21
 ADD, MODIFY, MODIFY_STRICT, DELETE, DELETE_STRICT = 0, 1, 2, 3, 4
-MULTIPART_FLOW, MULTIPART_PORT_DESC = 1, 13
+GROUP_ADD, GROUP_DELETE = 0, 2
+MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_PORT_DESC = 1, 7, 13
 ALL_TABLES = 0xFF
 ANY = 0xFFFFFFFF
 NO_BUFFER = 0xFFFFFFFF
@@ -32,6 +33,8 @@ _FLOW_MOD = Struct("!QQBBHHHIIIH2x")
 _MATCH_HEADER = Struct("!HH")
 _INSTRUCTION_GOTO = Struct("!HHB3x")
 _INSTRUCTION_ACTIONS = Struct("!HH4x")
+_GROUP_MOD = Struct("!HBxI")
+_BUCKET = Struct("!HHII4x")
 _FLOW_STATS_REQUEST = Struct("!HH4xB3xII4xQQ")
 _OUTPUT = Struct("!HHIH6x")
 _SET_FIELD_ETH = Struct("!HHI6s2x")
@@ -254,6 +257,25 @@ def flow_mod_body(
     """A flow-mod without its header: ``fields`` as from ``match_fields``; no timeouts, no buffer."""
     head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, 0)
     return head + match_struct(fields) + instruction_bytes
+
+
+def buckets(items: Iterable[Iterable[act.Action]]) -> bytes:
+    """The buckets of a group of type ALL."""
+    encoded = [actions(bucket) for bucket in items]
+    whole = b"".join(_BUCKET.pack(len(one) + _BUCKET.size, 0, ANY, ANY) + one for one in encoded)
+    if len(whole) > _MAX_LENGTH - 256:
+        raise OpenFlowError(f"{len(encoded)} buckets do not fit one OpenFlow message")
+    return whole
+
+
+def group_mod_body(command: int, group: int, bucket_bytes: bytes = b"") -> bytes:
+    """A group-mod without its header, for a group of type ALL."""
+    return _GROUP_MOD.pack(command, 0, group) + bucket_bytes
+
+
+def group_desc_request(xid: int) -> bytes:
+    """Asks for the description of every group."""
+    return message(MULTIPART_GROUP_DESC.to_bytes(2, "big") + b"\0" * 6, xid, MULTIPART_REQUEST)
 
 
 def flow_stats_request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0) -> bytes:

@@ -67,6 +67,6 @@ def test_open_vswitch_takes_every_match_that_a_flow_may_declare() -> None:
         connection = rig.connect("br")
         rules = [Rule(2, 100 + i, match, (act.Output(1),)) for i, match in enumerate(matches)]
         batch = connection.apply(Change(adds=tuple(rules)))
-        assert [refusal.rule.match for refusal in batch.refusals] == []
+        assert [refusal.subject.match for refusal in batch.refusals] == []
         assert not difference(rules, connection.installed())
         connection.close()

@@ -234,7 +234,7 @@ def test_errors_name_the_refused_rule(world: World) -> None:
     batch = world.connections["a"].apply(Change(adds=(good, bad, worse)))
     assert batch.done
     assert not batch.ok
-    assert [refusal.rule for refusal in batch.refusals] == [bad, worse]
+    assert [refusal.subject for refusal in batch.refusals] == [bad, worse]
     change = difference(world.rules["a"], world.connections["a"].installed())
     assert [rule.cookie for rule in change.deletes] == [good.cookie]
     assert world.connections["a"].apply(change).ok

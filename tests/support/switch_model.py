@@ -16,6 +16,7 @@ from ipaddress import ip_address, ip_network
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.group import GroupEntry
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 
@@ -167,6 +168,13 @@ def _clone(context: _Context, action: act.Clone) -> None:
     context.packet = saved
 
 
+def _group(context: _Context, action: act.Group) -> None:
+    if action.group not in context.switch.groups:
+        raise ModelError(f"no group {action.group:#x}")
+    for bucket in context.switch.groups[action.group].buckets:
+        _clone(context, act.Clone(bucket))
+
+
 def _encap(context: _Context, action: act.Encap) -> None:
     packet = context.packet
     if action.packet_type == act.PACKET_TYPE_MPLS:
@@ -227,13 +235,15 @@ _APPLY: dict[type, Callable[..., None]] = {
     act.SetMplsLabel: lambda c, a: c.top(replace(c.packet.labels[0], value=a.label)),
     act.SetMplsTtl: lambda c, a: c.top(replace(c.packet.labels[0], ttl=a.ttl)),
     act.Resubmit: lambda c, a: c.lookup(a.table),
+    act.Group: _group,
 }
 
 
 class ModelSwitch:
     """A switch with rules; ``used`` collects the ones that packets hit."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], groups: Iterable[GroupEntry] = ()) -> None:
+        self.groups = {group.id: group for group in groups}
         self.tables: dict[int, list[Rule]] = {}
         self.used: set[Rule] = set()
         keys = set()
@@ -279,17 +289,20 @@ class ModelNetwork:
         addressing: Addressing,
         rules: Mapping[str, Iterable[Rule]],
         homes: Mapping[str, tuple[str, str]],
+        groups: Mapping[str, Iterable[GroupEntry]] | None = None,
     ) -> None:
         """``homes`` maps plain clients to (node, technology) of their attachment."""
+        groups = groups or {}
         self.network = network
         self.addressing = addressing
         self.homes = homes
-        self.switches = {node: ModelSwitch(mine) for node, mine in rules.items()}
+        self.switches = {node: ModelSwitch(mine, groups.get(node, ())) for node, mine in rules.items()}
         self.numbers = {node: port_numbers(network, addressing, node) for node in addressing.dpid}
         self.names = {node: {n: name for name, n in numbers.items()} for node, numbers in self.numbers.items()}
         self.technology = {name: (node, k) for (node, k), name in addressing.interface_name.items()}
         self.steps = 0
         self.visited: list[tuple[str, str]] = []
+        self.sent: list[tuple[str, str, Frame]] = []
 
     def from_host(self, node: str, frame: Frame) -> list[Delivery]:
         """What becomes of a frame that a host (of a switch, or a plain client) sends."""
@@ -311,7 +324,7 @@ class ModelNetwork:
         waiting = deque(start)
         deliveries: list[Delivery] = []
         steps = 0
-        self.visited = []
+        self.visited, self.sent = [], []
         while waiting:
             steps += 1
             if steps > limit:
@@ -321,6 +334,7 @@ class ModelNetwork:
             for out, copy in self.switches[node].receive(frame, in_port):
                 name = self.names[node][out]
                 if name in self.technology:
+                    self.sent.append((node, name, copy))
                     waiting.extend(self._medium(node, name, copy, deliveries))
                 else:
                     deliveries.append(Delivery(node, self._side(node, name), copy))

@@ -261,7 +261,7 @@ def test_batch_ends_with_a_barrier_and_correlates_errors() -> None:
     assert batch.on_barrier(104)
     assert batch.done
     assert not batch.ok
-    assert [refusal.rule for refusal in batch.refusals] == [adds[1]]
+    assert [refusal.subject for refusal in batch.refusals] == [adds[1]]
     assert str(batch.refusals[0]) == "table 3 priority 1: flow-mod failed, code 2"
 
 

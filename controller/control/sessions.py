@@ -1,0 +1,289 @@
+"""Live multicast sessions: declared sessions and the network -> trees, and what switches are told of them. Pure.
+
+    spec, hosts  ->  core session (trees)  ->  plan by names  ->  tree with label, branch per switch  ->  rollout
+
+A source tree that stays the same keeps its label; another one has another label (``session_rollout`` says why).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hyroads.controller.control.session_rollout import Confirmed, Enters, Rollout, advanced, is_told, wanting
+from hyroads.controller.core.interface_graph import FloatArray
+from hyroads.controller.core.labels import hashed
+from hyroads.controller.core.multicast import Media
+from hyroads.controller.core.multicast_session import Session, adapted, refreshed
+from hyroads.controller.core.services.sessions import SessionSpec
+from hyroads.controller.ofp.compile import Place
+from hyroads.controller.ofp.intents import AttachedClient, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.session_trees import Names, RootedTree, TreePlan, rooted, tree_plan
+from hyroads.controller.state import Fabric
+
+_ATTEMPTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A participant and where it is: ``node`` is the node whose switch delivers to it, or the plain client that it is;
+    None: nowhere that is known.
+    """
+
+    name: str
+    is_source: bool
+    node: str | None = None
+    mac: str | None = None
+    ip: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPlan:
+    """A tree as it was told to the switches: what the state file keeps of it."""
+
+    plan: TreePlan
+    label: int
+
+
+@dataclass(frozen=True)
+class World:
+    """What sessions are planned on."""
+
+    fabric: Fabric
+    media: Media
+    places: Mapping[str, Place]
+
+    def client(self, node: str) -> AttachedClient | None:
+        """The plain client of this name as its access point sees it; None if it is none, or nowhere."""
+        place, fabric = self.places.get(node), self.fabric
+        if place is None:
+            return None
+        port = fabric.addressing.interface_name[place.node, place.technology]
+        return AttachedClient(fabric.addressing.host_mac[node], port, fabric.labels.node[node])
+
+    def rooted(self, plan: TreePlan, label: int) -> RootedTree | None:
+        """What the switches do for a tree."""
+        fabric = self.fabric
+        return rooted(Names(fabric.network, fabric.addressing, self.places), plan, label)
+
+
+@dataclass(frozen=True)
+class LiveSession:
+    """A declared session, its hosts, its trees, and how far these are told; ``lost``: by source, who is not reached."""
+
+    spec: SessionSpec
+    hosts: tuple[Host, ...] = ()
+    session: Session = field(default_factory=lambda: Session(""))
+    rollouts: Mapping[str, Rollout] = field(default_factory=dict)
+    lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> frozenset[int]:
+        """All labels in use."""
+        return frozenset(tree.label for rollout in self.rollouts.values() for tree in rollout.trees)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the edges of all sources were told of the trees that are wanted."""
+        return all(is_told(rollout) for rollout in self.rollouts.values())
+
+    @property
+    def plans(self) -> dict[str, LabelledPlan]:
+        """The wanted tree of every source."""
+        wanted = {source: rollout.wanted for source, rollout in self.rollouts.items()}
+        return {source: LabelledPlan(tree.plan, tree.label) for source, tree in wanted.items() if tree is not None}
+
+    def macs_at(self, node: str) -> tuple[str, ...]:
+        """Addresses of the sources at a node."""
+        found = (host.mac for host in self.hosts if host.node == node and host.is_source)
+        return tuple(sorted({mac for mac in found if mac is not None}))
+
+
+def planned(world: World, live: LiveSession, taken: Collection[int], *, quick: bool) -> LiveSession:
+    """The session on the network as it is now, for the hosts that it has now; ``taken`` are labels of others."""
+    nodes = {host.node for host in live.hosts if host.node is not None}
+    sources = {host.node for host in live.hosts if host.node is not None and host.is_source}
+    session, lost = adapted(world.media, live.session, sources, nodes, quick=quick)
+    return replace(with_trees(world, live, session, taken), lost=lost)
+
+
+def improved(world: World, live: LiveSession, taken: Collection[int]) -> LiveSession:
+    """With trees made anew where that saves a lot. Takes long in large networks."""
+    return with_trees(world, live, refreshed(world.media, live.session), taken)
+
+
+def with_trees(world: World, live: LiveSession, session: Session, taken: Collection[int]) -> LiveSession:
+    """The session with these trees; rollouts of trees that are what they were stay."""
+    receivers = {host.node for host in live.hosts if host.node is not None}
+    used = {*taken, *live.labels}
+    rollouts = {}
+    for source, tree in session.trees.items():
+        # Hosts behind one access port hear each other without their switch.
+        plan = tree_plan(world.media, tree, receivers - {source})
+        before = live.rollouts.get(source, Rollout())
+        rollouts[source] = wanting(before, _labelled(world, live.spec.id, plan, before, used))
+        used |= {tree.label for tree in rollouts[source].trees}
+    for source, before in live.rollouts.items():
+        if source not in rollouts and not before.is_over:
+            rollouts[source] = wanting(before, None)
+    return replace(live, session=session, rollouts=rollouts)
+
+
+def _labelled(world: World, session: str, plan: TreePlan, before: Rollout, used: Collection[int]) -> RootedTree | None:
+    """A tree with a label: that which it has if nothing of it differs, else a hash of what it is that is free."""
+    fresh = world.rooted(plan, 0)
+    if fresh is None:
+        return None
+    for old in before.trees:
+        if old.plan == plan and _shape(old) == _shape(fresh):
+            return old
+    name = ("tree", session, plan.source, json.dumps([plan.transmissions, sorted(plan.receivers)]))
+    attempt, labels = 0, world.fabric.labels.all
+    while (label := hashed(name, attempt)) in used or label in labels:
+        attempt += 1
+    return world.rooted(plan, label)
+
+
+def _shape(tree: RootedTree) -> tuple[str, dict[str, TreeBranch]]:
+    return tree.root, {node: replace(branch, label=0) for node, branch in tree.branches.items()}
+
+
+def restored(world: World, spec: SessionSpec, plans: Mapping[str, LabelledPlan]) -> LiveSession:
+    """A session as an earlier controller told it: its trees count as in force until another one is."""
+    rollouts = {}
+    for source, saved in plans.items():
+        tree = world.rooted(saved.plan, saved.label)
+        if tree is not None:
+            rollouts[source] = Rollout(tree, tree)
+    index = world.fabric.network.link_index
+    links = {source: [index[link] for link in saved.plan.links] for source, saved in plans.items()}
+    return LiveSession(spec, session=Session.of_links(spec.id, world.fabric.network, links), rollouts=rollouts)
+
+
+def forgotten(live: LiveSession) -> LiveSession:
+    """A session that shall end: no trees are wanted any more."""
+    rollouts = {source: wanting(rollout, None) for source, rollout in live.rollouts.items()}
+    return replace(live, hosts=(), session=Session(live.spec.id), rollouts=rollouts)
+
+
+def stepped(live: LiveSession, confirmed: Confirmed, enters: Enters, now_s: float) -> LiveSession:
+    """What may be told now; the same object if nothing else than before."""
+    after = {source: advanced(rollout, confirmed, enters, now_s) for source, rollout in live.rollouts.items()}
+    same = all(after[source] is rollout for source, rollout in live.rollouts.items())
+    if same and not any(rollout.is_over for rollout in after.values()):
+        return live
+    return replace(live, rollouts={source: rollout for source, rollout in after.items() if not rollout.is_over})
+
+
+# -- what switches are told
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one switch is told of sessions."""
+
+    branches: tuple[TreeBranch, ...] = ()
+    entries: tuple[SessionEntry, ...] = ()
+    members: tuple[SessionMembers, ...] = ()
+
+    def added_to(self, intent: SwitchIntent) -> SwitchIntent:
+        """The intent with these."""
+        return replace(intent, branches=self.branches, entries=self.entries, members=self.members)
+
+
+def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
+    """By node, for all switches."""
+    branches: dict[str, list[TreeBranch]] = {}
+    entries: dict[str, list[SessionEntry]] = {}
+    members: dict[str, list[SessionMembers]] = {}
+    for live in sessions:
+        here = _members(world, live)
+        for node, some in here.items():
+            members.setdefault(node, []).append(some)
+        for source, rollout in live.rollouts.items():
+            for tree in rollout.trees:
+                for node, branch in tree.branches.items():
+                    branches.setdefault(node, []).append(branch)
+            if rollout.current is not None:
+                found = _entries(world, live, source, rollout.current, here.get(rollout.current.root))
+                entries.setdefault(rollout.current.root, []).extend(found)
+        if live.session.trees and live.is_told:
+            # The session has begun: what others send to its group goes nowhere.
+            for node in world.fabric.addressing.dpid:
+                entries.setdefault(node, []).append(SessionEntry(_match(live)))
+    return {
+        node: Told(tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())))
+        for node in world.fabric.addressing.dpid
+    }
+
+
+def _match(live: LiveSession, source: str | None = None) -> Match:
+    return Match(eth_src=source, **live.spec.group.match)  # type: ignore[arg-type]
+
+
+def _members(world: World, live: LiveSession) -> dict[str, SessionMembers]:
+    """Who gets messages, by the node whose switch delivers them."""
+    access: dict[str, tuple[str, ...]] = {}
+    clients: dict[str, tuple[AttachedClient, ...]] = {}
+    for node in sorted({host.node for host in live.hosts if host.node is not None}):
+        client = world.client(node)
+        if client is not None:
+            home = world.places[node].node
+            clients[home] = (*clients.get(home, ()), client)
+        elif node in world.fabric.addressing.access_port:
+            access[node] = (world.fabric.addressing.access_port[node],)
+    return {
+        node: SessionMembers(_match(live), access.get(node, ()), clients.get(node, ()))
+        for node in sorted({*access, *clients})
+    }
+
+
+def _entries(
+    world: World, live: LiveSession, source: str, tree: RootedTree, members: SessionMembers | None
+) -> Iterable[SessionEntry]:
+    branch, client = tree.branches[tree.root], world.client(source)
+    return [SessionEntry(_match(live, mac), branch, members, client) for mac in live.macs_at(source)]
+
+
+# -- airtime
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTraffic:
+    """What sessions take, float64[L]: ``reserved`` of the time of every link's domain, and ``own`` Mb/s as if each
+    transmission were traffic of its first link, for what is known to be ours of what interfaces hear.
+    """
+
+    reserved: FloatArray
+    own_airtime: FloatArray
+
+
+def group_traffic(
+    media: Media, sessions: Iterable[LiveSession], measured_mbps: Mapping[tuple[str, str], float]
+) -> GroupTraffic:
+    """The traffic of all sessions: declared rates, or measured ones (by session and source) where these are more."""
+    count = len(media.network.links)
+    reserved, own = np.zeros(count), np.zeros(count)
+    for live in sessions:
+        for source, tree in live.session.trees.items():
+            measured = measured_mbps.get((live.spec.id, source), 0.0)
+            reserved += max(live.spec.rate_mbps or 0.0, measured) * finite(media.domain_airtime(tree.links))
+            for sent in media.transmissions(tree.links):
+                own[sent.links[0]] += measured * (sent.airtime_s_per_mb if np.isfinite(sent.airtime_s_per_mb) else 0.0)
+    return GroupTraffic(reserved, own)
+
+
+def airtime_per_mbps(media: Media, live: LiveSession) -> FloatArray:
+    """Share of every link's domain, float64[L], per Mb/s that every source sends."""
+    total = np.zeros(len(media.network.links))
+    for tree in live.session.trees.values():
+        total += finite(media.domain_airtime(tree.links))
+    return total
+
+
+def finite(values: FloatArray) -> FloatArray:
+    """A link that has gone since the tree was made takes nothing."""
+    return np.where(np.isfinite(values), values, 0.0)

@@ -1,0 +1,134 @@
+"""Multicast sessions: intent -> rules and groups of one switch (docs/openflow.md, section 4).
+
+A message enters its session's tree at the edge of its source, behind the label of that tree, and is copied where the
+tree branches, by a group of type ALL. A switch takes a label from its parent in the tree alone, so a message that
+several switches of a medium hear is passed on only by those that it is meant for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.group import GroupEntry
+from hyroads.controller.ofp.intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.pipeline import ETH_TYPE_MPLS, LABEL_TTL, TREE_ADDRESS, Priority, Table
+from hyroads.controller.ofp.rule import Rule
+
+# In a table of its own: Open vSwitch lets nothing of a frame be rewritten right after ``decap``.
+_RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.MEMBERS))
+
+
+class Ports(Protocol):
+    """What rules need to know of a switch's ports; what is missing is noted there."""
+
+    def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """The ports that are there, with their numbers."""
+
+    def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
+        """Addresses a frame to a hop and sends it; nothing when the port is missing."""
+
+    def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
+        """A copy for each client, addressed to it."""
+
+
+class Groups:
+    """The groups that a switch needs. Two that have the same id by chance: the second is written out in the rule."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, GroupEntry] = {}
+
+    @property
+    def entries(self) -> tuple[GroupEntry, ...]:
+        """All of them."""
+        return tuple(self._by_id.values())
+
+    def copies(self, buckets: Iterable[tuple[act.Action, ...]]) -> tuple[act.Action, ...]:
+        """The actions that send a copy for every bucket."""
+        wanted = tuple(bucket for bucket in buckets if bucket)
+        if len(wanted) < 2:
+            return wanted[0] if wanted else ()
+        group = GroupEntry(wanted)
+        if self._by_id.setdefault(group.id, group) != group:
+            return tuple(act.Clone(bucket) for bucket in wanted)
+        return (act.Group(group.id),)
+
+
+def behind(label: int) -> tuple[act.Action, ...]:
+    """Puts the whole frame behind one label that switches forward by."""
+    return (
+        act.Encap(act.PACKET_TYPE_MPLS),
+        act.SetMplsLabel(label),
+        act.SetMplsTtl(LABEL_TTL),
+        act.Encap(act.PACKET_TYPE_ETHERNET),
+    )
+
+
+def rules_of(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """All rules of a switch for sessions."""
+    macs: Mapping[str, str] = {medium.name: medium.mac for medium in intent.media}
+    parents = [branch.parent.port for branch in intent.branches if branch.parent is not None and branch.by_group]
+    for _, number in ports.numbered(dict.fromkeys(name for name in parents if name in macs)):
+        match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=TREE_ADDRESS)
+        yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+    for entry in intent.entries:
+        yield from _enter(entry, ports, groups)
+    for branch in intent.branches:
+        yield from _pass_on(branch, ports, groups)
+    for members in intent.members:
+        yield from _deliver(members, ports)
+
+
+def _enter(entry: SessionEntry, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """A message from its source."""
+    branch = entry.branch
+    if branch is None:
+        yield Rule(Table.CLASSIFY, Priority.SESSION_CLOSED, entry.match)
+        return
+    came_in = entry.client.port if entry.client is not None else None
+    match = entry.match
+    if came_in is not None:
+        number = dict(ports.numbered((came_in,))).get(came_in)
+        if number is None:
+            return
+        match = replace(match, in_port=number)
+    onward = groups.copies(ports.towards(hop, came_in) for hop in branch.copies)
+    copies = (act.Clone(behind(branch.label) + onward),) if onward else ()
+    here: tuple[act.Action, ...] = ()
+    if entry.members is not None:
+        others = tuple(client for client in entry.members.clients if client != entry.client)
+        here = _outputs(entry.members.access, others, came_in, ports)
+    yield Rule(Table.CLASSIFY, Priority.SESSION, match, copies + here)
+
+
+def _pass_on(branch: TreeBranch, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """A message from the parent in the tree."""
+    if branch.parent is None:
+        return
+    name = branch.parent.port
+    for _, number in ports.numbered((name,)):
+        match = Match(
+            in_port=number, eth_src=branch.parent.mac, eth_type=ETH_TYPE_MPLS, mpls_label=branch.label, mpls_bos=1
+        )
+        onward = groups.copies(ports.towards(hop, name) for hop in branch.copies)
+        actions = (act.DecMplsTtl(), *onward) if onward else ()
+        yield Rule(Table.LABEL, Priority.UNICAST, match, actions + (_RESTORE if branch.delivers else ()))
+
+
+def _deliver(members: SessionMembers, ports: Ports) -> Iterator[Rule]:
+    """A message to the participants here."""
+    actions = _outputs(members.access, members.clients, None, ports)
+    yield Rule(Table.MEMBERS, Priority.SESSION, members.match, actions)
+    for name, number in ports.numbered(dict.fromkeys(client.port for client in members.clients)):
+        match = replace(members.match, in_port=number)
+        actions = _outputs(members.access, members.clients, name, ports)
+        yield Rule(Table.MEMBERS, Priority.SESSION_VARIANT, match, actions)
+
+
+def _outputs(
+    access: Iterable[str], clients: Iterable[AttachedClient], came_in: str | None, ports: Ports
+) -> tuple[act.Action, ...]:
+    return tuple(act.Output(number) for _, number in ports.numbered(access)) + ports.to_clients(clients, came_in)

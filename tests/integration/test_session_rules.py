@@ -1,0 +1,156 @@
+"""Multicast sessions on a real Open vSwitch: real bytes, groups of type ALL, real packets."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parent))
+import ovs_rig
+from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
+from hyroads.controller.core.multicast import GroupRate, Media
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.core.services.group_address import group_address
+from hyroads.controller.core.services.sessions import SessionSpec
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
+from hyroads.controller.ofp.diff import difference
+from hyroads.controller.ofp.readback import parse_groups
+from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.state import Fabric
+from test_ofp_ovs import in_namespace
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
+
+GROUP = "239.1.2.3"
+# A star on one medium, where one transmission serves three, and a chain behind it; two plain clients.
+STAR = """
+nodes:
+  a: {role: gateway}
+  b: {role: ap}
+  c: {role: ap}
+  d: {role: ap}
+  e: {role: ap}
+  p: {role: client}
+  q: {role: client}
+links:
+  - {id: ab, from: a, to: b, technology: wifi, capacity_mbps: 30, both: true}
+  - {id: ac, from: a, to: c, technology: wifi, capacity_mbps: 30, both: true}
+  - {id: ad, from: a, to: d, technology: wifi, capacity_mbps: 30, both: true}
+  - {id: de, from: d, to: e, technology: plc, capacity_mbps: 10, both: true}
+  - {id: bp, from: b, to: p, technology: wifi, capacity_mbps: 40, both: true}
+  - {id: dq, from: d, to: q, technology: wifi, capacity_mbps: 40, both: true}
+interference:
+  rule: technology
+"""
+MEMBERS = ("b", "c", "e", "p", "q")
+
+
+class World5:
+    """The star with a session of five, installed over our own connections."""
+
+    def __init__(self, rig: ovs_rig.Rig) -> None:
+        network = load_text(STAR, "star")
+        self.fabric = Fabric.of(network)
+        self.hosts = rig.build(network, self.fabric.addressing)
+        self.connections = {node: rig.connect(node) for node in self.fabric.addressing.dpid}
+        places = default_places(self.fabric.addressing)
+        attached = attached_only(network, self.fabric.addressing, places)
+        routes = all_routes(attached, (*self.fabric.addressing.dpid, *places))
+        self.world = World(self.fabric, Media(attached, group_rate=GroupRate.NEIGHBOURS), places)
+        labels = self.fabric.labels
+        self.intents = intents_for(network, self.fabric.addressing, labels, routes, broadcast_tree(network))
+        self.install([])
+        hosts = tuple(Host(node, True, node, self.fabric.addressing.host_mac[node]) for node in MEMBERS)
+        live = LiveSession(SessionSpec("s", group_address(GROUP), ()), hosts)
+        self.live = planned(self.world, live, (), quick=False)
+        now = {source: replace(each, current=each.wanted) for source, each in self.live.rollouts.items()}
+        self.live = replace(self.live, rollouts=now)
+
+    def install(self, sessions) -> int:
+        sent, told = 0, told_of(self.world, sessions)
+        for node, intent in self.intents.items():
+            connection = self.connections[node]
+            compiled = rules_for(told[node].added_to(intent), connection.ports())
+            change = difference(compiled.rules, connection.installed(), compiled.groups, self.groups(node))
+            batch = connection.apply(change)
+            assert batch.ok, batch.refusals
+            sent += len(change.adds) + len(change.deletes) + len(change.group_adds) + len(change.group_deletes)
+        return sent
+
+    def session(self) -> int:
+        return self.install([self.live])
+
+    def groups(self, node: str) -> tuple[int, ...]:
+        connection = self.connections[node]
+        connection.socket.sendall(wire.group_desc_request(connection.next_xid()))
+        found, more = parse_groups(connection.wait(wire.MULTIPART_REPLY))
+        assert not more
+        return found
+
+    def say(self, source: str, count: int = 20) -> Counter[str]:
+        """How often each host gets messages of one, in frames to the group (or a copy addressed to the host)."""
+        mac = self.fabric.addressing.host_mac
+        frame = _udp(mac[source], f"from {source}".encode())
+        got: Counter[str] = Counter()
+        with contextlib.ExitStack() as stack:
+            ears = {node: stack.enter_context(in_namespace(name)) for node, name in self.hosts.items()}
+            for _ in range(count):
+                ears[source].send(frame)
+                time.sleep(0.002)
+            end = time.monotonic() + 0.5
+            for node, ear in ears.items():
+                ear.settimeout(0.01)
+                while time.monotonic() < end + 0.1:
+                    try:
+                        data, address = ear.recvfrom(2048)
+                    except TimeoutError:
+                        if time.monotonic() > end:
+                            break
+                        continue
+                    if address[2] != 4 and data[12:] == frame[12:]:
+                        assert data[6:12] == frame[6:12]
+                        assert data[:6].hex(":") in (group_address(GROUP).mac, mac[node])
+                        got[node] += 1
+        return got
+
+
+def _udp(mac: str, payload: bytes) -> bytes:
+    """A UDP datagram to the group with a time to live of 1, as most applications send it."""
+    udp = (5000).to_bytes(2, "big") * 2 + (8 + len(payload)).to_bytes(2, "big") + b"\0\0" + payload
+    head = bytes((0x45, 0)) + (20 + len(udp)).to_bytes(2, "big") + bytes((0, 0, 0, 0, 1, 17, 0, 0, 10, 0, 0, 9))
+    head += bytes(map(int, GROUP.split(".")))
+    total = sum(int.from_bytes(head[i : i + 2], "big") for i in range(0, 20, 2))
+    total = (total & 0xFFFF) + (total >> 16)
+    head = head[:10] + (~total & 0xFFFF).to_bytes(2, "big") + head[12:]
+    destination = bytes.fromhex(group_address(GROUP).mac.replace(":", ""))
+    return destination + bytes.fromhex(mac.replace(":", "")) + b"\x08\0" + head + udp
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[World5]:
+    with ovs_rig.Rig() as rig:
+        yield World5(rig)
+
+
+def test_a_session_of_five_gets_every_message_once_and_ends_without_a_trace(stage: World5) -> None:
+    everyone = set(stage.hosts)
+    assert stage.say("b") == Counter(dict.fromkeys(everyone - {"b"}, 20))
+    assert stage.session() > 0
+    assert any(stage.groups(node) for node in stage.intents)
+    assert stage.session() == 0
+    for source in MEMBERS:
+        assert stage.say(source) == Counter({node: 20 for node in MEMBERS if node != source}), source
+    assert stage.say("a") == Counter()
+    assert stage.install([]) > 0
+    assert not any(stage.groups(node) for node in stage.intents)
+    assert set(stage.say("a", 1)) == everyone - {"a"}
