@@ -32,6 +32,7 @@ from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.requests import Requests
+from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.settings import MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
@@ -100,6 +101,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.plugin_desk = PluginDesk(
             found, self.requests, self.event_log, partial(network_view, self.coordinator), time.monotonic
         )
+        self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
+        self.sfnet = self._sfnet()
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
@@ -130,15 +133,18 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """Called by the framework once all applications are there."""
         super().start()
         settings = self.settings
-        tokens = [Token(t.name, t.token, t.role) for t in settings.api_tokens]
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
         resources = [events.blueprint(self.event_log), plugins.blueprint(self.plugin_desk)]
-        web = create_app(service, tokens, resources=resources, version=version(), on_defect=self.coordinator.exception)
+        web = create_app(
+            service, self._tokens, resources=resources, version=version(), on_defect=self.coordinator.exception
+        )
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
         self.feed.start(self.coordinator)
         self.requests.use(web)
         self.plugin_desk.start()
+        if self.sfnet is not None:
+            self.sfnet.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         LOG.info(
@@ -218,6 +224,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _bad_connection(self, peer: str, what: str) -> None:
         self.coordinator.counters["malformed_openflow"] += 1
         self.coordinator.fault(f"OpenFlow peer {peer}", what)
+
+    def _sfnet(self) -> SfnetDesk | None:
+        if self.settings.sfnet is None:
+            return None
+        where = (self.settings.sfnet, self._tokens, self.requests, self.event_log)
+        return SfnetDesk(*where, clock=time.monotonic, document=_document())
 
     def _save(self, state: State, numbers: Numbers) -> None:
         try:

@@ -19,13 +19,14 @@ from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
 from hyroads.controller.plugin_settings import PluginSetting, parse_plugins
+from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins",
+    "plugins", "sfnet",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 FILE, MEASURED = "file", "measured"
@@ -104,6 +105,7 @@ class Settings:
     snmp: CollectorConfig | None = None
     """The access points that the SNMP collector polls."""
     plugins: tuple[PluginSetting, ...] = ()
+    sfnet: SfnetSettings | None = None
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -149,6 +151,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
+        sfnet=parse_sfnet(top.optional("sfnet")),
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
@@ -287,5 +290,7 @@ def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
         listen.key("openflow", None).fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
     if not settings.agents.is_loopback and settings.agent_token is None:
         listen.key("agents", None).fail("beyond loopback needs agent_token or agent_token_file")
+    if settings.sfnet is not None and not settings.sfnet.is_loopback and not settings.api_tokens:
+        listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
     if not settings.rest.is_loopback and not settings.api_tokens:
         listen.key("rest", None).fail("beyond loopback needs api_tokens")

@@ -61,6 +61,7 @@ __all__ = [
     "Refused",
     "Request",
     "RequestError",
+    "Requests",
     "Steady",
     "Timings",
     "Wanted",
@@ -68,6 +69,7 @@ __all__ = [
 ]
 
 Document = Mapping[str, Any]
+_WAIT = {True: "", False: "?wait=false"}
 
 
 class RequestError(HyroadsError):
@@ -90,32 +92,23 @@ class Event:
     missed: int = 0
 
 
-class Network(ABC):
-    """The network as a plugin sees it, and what it may ask for: the REST API's requests, in the plugin's role.
+class Requests(ABC):
+    """What may be asked of the controller: the REST API's requests, in the role of who asks.
 
-    Requests answer once switches and agents have confirmed, as over REST, and raise :class:`RequestError`.
+    They answer once switches and agents have confirmed, as over REST, and raise :class:`RequestError`.
     """
-
-    @property
-    @abstractmethod
-    def settings(self) -> Document:
-        """What the controller's settings say for this plugin."""
-
-    @abstractmethod
-    def view(self) -> NetworkView:
-        """The network now: read-only, at most half a second old."""
 
     @abstractmethod
     def request(self, method: str, path: str, body: Document | None = None) -> Any:
         """Any request of the REST API, by its path behind ``/api/v1``; the JSON of its answer."""
 
-    def declare_flow(self, flow: Document) -> Any:
-        """Carry a flow; ``flow`` as in ``POST /flows``."""
-        return self.request("POST", "/flows", flow)
+    def declare_flow(self, flow: Document, *, wait: bool = True) -> Any:
+        """Carry a flow; ``flow`` as in ``POST /flows``. ``wait``: until it is confirmed."""
+        return self.request("POST", f"/flows{_WAIT[wait]}", flow)
 
-    def remove_flow(self, flow: str) -> None:
+    def remove_flow(self, flow: str, *, wait: bool = True) -> None:
         """Carry it no longer."""
-        self.request("DELETE", f"/flows/{_part(flow)}")
+        self.request("DELETE", f"/flows/{_part(flow)}{_WAIT[wait]}")
 
     def flow(self, flow: str) -> Any:
         """One flow, as in ``GET /flows/{id}``."""
@@ -128,6 +121,19 @@ class Network(ABC):
     def measurements(self) -> Any:
         """The latest reports, as in ``GET /measurements``."""
         return self.request("GET", "/measurements")
+
+
+class Network(Requests):
+    """The network as an application's plugin sees it, and what it may ask for."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Document:
+        """What the controller's settings say for this plugin."""
+
+    @abstractmethod
+    def view(self) -> NetworkView:
+        """The network now: read-only, at most half a second old."""
 
 
 class App:

@@ -14,6 +14,7 @@ from hyroads.plugins.found import Found
 from hyroads.plugins.host import Fault, Health, Limits
 from hyroads.plugins.host import Kind as FaultKind
 from hyroads.plugins.kinds import Kind
+from hyroads.plugins.sfnet.messages import wants
 
 RESTART_S = 1.0
 IDLE_S = 0.5
@@ -104,7 +105,7 @@ class Keeper:
         return "running" if self.usable else "starting"
 
     def document(self) -> Document:
-        """What is known of it (docs/plugins.md, section 5)."""
+        """What is known of it (docs/plugins.md, section 4)."""
         now_s, fault, until_s = self._around.clock(), self._last_fault, self.health.until_s
         return {
             "state": self.state,
@@ -179,7 +180,7 @@ class Keeper:
 
     def _serve_app(self, process: PluginProcess, told: Mapping[str, Any]) -> None:
         """Events as they come, and ticks."""
-        wanted, every_s = told.get("events") or [], told.get("every_s")
+        wanted, every_s = tuple(told.get("events") or ()), told.get("every_s")
         every_s = None if every_s is None else max(LEAST_TICK_S, float(every_s))
         log, clock = self._around.events, self._around.clock
         last, tick_s = log.last, clock()
@@ -193,7 +194,7 @@ class Keeper:
             missed = max(0, log.first - last - 1)
             for event in log.since(last):
                 last = event.id
-                if any(event.kind == one or event.kind.startswith(f"{one}.") for one in wanted):
+                if wanted and wants(wanted, event.kind):
                     told_event = encode(Event(event.id, event.kind, dict(event.document), missed))
                     self._counted(process, "event", {"event": told_event})
                     missed = 0

@@ -55,8 +55,12 @@ class ControllerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM], env=self._environment, stdout=log, stderr=log
             )
-        eventually(lambda: self.process.poll() is not None or self.rest("GET", "/health")[0] == 200)
-        assert self.process.poll() is None, self.log.read_text()
+        try:
+            eventually(lambda: self.process.poll() is not None or self.rest("GET", "/health")[0])
+            assert self.process.poll() is None, self.log.read_text()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
