@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "emulate": "hyroads.controller.cli.emulate",
     "controller": "hyroads.controller.cli.controller_cmd",
     "ap-agent": "hyroads.controller.cli.ap_agent",
+    "slicer": "hyroads.controller.cli.slicer",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -41,6 +42,7 @@ SUMMARIES: dict[str, str] = {
     "emulate": "keep an emulated network running (root)",
     "controller": "start the controller",
     "ap-agent": "serve an access point's radios over SNMP",
+    "slicer": "let several controllers share the switches, a slice each",
 }
 
 EXIT_BAD_INPUT = 2

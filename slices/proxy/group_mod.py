@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from struct import Struct
 
 from hyroads.controller.ofp import wire
@@ -36,7 +37,7 @@ def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
     present = view.groups.real(guest) is not None
     if present != (command == _MODIFY):
         raise Refused(GROUP_MOD_FAILED, 8 if command == _MODIFY else 0, f"group {guest}")
-    buckets = _buckets(message, view)
+    buckets = check_buckets(message, view)
     real = view.groups.add(guest)
     if real is None:
         raise Refused(GROUP_MOD_FAILED, 3, "the slice has no groups left")
@@ -49,7 +50,8 @@ def _message(kind: int, xid: int, body: bytes) -> bytes:
     return wire.message(body, xid, kind)
 
 
-def _buckets(message: bytes, view: GuestView) -> bytes:
+def check_buckets(message: bytes, view: GuestView) -> bytes:
+    """The buckets of a group-mod, translated; :class:`Refused`."""
     parts, start, end = [], 16, len(message)
     while start < end:
         length, weight, port, group = _BUCKET.unpack_from(message, start) if end - start >= 16 else (0, 0, 0, 0)
@@ -68,11 +70,9 @@ def _buckets(message: bytes, view: GuestView) -> bytes:
     return b"".join(parts)
 
 
-def flood_groups(view: GuestView, xid: int, *, there: bool) -> list[bytes]:
-    """The messages that make the slice's groups for FLOOD and ALL, or change them (``there``) to its ports of now."""
-    buckets = b"".join(_BUCKET.pack(32, 0, ALL, ALL) + _OUTPUT.pack(0, 16, port, 0) for port in sorted(view.ports))
-    command = _MODIFY if there else _ADD
-    return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(command, 0, view.flood_group + i) + buckets) for i in range(2)]
+def flood_buckets(ports: Collection[int]) -> bytes:
+    """Type (ALL) and buckets of a group that copies to each port, as a switch describes it."""
+    return b"\0\0" + b"".join(_BUCKET.pack(32, 0, ALL, ALL) + _OUTPUT.pack(0, 16, port, 0) for port in sorted(ports))
 
 
 def is_flood_group(real: int) -> bool:

@@ -12,18 +12,28 @@ class NumberPool:
         self._next = first
         self._last = last
         self._back: list[int] = []
+        self._claimed: set[int] = set()
 
     def take(self) -> int | None:
         """A free number, None if there is none."""
-        if self._back:
-            return self._back.pop()
+        while self._back:
+            number = self._back.pop()
+            if number not in self._claimed:
+                return number
+        while self._next in self._claimed:
+            self._next += 1
         if self._next > self._last:
             return None
         self._next += 1
         return self._next - 1
 
+    def claim(self, number: int) -> None:
+        """Does not give this number out: the switch has something by it."""
+        self._claimed.add(number)
+
     def give_back(self, number: int) -> None:
         """Makes a number free again."""
+        self._claimed.discard(number)
         self._back.append(number)
 
 
@@ -32,7 +42,7 @@ class IdMap:
 
     def __init__(self, pool: NumberPool, quota: int) -> None:
         self._pool = pool
-        self._quota = quota
+        self.quota = quota
         self._real: dict[int, int] = {}
         self._guest: dict[int, int] = {}
 
@@ -55,7 +65,7 @@ class IdMap:
     def add(self, guest: int) -> int | None:
         """Gives a guest's number one of the switch (the same if it has one); None if quota or numbers are used up."""
         found = self._real.get(guest)
-        if found is not None or len(self._real) >= self._quota:
+        if found is not None or len(self._real) >= self.quota:
             return found
         number = self._pool.take()
         if number is not None:
@@ -70,6 +80,21 @@ class IdMap:
             del self._guest[number]
             self._pool.give_back(number)
         return number
+
+    def put(self, guest: int, real: int) -> None:
+        """A pair that is known from before; the pool does not give the number out."""
+        self._pool.claim(real)
+        self._real[guest] = real
+        self._guest[real] = guest
+
+    def forget(self, real: int) -> bool:
+        """The switch has it no more; whether there was one."""
+        guest = self._guest.get(real)
+        return guest is not None and self.remove(guest) is not None
+
+    def pairs(self) -> dict[int, int]:
+        """The switch's numbers by the guest's."""
+        return dict(self._real)
 
     def clear(self) -> tuple[int, ...]:
         """Forgets all and returns the switch's numbers."""

@@ -19,6 +19,10 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def spend(self, count: int) -> None:
+        """What was let through; the debt delays what comes next."""
+        self._tokens -= count
+
     def wait_s(self, now_s: float) -> float:
         """How long until one more is allowed: back-pressure stops reading for that time. Infinite at rate 0."""
         if self._then_s is not None:
@@ -27,6 +31,8 @@ class TokenBucket:
         self._then_s = now_s if self._then_s is None else max(now_s, self._then_s)
         if self._tokens >= 1 - 1e-9:
             return 0.0
+        # Whoever asked for one big answer may have a debt; it is never paid off by silence of minutes.
+        self._tokens = max(self._tokens, -self.burst)
         return (1 - self._tokens) / self.rate_per_s if self.rate_per_s else float("inf")
 
 
@@ -46,6 +52,11 @@ class EntryQuota:
     def used(self) -> int:
         """How many the slice may have at most by now."""
         return self._counted + self._added
+
+    @property
+    def added(self) -> int:
+        """How many were added since the last count."""
+        return self._added
 
     def counted(self, active: int, added_since_request: int = 0) -> None:
         """The switch says how many entries the slice's tables have; adds sent after the question still count."""

@@ -111,13 +111,14 @@ def group_descriptions(body: bytes, view: GuestView) -> bytes:
         length = int.from_bytes(body[at : at + 2], "big")
         guest = view.groups.guest(_U32.unpack_from(body, at + 4)[0])
         if guest is not None:
-            buckets = _buckets(body, at + 8, at + length, view)
+            buckets = guest_buckets(body, at + 8, at + length, view)
             parts.append((8 + len(buckets)).to_bytes(2, "big") + body[at + 2 : at + 4] + _U32.pack(guest) + buckets)
         at += length
     return b"".join(parts)
 
 
-def _buckets(body: bytes, at: int, end: int, view: GuestView) -> bytes:
+def guest_buckets(body: bytes, at: int, end: int, view: GuestView) -> bytes:
+    """Buckets with the guest's groups."""
     parts = []
     while at < end:
         length = int.from_bytes(body[at : at + 2], "big")

@@ -21,12 +21,12 @@ from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.multipart import MORE, Answer, requests
 from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_by_flowspace, packet_in, packet_out, table_of
-from hyroads.slices.proxy.ports import event_port
+from hyroads.slices.proxy.ports import MODIFIED, event_port
 from hyroads.slices.proxy.readback import flow_removed
 from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.roles import Roles
-from hyroads.slices.proxy.xids import Xids, answer
+from hyroads.slices.proxy.xids import FIRST_OWN, Xids, answer
 
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _EXPERIMENTER = 0, 1, 2, 3, 4
 _FEATURES, _GET_CONFIG, _SET_CONFIG, _PACKET_IN, _FLOW_REMOVED, _PORT_STATUS = 5, 7, 9, 10, 11, 12
@@ -34,6 +34,7 @@ _PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _MULTIPART, _MULTIPAR
 _BARRIER, _BARRIER_REPLY, _QUEUES, _QUEUES_REPLY, _ROLE = 20, 21, 22, 23, 24
 _GET_ASYNC, _SET_ASYNC, _METER_MOD = 26, 28, 29
 _CHANGES = frozenset({_PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _METER_MOD})
+_OWN = FIRST_OWN >> 24
 _CONFIG = Struct("!HH")
 _U32 = Struct("!I")
 _PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER, _BAD_PORT = 5, 1, 0, 6, 8, 11
@@ -67,6 +68,8 @@ class Out:
 
     switch: list[bytes] = field(default_factory=list)
     guests: list[tuple[int, bytes]] = field(default_factory=list)
+    own: list[bytes] = field(default_factory=list)
+    """Answers to the slicer's own messages, and events of ports."""
 
 
 class SwitchSession:
@@ -76,15 +79,22 @@ class SwitchSession:
         self._features = features_reply
         self._regions = regions
         self._key = key
-        self._tenants = {tenant.view.number: tenant for tenant in tenants}
-        self._by_table: list[Tenant | None] = [None] * 256
-        for tenant in self._tenants.values():
-            block = tenant.view.block
-            self._by_table[block.first : block.first + block.count] = [tenant] * block.count
+        self._tenants: dict[int, Tenant] = {}
+        self._by_table: list[Tenant | None] = []
+        self.serve(regions, tenants)
         self._guests: dict[int, _Guest] = {}
         self._xids = Xids()
         self._buffers = Buffers()
         self._answers: dict[int, Answer] = {}
+
+    def serve(self, regions: Regions, tenants: Iterable[Tenant]) -> None:
+        """These slices from now on. Guests of slices that are not among them have left before."""
+        self._regions = regions
+        self._tenants = {tenant.view.number: tenant for tenant in tenants}
+        self._by_table = [None] * 256
+        for tenant in self._tenants.values():
+            block = tenant.view.block
+            self._by_table[block.first : block.first + block.count] = [tenant] * block.count
 
     # -- guests come and go -------------------------------------------------------------------------------------------
 
@@ -101,9 +111,16 @@ class SwitchSession:
         left.tenant.roles.leave(guest)
         self._xids.forget(guest)
 
+    def tell(self, tenant: Tenant, message: bytes) -> Out:
+        """An event of the slicer's own making, for those guests of a slice that want it."""
+        out = Out()
+        self._event(tenant, message, message[8], out)
+        return out
+
     def pause_s(self, guest: int, now_s: float) -> float:
-        """How long not to read from a guest, so that its slice keeps to its flow-mods per second."""
-        return self._guests[guest].tenant.changes.wait_s(now_s)
+        """How long not to read from a guest, so that its slice keeps to its messages per second."""
+        changes = self._guests[guest].tenant.changes
+        return changes.wait_s(now_s) if changes.rate_per_s else 0.0
 
     # -- from guests --------------------------------------------------------------------------------------------------
 
@@ -119,23 +136,19 @@ class SwitchSession:
             if handler is None:
                 raise bad_request(_BAD_TYPE, f"message of type {kind}")
             if kind in _CHANGES:
-                self._may_change(guest, sender.tenant, kind, now_s)
+                _check_change(guest, sender.tenant, kind)
             handler(self, guest, message, now_s, out)
         except Refused as refusal:
+            sender.tenant.changes.spend(1)
             out = Out(guests=[(guest, refusal.message(message))])
         return out
-
-    def _may_change(self, guest: int, tenant: Tenant, kind: int, now_s: float) -> None:
-        if Permission.WRITE not in tenant.permissions:
-            raise bad_request(_PERMISSION, "the slice may not write")
-        tenant.roles.check(guest, kind)
-        tenant.changes.take(now_s)
 
     def _forward(
         self, guest: int, request: bytes, messages: Iterable[bytes], out: Out, undo: Callable[[], object] | None = None
     ) -> list[int]:
         """Sends on, and returns the transaction ids; ``undo`` is called if the switch refuses."""
         sent = [self._xids.send(guest, request, message, undo) for message in messages]
+        self._guests[guest].tenant.changes.spend(len(sent))
         out.switch += sent
         return [int.from_bytes(message[4:8], "big") for message in sent]
 
@@ -264,12 +277,19 @@ class SwitchSession:
             self._event(tenant, flow_removed(message, tenant.view), message[18], out)
 
     def _port_status(self, message: bytes, now_s: float, out: Out) -> None:
+        """Ports that come and go change the slices' views first: guests hear of those by ``tell``."""
+        out.own.append(message)
+        if message[8] != MODIFIED:
+            return
         port = event_port(message)
         for tenant in self._tenants.values():
             if port in tenant.view.ports:
                 self._event(tenant, message, message[8], out)
 
     def _answered(self, message: bytes, now_s: float, out: Out) -> None:
+        if message[4] & _OWN:
+            out.own.append(message)
+            return
         asked = self._xids.asked(message)
         joined = self._answers.pop(_xid(message), None)
         if asked is None:
@@ -284,6 +304,9 @@ class SwitchSession:
             out.guests.append((asked.guest, answer(asked, message)))
 
     def _multipart_reply(self, message: bytes, now_s: float, out: Out) -> None:
+        if message[4] & _OWN:
+            out.own.append(message)
+            return
         more = bool(message[11] & MORE)
         asked = self._xids.asked(message, last=not more)
         joined = self._answers.get(_xid(message)) if more else self._answers.pop(_xid(message), None)
@@ -292,6 +315,15 @@ class SwitchSession:
         found = joined.take(message, self._guests[asked.guest].tenant.view)
         if found is not None:
             out.guests.append((asked.guest, found))
+
+
+def _check_change(guest: int, tenant: Tenant, kind: int) -> None:
+    """Refuses what changes the switch, unless the slice and the guest may."""
+    if Permission.WRITE not in tenant.permissions:
+        raise bad_request(_PERMISSION, "the slice may not write")
+    tenant.roles.check(guest, kind)
+    if not tenant.changes.rate_per_s:
+        raise bad_request(_PERMISSION, "the slice may send nothing")
 
 
 def _xid(message: bytes) -> int:

@@ -6,8 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MOST_WAITING = 65_536
-"""Messages without an answer are forgotten after this many others: flow-mods, for one, are answered only if refused."""
+MOST_WAITING = 8192
+"""Messages of a guest without an answer are forgotten after this many others of it: flow-mods, for one, are answered
+only if refused. What other guests send does not matter."""
+
+FIRST_OWN = 0x8000_0000
+"""Ids from here on are those of the slicer's own messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +30,39 @@ class Xids:
 
     def __init__(self, first: int = 1) -> None:
         self._next = first
-        self._waiting: OrderedDict[int, Asked] = OrderedDict()
+        self._waiting: dict[int, Asked] = {}
+        self._of_guest: dict[int, OrderedDict[int, None]] = {}
 
     def __len__(self) -> int:
-        """How many are remembered: never more than ``MOST_WAITING``."""
+        """How many are remembered: never more than ``MOST_WAITING`` of each guest."""
         return len(self._waiting)
 
     def send(self, guest: int, request: bytes, message: bytes, undo: Callable[[], object] | None = None) -> bytes:
         """The message under an id of the proxy; ``request`` is what the guest sent."""
         xid = self._next
-        self._next = xid + 1 if xid < 0xFFFF_FFFE else 1
+        while xid in self._waiting:  # after many days, of a guest that is quiet since
+            xid = xid + 1 if xid < FIRST_OWN - 1 else 1
+        self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._waiting[xid] = Asked(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
-        if len(self._waiting) > MOST_WAITING:
-            self._waiting.popitem(last=False)
+        mine = self._of_guest.get(guest)
+        if mine is None:
+            mine = self._of_guest[guest] = OrderedDict()
+        mine[xid] = None
+        if len(mine) > MOST_WAITING:
+            del self._waiting[mine.popitem(last=False)[0]]
         return message[:4] + xid.to_bytes(4, "big") + message[8:]
 
     def asked(self, message: bytes, *, last: bool = True) -> Asked | None:
         """Whose answer this is; None if it is nobody's. With ``last`` no other answer is expected."""
         xid = int.from_bytes(message[4:8], "big")
-        return self._waiting.pop(xid, None) if last else self._waiting.get(xid)
+        found = self._waiting.get(xid)
+        if last and found is not None:
+            del self._waiting[xid], self._of_guest[found.guest][xid]
+        return found
 
     def forget(self, guest: int) -> None:
         """A guest is gone: its answers are nobody's."""
-        for xid in [xid for xid, asked in self._waiting.items() if asked.guest == guest]:
+        for xid in self._of_guest.pop(guest, ()):
             del self._waiting[xid]
 
 

@@ -17,7 +17,7 @@ from hyroads.slices.classifier import ClassifierEntry, at_port
 from hyroads.slices.errors import SliceError
 from hyroads.slices.match import ALL, of_fields
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
-from hyroads.slices.proxy.group_mod import flood_groups, translate_group_mod, translate_meter_mod
+from hyroads.slices.proxy.group_mod import flood_buckets, translate_group_mod, translate_meter_mod
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
 from hyroads.slices.proxy.refusal import Refused
@@ -195,10 +195,10 @@ def test_flood_is_a_group_of_the_slice() -> None:
     [found] = translate(message, view)
     assert found[-16:] == group(view.flood_group) + group(view.flood_group + 1)
     assert len(found) == len(message) - 16 == int.from_bytes(found[2:4], "big")
-    made = flood_groups(view, 5, there=False)
-    assert [int.from_bytes(m[12:16], "big") for m in made] == [view.flood_group, view.flood_group + 1]
-    assert [int.from_bytes(made[0][start + 20 : start + 24], "big") for start in (16, 48, 80)] == [1, 2, 3]
-    assert all(m[2:4] == len(m).to_bytes(2, "big") for m in made)
+    buckets = flood_buckets(view.ports)
+    assert [int.from_bytes(buckets[start + 22 : start + 26], "big") for start in range(0, len(buckets) - 2, 32)] == [
+        *sorted(view.ports)
+    ]
 
 
 def test_metadata_is_the_guests_below_the_slices_number() -> None:

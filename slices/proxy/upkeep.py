@@ -1,0 +1,130 @@
+"""The slicer's own part of a switch: from what is there to what should be, by the smallest difference.
+
+A switch that a slicer had before keeps its forwarding: entries of the classifier are told apart by their cookies, and a
+table is emptied only if it has passed to another slice. A switch that no slicer has had is *adopted*: whatever is in it
+could lead packets past the classifier, so it is emptied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.cookie import MARK_MASK
+from hyroads.slices.allocation import Block, Layout
+from hyroads.slices.classifier import COOKIE_MARK, ClassifierChange, ClassifierEntry
+from hyroads.slices.proxy.contents import Contents
+from hyroads.slices.proxy.group_mod import ALL, ALL_METERS, GROUP_MOD, METER_MOD, flood_buckets, is_flood_group
+from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
+
+_ADD, _MODIFY, _DELETE = 0, 1, 2
+
+Stages = tuple[list[bytes], ...]
+"""Messages without transaction ids; each stage must be in force before the next."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of the slicer's should be in a switch."""
+
+    entries: tuple[ClassifierEntry, ...]
+    blocks: tuple[Block, ...]
+    ports: Mapping[int, frozenset[int]]
+    """The ports of each slice, by its number: for the groups FLOOD and ALL."""
+    layout: Layout
+
+
+def stages(found: Contents, wanted: Wanted) -> Stages:
+    """What to send to a switch that has just connected."""
+    if not is_sliced(found):
+        found = Contents(found.ports, (), {}, {}, {})
+        first = [_everything()]
+    else:
+        first = [_emptied(_tables_to_empty(found, wanted, held=True))]
+    adds, deletes = _classifier(found, wanted)
+    floods, gone = _flood_groups(found.groups, wanted.ports)
+    last = _emptied(_tables_to_empty(found, wanted, held=False))
+    return tuple(stage for stage in (*first, floods, adds, deletes, last, gone) if stage)
+
+
+def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> Stages:
+    """What to send to a switch that has ``before``."""
+    layout = after.layout
+    installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(p) for number, p in before.ports.items() for i in (0, 1)}
+    floods, gone = _flood_groups(installed, after.ports)
+    found = (
+        _emptied(change.passed_on),
+        floods,
+        [wire.message(entry.add_body(layout), 0) for entry in change.adds],
+        [wire.message(entry.installed(layout).delete_body, 0) for entry in change.deletes],
+        _emptied(change.freed),
+        gone,
+    )
+    return tuple(stage for stage in found if stage)
+
+
+def is_sliced(found: Contents) -> bool:
+    """Whether a slicer has had the switch before."""
+    return any(_is_own(each.rule.cookie) for each in found.entries)
+
+
+def _is_own(cookie: int) -> bool:
+    return cookie & MARK_MASK == COOKIE_MARK
+
+
+def _everything() -> list[bytes]:
+    return [
+        wire.message(wire.delete_all_of_table_body(), 0),
+        group_message(_DELETE, ALL, b""),
+        wire.message(_DELETE.to_bytes(2, "big") + b"\0\0" + ALL_METERS.to_bytes(4, "big"), 0, METER_MOD),
+    ]
+
+
+def _emptied(tables: Iterable[int]) -> list[bytes]:
+    return [wire.message(wire.delete_all_of_table_body(table), 0) for table in tables]
+
+
+def _tables_to_empty(found: Contents, wanted: Wanted, *, held: bool) -> list[int]:
+    """Tables with entries of a slice that no longer has them; ``held``: those that another has now."""
+    now = {block.first + i: block.number for block in wanted.blocks for i in range(block.count)}
+    before = sorted({(first, number) for each in found.entries if each.owner for number, first in [each.owner]})
+    tables = []
+    for table in sorted(found.active):
+        # A block ends where the next begins, or where there are no entries any more.
+        owner = next((number for first, number in reversed(before) if first <= table), None)
+        if table and (owner is None or now.get(table) != owner) and (table in now) == held:
+            tables.append(table)
+    return tables
+
+
+def _classifier(found: Contents, wanted: Wanted) -> tuple[list[bytes], list[bytes]]:
+    layout = wanted.layout
+    present = {(each.rule.priority, each.rule.cookie) for each in found.entries}
+    cookies = {(entry.priority, entry.cookie(layout)): entry for entry in wanted.entries}
+    adds = [wire.message(entry.add_body(layout), 0) for key, entry in cookies.items() if key not in present]
+    # An entry with the match of a wanted one is overwritten by its add: the delete then meets another cookie.
+    deletes = [
+        wire.message(each.rule.delete_body, 0)
+        for each in found.entries
+        if (each.rule.priority, each.rule.cookie) not in cookies
+    ]
+    return adds, deletes
+
+
+def _flood_groups(present: Mapping[int, bytes], ports: Mapping[int, frozenset[int]]) -> tuple[list[bytes], list[bytes]]:
+    """(adds and changes, deletes)."""
+    put, wanted = [], set()
+    for number, mine in ports.items():
+        buckets = flood_buckets(mine)
+        for group in (FLOOD_GROUPS + 2 * number, FLOOD_GROUPS + 2 * number + 1):
+            wanted.add(group)
+            if present.get(group) != buckets:
+                put.append(group_message(_MODIFY if group in present else _ADD, group, buckets[2:]))
+    gone = [group_message(_DELETE, group, b"") for group in present if is_flood_group(group) and group not in wanted]
+    return put, gone
+
+
+def group_message(command: int, number: int, buckets: bytes) -> bytes:
+    """A group-mod of a group of type ALL."""
+    return wire.message(command.to_bytes(2, "big") + b"\0\0" + number.to_bytes(4, "big") + buckets, 0, GROUP_MOD)

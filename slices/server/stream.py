@@ -1,0 +1,200 @@
+"""One OpenFlow connection: whole messages in, bounded buffers out, and reading that can be held from several sides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from hyroads.controller.core.errors import HyroadsError
+
+LOG = logging.getLogger("hyroads.slicer")
+
+_MOST = 1 << 16
+_ROOM = 2 * _MOST
+ECHO_AFTER_S = 5.0
+GONE_AFTER_S = 20.0
+_ECHO_REQUEST = bytes((4, 2, 0, 8, 0, 0, 0, 0))
+
+
+class MessageStream(asyncio.BufferedProtocol):
+    """Cuts what comes into messages. A subclass has ``message``, ``opened``, ``lost`` and maybe ``full_changed``."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+        self.name = "a peer"
+        self.closed = self.loop.create_future()
+        self.full = False
+        """More is waiting to be sent than should be: whatever can be left out is."""
+        self.out: list[bytes] = []
+        """Sent together at the end of a turn, by ``flush``."""
+        self._buffer = bytearray(_ROOM)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._holds: set[str] = set()
+        self._heard_s = self.loop.time()
+        self._echo: asyncio.TimerHandle | None = None
+
+    # -- for subclasses -----------------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """The connection is there."""
+
+    def message(self, message: bytes) -> None:
+        """One whole message; :class:`HyroadsError` ends the connection."""
+        raise NotImplementedError
+
+    def turn_ends(self) -> None:
+        """Everything that had come was handled: send what it led to."""
+        self.flush()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    def full_changed(self) -> None:
+        """``full`` is another."""
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def limit(self, high: int) -> None:
+        """From how many waiting bytes on the stream is full."""
+        cast(asyncio.Transport, self.transport).set_write_buffer_limits(high=high, low=high // 4)
+
+    def send(self, data: bytes) -> None:
+        """Send at once; nothing if the connection is gone."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def flush(self) -> None:
+        """Send what is in ``out``."""
+        if self.out:
+            self.send(self.out[0] if len(self.out) == 1 else b"".join(self.out))
+            self.out.clear()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is waiting to be sent."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def end(self, why: str) -> None:
+        """Close without sending what waits."""
+        if self.transport is not None and not self.transport.is_closing():
+            LOG.warning("%s: connection ended: %s", self.name, why)
+            self.transport.abort()
+
+    # -- holding ------------------------------------------------------------------------------------------------------
+
+    def hold(self, why: str) -> None:
+        """Read no more until released for the same reason."""
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds.add(why)
+
+    def release(self, why: str) -> None:
+        """Read on, if nothing else holds."""
+        if why not in self._holds:
+            return
+        self._holds.discard(why)
+        self._work()
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # -- asyncio ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a local peer"
+        self._echo = self.loop.call_later(ECHO_AFTER_S, self._check_alive)
+        self.opened()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if self._echo is not None:
+            self._echo.cancel()
+        self.transport = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self.lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: there is always room for the rest of the longest message."""
+        if _ROOM - self._end < _MOST:
+            rest = self._end - self._start
+            self._buffer[:rest] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, rest
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        self._end += nbytes
+        self._work()
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self.full = True
+        self.full_changed()
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self.full = False
+        self.full_changed()
+
+    def _work(self) -> None:
+        """Handle the whole messages there are, until something holds."""
+        self._heard_s = self.loop.time()
+        buffer, holds = self._buffer, self._holds
+        try:
+            while not holds and self.transport is not None:
+                start = self._start
+                have = self._end - start
+                if have < 8:
+                    break
+                length = buffer[start + 2] << 8 | buffer[start + 3]
+                if length < 8:
+                    self.end(f"a message of {length} bytes")
+                    break
+                if have < length:
+                    break
+                self._start = start + length
+                self.message(bytes(buffer[start : start + length]))
+        except HyroadsError as error:
+            self.end(str(error))
+        except Exception:
+            LOG.exception("%s: an error of the slicer's own", self.name)
+            self.end("an error of the slicer's own")
+        if self._start == self._end:
+            self._start = self._end = 0
+        self.turn_ends()
+
+    def _check_alive(self) -> None:
+        """Ask a silent peer for a sign; end the connection if it gives none."""
+        silent_s = self.loop.time() - self._heard_s
+        if silent_s >= GONE_AFTER_S and not self._holds:
+            self.end(f"silent for {silent_s:.0f} s")
+            return
+        if silent_s >= ECHO_AFTER_S:
+            self.send(_ECHO_REQUEST)
+        self._echo = self.loop.call_later(ECHO_AFTER_S, self._check_alive)
+
+
+def speaks_1_3(hello: bytes) -> bool:
+    """Whether a HELLO offers OpenFlow 1.3: by its bitmap, else by its version, which is the highest."""
+    at = 8
+    while at + 8 <= len(hello):
+        kind, length = int.from_bytes(hello[at : at + 2], "big"), hello[at + 2] << 8 | hello[at + 3]
+        if length < 4:
+            break
+        if kind == 1:
+            return bool(int.from_bytes(hello[at + 4 : at + 8], "big") >> 4 & 1)
+        at += (length + 7) // 8 * 8
+    return hello[0] >= 4
+
+
+HELLO = bytes((4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 1 << 4))
+"""With the bitmap that says: 1.3 only."""
+
+HELLO_FAILED = bytes((4, 1, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0))
+"""Incompatible."""

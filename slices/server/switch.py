@@ -1,0 +1,158 @@
+"""One switch as the slicer knows it, connected or not: ports, tenants and their numbers outlive connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+
+from hyroads.controller.ofp import wire
+from hyroads.slices.allocation import Block, Layout
+from hyroads.slices.classifier import ClassifierEntry
+from hyroads.slices.model import Controller, Slice, SliceModel
+from hyroads.slices.proxy.contents import port_names
+from hyroads.slices.proxy.group_mod import METER_MOD
+from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
+from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
+from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.session import SwitchSession, Tenant
+from hyroads.slices.proxy.slice_ports import ports_of_slices
+from hyroads.slices.proxy.upkeep import Wanted, group_message
+from hyroads.slices.server.guest_link import GuestLink
+from hyroads.slices.server.switch_link import SwitchLink
+
+FIRST_GUEST_METER = 1 << 14
+"""Below are the slicer's own meters."""
+LAST_METER = 0xFFFF_0000
+_DELETE = 2
+
+
+class Switch:
+    """``session`` and ``link`` are there while it is connected and prepared."""
+
+    def __init__(self, dpid: int, layout: Layout) -> None:
+        self.dpid = dpid
+        self.layout = layout
+        self.ports: dict[int, bytes] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self.entries: tuple[ClassifierEntry, ...] = ()
+        self.regions = Regions(())
+        self.link: SwitchLink | None = None
+        self.session: SwitchSession | None = None
+        self.dialling: dict[tuple[str, Controller], asyncio.Task[None]] = {}
+        self.statuses: list[bytes] = []
+        self.lock = asyncio.Lock()
+        self.counted_s = 0.0
+        self._groups = NumberPool(1, FLOOD_GROUPS - 2)
+        self._meters = NumberPool(FIRST_GUEST_METER, LAST_METER)
+        self._saved: dict[str, dict[str, dict[int, int]]] = {}
+
+    @property
+    def names(self) -> dict[str, int]:
+        """Numbers of ports by name."""
+        return port_names(self.ports)
+
+    def wanted(self) -> Wanted:
+        """What should be in the switch of the slicer's own."""
+        views = [tenant.view for tenant in self.tenants.values()]
+        blocks = tuple(view.block for view in views)
+        return Wanted(self.entries, blocks, {view.number: view.ports for view in views}, self.layout)
+
+    # -- tenants ------------------------------------------------------------------------------------------------------
+
+    def partition(
+        self, model: SliceModel, blocks: Mapping[str, Block], entries: tuple[ClassifierEntry, ...]
+    ) -> list[Tenant]:
+        """The tenants as the slices want them; returns those that are gone (their block is another's, or they are)."""
+        self.entries = entries
+        self.regions = Regions(entries)
+        ports = ports_of_slices(model, self.dpid, self.names)
+        before, self.tenants = self.tenants, {}
+        for name, block in blocks.items():
+            mine = ports.get(name, frozenset())
+            old = before.get(name)
+            if old is not None and old.view.block == block:
+                old.view.ports, old.view.regions = mine, self.regions
+                self.tenants[name] = old
+            else:
+                self.tenants[name] = self._new_tenant(name, block, mine, old)
+            _set_limits(self.tenants[name], model.slices[name])
+        if self.session is not None:
+            self.session.serve(self.regions, self.tenants.values())
+        return [tenant for name, tenant in before.items() if self.tenants.get(name) is not tenant]
+
+    def _new_tenant(self, name: str, block: Block, ports: frozenset[int], old: Tenant | None) -> Tenant:
+        if old is not None:
+            groups, meters = old.view.groups, old.view.meters
+        else:
+            groups, meters = IdMap(self._groups, 0), IdMap(self._meters, 0)
+            saved = self._saved.pop(name, {})
+            for ids, pairs in ((groups, saved.get("groups", {})), (meters, saved.get("meters", {}))):
+                for guest, real in pairs.items():
+                    ids.put(guest, real)
+        view = GuestView(block, ports, self.regions, groups, meters, self.layout)
+        return Tenant(name, view, frozenset(), TokenBucket(0), TokenBucket(0), EntryQuota(0))
+
+    def leavings(self, gone: Iterable[Tenant]) -> list[bytes]:
+        """Deletes for what slices that are no more have besides rules."""
+        messages: list[bytes] = []
+        for tenant in gone:
+            if tenant.name not in self.tenants:
+                messages += [group_message(_DELETE, real, b"") for real in tenant.view.groups.clear()]
+                messages += [_meter_delete(real) for real in tenant.view.meters.clear()]
+        return messages
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    def reconcile(self, groups: Collection[int], meters: Collection[int]) -> None:
+        """Keep those pairs of numbers that the switch still has; what nobody knows is never given out."""
+        for tenant in self.tenants.values():
+            for ids, there in ((tenant.view.groups, groups), (tenant.view.meters, meters)):
+                for real in list(ids.pairs().values()):
+                    if real not in there:
+                        ids.forget(real)
+        for pool, there in ((self._groups, groups), (self._meters, meters)):
+            for real in there:
+                pool.claim(real)
+
+    def saved(self) -> dict[str, dict[str, dict[int, int]]]:
+        """The pairs of numbers by slice and kind, for the state file."""
+        found = {
+            name: {"groups": tenant.view.groups.pairs(), "meters": tenant.view.meters.pairs()}
+            for name, tenant in self.tenants.items()
+        }
+        return {**self._saved, **{name: each for name, each in found.items() if any(each.values())}}
+
+    def restore(self, saved: Mapping[str, Mapping[str, Mapping[int, int]]]) -> None:
+        """Pairs from the state file, for tenants that come."""
+        self._saved = {name: {kind: dict(pairs) for kind, pairs in kinds.items()} for name, kinds in saved.items()}
+
+    # -- guests -------------------------------------------------------------------------------------------------------
+
+    def hold_guests(self) -> None:
+        """Nothing of guests goes through while the slices change."""
+        for guest in self._guests():
+            guest.hold("change")
+
+    def release_guests(self) -> None:
+        """The slices have changed."""
+        for guest in self._guests():
+            guest.release("change")
+
+    def _guests(self) -> list[GuestLink]:
+        return [] if self.link is None else list(self.link.guests.values())
+
+
+def _meter_delete(real: int) -> bytes:
+    return wire.message(_DELETE.to_bytes(2, "big") + b"\0\0" + real.to_bytes(4, "big"), 0, METER_MOD)
+
+
+def _set_limits(tenant: Tenant, each: Slice) -> None:
+    limits = each.limits
+    tenant.permissions = each.permissions
+    tenant.view.groups.quota, tenant.view.meters.quota = limits.groups, limits.meters
+    tenant.entries.most = limits.flow_entries
+    if tenant.packet_ins.rate_per_s != limits.packet_ins_per_s:
+        tenant.packet_ins = TokenBucket(limits.packet_ins_per_s)
+    if tenant.changes.rate_per_s != limits.flow_mods_per_s:
+        tenant.changes = TokenBucket(limits.flow_mods_per_s)

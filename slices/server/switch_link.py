@@ -1,0 +1,211 @@
+"""The slicer's end of one switch's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.ofp import guard, wire
+from hyroads.slices.errors import SliceError
+from hyroads.slices.proxy.xids import FIRST_OWN
+from hyroads.slices.server.stream import HELLO, HELLO_FAILED, LOG, MessageStream, speaks_1_3
+
+if TYPE_CHECKING:
+    from hyroads.slices.proxy.session import SwitchSession
+    from hyroads.slices.server.guest_link import GuestLink
+
+HANDSHAKE_WITHIN_S = 10.0
+ANSWER_WITHIN_S = 30.0
+_HIGH_WATER = 1 << 20
+_CHUNK = 1 << 18
+_PORT_STATUS = 12
+_MOST_COMPLAINTS = 20
+
+
+class Owner(Protocol):
+    """Who is told of switches."""
+
+    def switch_arrived(self, link: SwitchLink) -> None:
+        """It has said its features."""
+
+    def switch_left(self, link: SwitchLink) -> None:
+        """Its connection is gone."""
+
+    def ports_changed(self, link: SwitchLink, status: bytes) -> None:
+        """A port-status message."""
+
+
+@dataclass
+class Exchange:
+    """Messages of the slicer's own, until the barrier behind them is answered."""
+
+    done: asyncio.Future[None]
+    last_xid: int = 0
+    replies: list[bytes] = field(default_factory=list)
+    errors: list[bytes] = field(default_factory=list)
+
+
+class SwitchLink(MessageStream):
+    """First the handshake, then the slicer's own exchanges, then ``session`` as well."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__()
+        self.owner = owner
+        self.features = b""
+        self.session: SwitchSession | None = None
+        self.guests: dict[int, GuestLink] = {}
+        self.complaints = 0
+        self.welcome = True
+        """Whether there is room for one more connection."""
+        self._stage: Callable[[bytes], None] = self._hello
+        self._next_xid = FIRST_OWN
+        self._asked: dict[int, Exchange] = {}
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def dpid(self) -> int:
+        """The switch's datapath id."""
+        return int.from_bytes(self.features[8:16], "big")
+
+    # -- coming and going ---------------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """Say hello."""
+        self.limit(_HIGH_WATER)
+        self._deadline = self.loop.call_later(HANDSHAKE_WITHIN_S, self.end, "no handshake in time")
+        if not self.welcome:
+            self.end("too many connections")
+        self.send(HELLO)
+
+    def lost(self) -> None:
+        """Nobody answers any more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for exchange in set(self._asked.values()):
+            if not exchange.done.done():
+                exchange.done.set_exception(SliceError(f"switch {self.name} is gone"))
+                exchange.done.exception()
+        self._asked.clear()
+        self.owner.switch_left(self)
+
+    def full_changed(self) -> None:
+        """Who sends to this switch waits while it does not read."""
+        for guest in list(self.guests.values()):
+            (guest.hold if self.full else guest.release)("switch")
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def message(self, message: bytes) -> None:
+        """By the stage that the connection is in. A malformed message is dropped: guests must not end connections."""
+        try:
+            self._stage(message)
+        except HyroadsError as error:
+            if self.session is None:
+                raise
+            self.complaints += 1
+            if self.complaints <= _MOST_COMPLAINTS:
+                LOG.warning("switch %#x: message dropped: %s", self.dpid, error)
+
+    def _hello(self, message: bytes) -> None:
+        if message[1] != wire.HELLO or not speaks_1_3(message):
+            self.send(HELLO_FAILED)
+            raise SliceError("expected a switch that speaks OpenFlow 1.3")
+        guard.check(message)
+        self._stage = self._features
+        self.send(wire.message(b"", 2, wire.FEATURES_REQUEST))
+
+    def _features(self, message: bytes) -> None:
+        guard.check(message)
+        if self._echoed(message) or message[1] != wire.FEATURES_REPLY:
+            return
+        if message[21]:
+            raise SliceError("expected a main connection, got an auxiliary one")
+        self.features = message
+        self.name = f"switch {self.dpid:#x}"
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._stage = self._own
+        self.owner.switch_arrived(self)
+
+    def _echoed(self, message: bytes) -> bool:
+        if message[1] == wire.ECHO_REQUEST:
+            self.send(message[:1] + bytes((wire.ECHO_REPLY,)) + message[2:])
+        return message[1] == wire.ECHO_REQUEST
+
+    def _own(self, message: bytes) -> None:
+        guard.check(message)
+        if not self._echoed(message):
+            self._answered(message)
+
+    def serve(self, session: SwitchSession) -> None:
+        """Guests may come."""
+        self.session = session
+        self._stage = self._served
+
+    def _served(self, message: bytes) -> None:
+        session = self.session
+        if session is None:
+            return
+        out = session.from_switch(message, self.loop.time())
+        for guest, each in out.guests:
+            self.guests[guest].tell(each)
+        if out.switch:
+            self.out += out.switch
+        for each in out.own:
+            self._answered(each)
+
+    def turn_ends(self) -> None:
+        """Send everywhere."""
+        for guest in list(self.guests.values()):
+            if guest.out:
+                guest.flush()
+        self.flush()
+
+    # -- the slicer's own ---------------------------------------------------------------------------------------------
+
+    def _answered(self, message: bytes) -> None:
+        if message[1] == _PORT_STATUS:
+            self.owner.ports_changed(self, message)
+            return
+        exchange = self._asked.get(int.from_bytes(message[4:8], "big"))
+        if exchange is None:
+            return
+        if message[1] == wire.ERROR:
+            exchange.errors.append(message)
+        elif message[1] == wire.MULTIPART_REPLY:
+            exchange.replies.append(message)
+        elif int.from_bytes(message[4:8], "big") == exchange.last_xid and not exchange.done.done():
+            exchange.done.set_result(None)
+
+    async def exchange(self, messages: Iterable[bytes]) -> Exchange:
+        """Send messages and a barrier, and wait for its answer; :class:`SliceError` if the switch goes."""
+        found = Exchange(self.loop.create_future())
+        xids, parts, size = [], [], 0
+        for message in (*messages, wire.barrier_request(0)):
+            xid = self._next_xid
+            self._next_xid = xid + 1 if xid < 0xFFFF_FFFE else FIRST_OWN
+            self._asked[xid] = found
+            found.last_xid = xid
+            xids.append(xid)
+            parts.append(message[:4] + xid.to_bytes(4, "big") + message[8:])
+            size += len(message)
+            if size > _CHUNK:
+                self.send(b"".join(parts))
+                parts, size = [], 0
+                found.last_xid = 0
+                await asyncio.sleep(0)
+        self.send(b"".join(parts))
+        if self.transport is None:
+            raise SliceError(f"{self.name} is gone")
+        try:
+            await asyncio.wait_for(found.done, ANSWER_WITHIN_S)
+        except TimeoutError:
+            self.end(f"no answer to a barrier in {ANSWER_WITHIN_S:.0f} s")
+            raise SliceError(f"{self.name} did not answer") from None
+        finally:
+            for xid in xids:
+                self._asked.pop(xid, None)
+        return found

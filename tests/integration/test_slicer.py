@@ -1,0 +1,97 @@
+"""Two unmodified Ryu learning switches and one for production share a real Open vSwitch through the slicer."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import ovs_rig
+from slicer_rig import SlicerRig, available
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
+
+GUESTS = {"production": 6701, "red": 6702, "blue": 6703}
+SLICES = [
+    {"name": "production", "controllers": ["tcp:127.0.0.1:6701"]},
+    {"name": "red", "controllers": ["tcp:127.0.0.1:6702"], "flowspace": [{"ports": ["p1", "p2"]}]},
+    {"name": "blue", "controllers": ["tcp:127.0.0.1:6703"], "flowspace": [{"ports": ["p3", "p4"]}]},
+]
+INSIDE = ((1, 2), (3, 4), (5, 6))
+ACROSS = ((1, 3), (2, 5), (3, 6), (5, 1), (4, 2))
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[SlicerRig]:
+    with SlicerRig() as found:
+        for name, port in GUESTS.items():
+            found.ryu(name, port)
+        found.settings(SLICES)
+        found.slicer()
+        found.switch()
+        assert ovs_rig.wait_until(lambda: found.log("slicer").count("connected") >= 3, 60), found.log("slicer")
+        assert ovs_rig.wait_until(lambda: len(table_misses(found)) == 3, 20), found.flows()
+        yield found
+
+
+def table_misses(rig: SlicerRig) -> list[str]:
+    """The rule that every learning switch installs first, in its own first table."""
+    return [line for line in rig.flows() if "CONTROLLER:65535" in line and "table=0" not in line]
+
+
+def test_each_slice_is_a_network_of_its_own(rig: SlicerRig) -> None:
+    for one, other in INSIDE:
+        assert rig.reaches(one, other), rig.log("slicer")
+    for one, other in ACROSS:
+        assert not rig.reaches(one, other)
+    tables = {line.split("table=")[1].split(",")[0] for line in rig.flows() if "table=" in line}
+    assert len(tables) == 3, "each guest's rules are in a table of its own"
+
+
+def test_a_killed_slicer_stops_nothing_and_comes_back_to_what_is_there(rig: SlicerRig) -> None:
+    assert rig.reaches(1, 2)
+    before = sorted(rig.flows())
+    rig.stop("slicer", signal.SIGKILL)
+    assert rig.ping(rig.hosts[1], "10.0.0.2", "-c", "20") == 1.0
+    assert sorted(rig.flows()) == before
+    rig.ofctl("--strict", "del-flows", "s1", "table=0,priority=100,in_port=1")
+    rig.ofctl("add-flow", "s1", "table=0,priority=61000,in_port=3,actions=output:1")
+    rig.slicer()
+    connected = rig.log("slicer").count("connected")
+    assert ovs_rig.wait_until(lambda: rig.log("slicer").count("connected") >= connected + 3, 30), rig.log("slicer")
+    assert sorted(rig.flows(0)) == [line for line in before if "table=" not in line], "only the difference is mended"
+    for one, other in INSIDE:
+        assert rig.reaches(one, other)
+    for one, other in ACROSS:
+        assert not rig.reaches(one, other)
+
+
+def test_a_guest_comes_and_goes_alone(rig: SlicerRig) -> None:
+    assert rig.reaches(1, 2)
+    rig.stop("red", signal.SIGKILL)
+    assert rig.ping(rig.hosts[1], "10.0.0.2", "-c", "10") == 1.0
+    assert rig.reaches(3, 4) and rig.reaches(5, 6)
+    connected = rig.log("slicer").count("slice red")
+    rig.ryu("red", GUESTS["red"])
+    assert ovs_rig.wait_until(lambda: rig.log("slicer").count("slice red") > connected, 40), rig.log("slicer")
+    assert rig.reaches(2, 1) and not rig.reaches(2, 3)
+
+
+def test_a_switch_comes_and_goes(rig: SlicerRig) -> None:
+    connected = rig.log("slicer").count("connected")
+    rig.vsctl("del-controller", "s1")
+    assert ovs_rig.wait_until(lambda: rig.log("slicer").count("switch 0x1: gone") >= 1, 10)
+    time.sleep(0.5)
+    rig.vsctl("set-controller", "s1", "tcp:127.0.0.1:6633", "--", "set", "controller", "s1", "max_backoff=1000")
+    assert ovs_rig.wait_until(lambda: rig.log("slicer").count("connected") >= connected + 3, 30), rig.log("slicer")
+    for one, other in INSIDE:
+        assert ovs_rig.wait_until(lambda one=one, other=other: rig.reaches(one, other), 20)
+    assert not rig.reaches(1, 3)
+    assert rig.stop("slicer") == 0, "a clean end"
+    assert "error of the slicer's own" not in rig.log("slicer")
+    rig.slicer()

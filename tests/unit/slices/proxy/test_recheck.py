@@ -1,0 +1,69 @@
+"""Rules and groups that are there are judged as if they came today."""
+
+from __future__ import annotations
+
+import struct
+
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import wire
+from hyroads.slices.allocation import Block
+from hyroads.slices.classifier import ClassifierEntry
+from hyroads.slices.match import ALL
+from hyroads.slices.proxy.group_mod import flood_buckets
+from hyroads.slices.proxy.guest_view import GuestView
+from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.recheck import groups_to_delete, rules_to_delete
+from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.slice_ports import LOCAL, ports_of_slices
+from hyroads.slices.slicefile import parse
+
+BLOCK = Block(2, 10, 4)
+
+
+def view(*ports: int) -> GuestView:
+    groups, meters = NumberPool(1, 100), NumberPool(1, 100)
+    entries = [ClassifierEntry(0, ALL, BLOCK)]
+    return GuestView(BLOCK, frozenset(ports), Regions(entries), IdMap(groups, 5), IdMap(meters, 5))
+
+
+def record(table: int, instructions: bytes) -> bytes:
+    match = wire.match_struct(b"")
+    size = 48 + len(match) + len(instructions)
+    return struct.pack("!HBxIIHHHH4xQQQ", size, table, 1, 2, 7, 0, 0, 0, 99, 0, 0) + match + instructions
+
+
+def output(port: int, goto: int | None = None) -> bytes:
+    return wire.instructions((act.Output(port),), goto)
+
+
+def test_rules_to_ports_that_are_gone_are_deleted() -> None:
+    body = record(10, output(1)) + record(11, output(2, 12)) + record(10, b"") + record(5, output(9))
+    found = list(rules_to_delete(body, view(1, 3)))
+    assert len(found) == 3 and found[0] is None and found[2] is None, "the rule of another slice does not count"
+    delete = found[1]
+    assert delete is not None and delete[24:26] == bytes((11, wire.DELETE_STRICT)) and delete[30:32] == b"\0\7"
+    assert not any(rules_to_delete(body, view(1, 2)))
+
+
+def test_groups_to_ports_that_are_gone_are_deleted() -> None:
+    mine = view(1, 2)
+    real = mine.groups.add(77)
+    assert real is not None
+    groups = {real: flood_buckets({1, 2}), 50: flood_buckets({9})}
+    assert not groups_to_delete(groups, mine)
+    mine.ports = frozenset({1})
+    [delete] = groups_to_delete(groups, mine)
+    assert delete[8:10] == b"\0\2" and delete[12:16] == real.to_bytes(4, "big") and mine.groups.real(77) is None
+    assert any(rules_to_delete(record(10, wire.instructions((act.Group(real),), None)), mine))
+
+
+def test_ports_of_slices() -> None:
+    slices = [
+        {"name": "red", "flowspace": [{"ports": ["p1", "p9"]}, {"ports": [2], "match": {"vlan_vid": 5}}]},
+        {"name": "web", "flowspace": [{"match": {"tcp_dst": 80}, "priority": 200}]},
+        {"name": "far", "flowspace": [{"switches": [2], "priority": 9}]},
+        {"name": "seer", "permissions": ["read"], "flowspace": [{"ports": ["p3"], "priority": 7}]},
+    ]
+    names = {"p1": 1, "p2": 2, "p3": 3, "s1": LOCAL}
+    found = ports_of_slices(parse({"slices": slices}, "x"), 1, names)
+    assert found == {"red": {1, 2}, "web": {1, 2, 3}, "seer": {3}, "production": {2, 3, LOCAL}}

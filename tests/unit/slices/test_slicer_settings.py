@@ -1,0 +1,74 @@
+"""Settings and the state file of the slicer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hyroads.controller.core.errors import ConfigError
+from hyroads.slices.allocation import Allocation, Block, allocate
+from hyroads.slices.model import PRODUCTION
+from hyroads.slices.server import state
+from hyroads.slices.server.settings import OPENFLOW_PORT, load, parse_settings
+
+
+def test_defaults_are_safe() -> None:
+    found = parse_settings({"slices": []}, "here/slicer.yaml")
+    assert (found.host, found.port, found.tls) == ("127.0.0.1", OPENFLOW_PORT, None)
+    assert list(found.model.slices) == [PRODUCTION] and found.state_file is None
+
+
+def test_slices_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "slices.yaml").write_text("slices:\n  - {name: red, flowspace: [{ports: [p1]}]}\n")
+    (tmp_path / "slicer.yaml").write_text("slices: slices.yaml\nstate_file: state\ntables: 16\nmetadata_bits: 48\n")
+    found = load(str(tmp_path / "slicer.yaml"))
+    assert set(found.model.slices) == {"red", PRODUCTION} and found.state_file == str(tmp_path / "state")
+    assert found.layout.tables == 16 and found.layout.slice_shift == 32
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "words"),
+    [
+        ({}, "slices", "is missing"),
+        ({"slices": [], "port": 1}, "port", "unknown key"),
+        ({"slices": [], "listen": {"openflow": {"port": 0}}}, "listen.openflow.port", "from 1 to 65535"),
+        ({"slices": [], "listen": {"openflow": {"host": "0.0.0.0"}}}, "listen.openflow", "needs tls"),
+        ({"slices": [], "listen": {"openflow": {"host": "nowhere"}}}, "listen.openflow.host", "an IP address"),
+        ({"slices": [], "tls": {"key": "k"}}, "tls.certificate", "is missing"),
+        ({"slices": [], "tables": 255}, "tables", "from 2 to 254"),
+        ({"slices": [], "state_file": 3}, "state_file", "a file name"),
+        ({"slices": [{"name": "red", "flowspace": [{"priority": 0}]}]}, "slices[0].flowspace[0].priority", "from 1"),
+        ({"slices": [{"name": "a", "flowspace": [{}]}, {"name": "b", "flowspace": [{}]}]}, "slices", "every packet"),
+    ],
+)
+def test_errors_name_the_place(document: object, place: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_settings(document, "slicer.yaml")
+    assert error.value.place == place and words in error.value.problem
+
+
+def test_the_state_comes_back_and_is_private(tmp_path: Path) -> None:
+    path = str(tmp_path / "state")
+    blocks = MappingProxyType({"red": Block(2, 9, 8), PRODUCTION: Block(1, 1, 8)})
+    allocation = Allocation({PRODUCTION: 1, "red": 2}, {7: blocks})
+    saved = state.Saved(b"k" * 32, allocation, {7: {"red": {"groups": {5: 1}}}}, "hash", {"slices": []})
+    state.write(path, state.encode(saved))
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    found = state.read(path)
+    assert found == saved
+    model = parse_settings({"slices": [{"name": "red", "flowspace": [{}]}]}, "x").model
+    assert allocate(model, (7,), found.allocation).blocks[7]["red"] == Block(2, 9, 8)
+
+
+def test_a_damaged_or_public_state_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    for text in ("", "[]", '{"version": 2}', '{"version": 1, "numbers": {"a": "b"}}'):
+        path.write_text(text)
+        path.chmod(0o600)
+        with pytest.raises(ConfigError, match="expected a state file"):
+            state.read(str(path))
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="0600"):
+        state.read(str(path))
+    assert state.read(str(tmp_path / "none")).slices is None
