@@ -31,7 +31,7 @@ class Plugins(Protocol):
 class LastFault(Schema):
     """What a plugin did wrong last."""
 
-    kind = fields.String(metadata={"description": "raised, slow, wrong answer, hung, exited"})
+    kind = fields.String(metadata={"description": "raised, wrong answer, hung, exited"})
     what = fields.String()
     age_s = fields.Float()
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
+from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.events import EventLog
+from hyroads.controller.services.foreign_manager import ForeignManager
 from hyroads.controller.services.plugin_discovery import BUILT_IN
 from hyroads.controller.services.plugin_keeper import Keeper
 from hyroads.controller.services.plugin_process import AskRefusedError, Message
@@ -46,6 +48,12 @@ class PluginDesk:
         self._make_view = view
         self._view: tuple[float, bytes] = (float("-inf"), b"")
         self._keepers = {one.name: Keeper(one, self, self._answer(one), limits) for one in found}
+        self._managers = {
+            name: ForeignManager(name, keeper.call, keeper.wrong, self._wake)
+            for name, keeper in self.keepers(Kind.MOBILITY).items()
+        }
+        self.on_managers: Callable[[], object] = lambda: None
+        """Called when a foreign mobility manager has answered."""
 
     def start(self) -> None:
         """Starts the plugins that the settings name."""
@@ -60,6 +68,13 @@ class PluginDesk:
     def keepers(self, kind: Kind) -> dict[str, Keeper]:
         """The foreign plugins of a kind, by name."""
         return {name: keeper for name, keeper in self._keepers.items() if keeper.found.kind is kind}
+
+    def managers(self) -> dict[str, MobilityManager]:
+        """The foreign mobility managers that can be used now."""
+        return {name: manager for name, manager in self._managers.items() if self._keepers[name].usable}
+
+    def _wake(self) -> None:
+        self.on_managers()
 
     # -- rest.plugins.Plugins
 

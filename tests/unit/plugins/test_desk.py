@@ -2,81 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller import ryu_shim as shim
-from hyroads.controller.core.services.view import LinkView, NetworkView
-from hyroads.controller.events import EventLog
-from hyroads.controller.services.plugins import PluginDesk
-from hyroads.controller.services.requests import Requests
-from hyroads.plugins.found import Bounds, Found
 from hyroads.plugins.host import Limits
-from hyroads.plugins.kinds import Kind
-from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotFoundError
-
-WITHIN_S = 20.0
-LIMITS = Limits()
-VIEW = NetworkView(1.0, {"a": "ap"}, {"l": LinkView("l", "a", "b", "wifi", True, 12.5, 0.25)})
-
-
-def eventually(what: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + WITHIN_S
-    while not (value := what()):
-        assert time.monotonic() < until_s, f"not within {WITHIN_S} s: {value!r}"
-        shim.sleep(0.01)
-    return value
-
-
-class Flows:
-    """The part of the REST API's service that these plugins use."""
-
-    def __init__(self) -> None:
-        self.declared: list[Any] = []
-
-    def flows(self) -> list[Any]:
-        return self.declared
-
-    def declare_flow(self, document: Any, *, wait: bool) -> tuple[Any, bool]:
-        shim.sleep(0.4)
-        self.declared.append(document)
-        return document, True
-
-
-class Rig:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.flows = Flows()
-        self.events = EventLog(time.time, shim.Signal())
-        self.desk: PluginDesk | None = None
-
-    def start(self, limits: Limits = LIMITS, **plugins: str) -> PluginDesk:
-        return self.run([self.found(name, code) for name, code in plugins.items()], limits)
-
-    def found(self, name: str, code: str, **more: Any) -> Found:
-        path = self.folder / f"{name}.py"
-        path.write_text("from hyroads.plugins.api import *\nimport os, sys, time\n" + textwrap.dedent(code))
-        bounds = Bounds(memory_mb=256, deadline_s=0.3)
-        more = {"role": "application", "bounds": bounds, "kind": Kind.APP, **more}
-        return Found(name, origin=f"file {path}", path=str(path), starts=True, **more)
-
-    def run(self, found: list[Found], limits: Limits = LIMITS) -> PluginDesk:
-        requests = Requests()
-        requests.use(create_app(self.flows))  # type: ignore[arg-type]
-        self.desk = PluginDesk(found, requests, self.events, lambda: VIEW, time.monotonic, limits=limits)
-        self.desk.start()
-        return self.desk
-
-    def told(self, kind: str) -> list[Any]:
-        return [event.document for event in self.events.since(0) if event.kind == kind]
-
-    def faults(self, name: str) -> list[tuple[str, str]]:
-        return [(fault["kind"], fault["what"]) for fault in self.told("plugin.fault") if fault["name"] == name]
+from plugin_rig import Rig, eventually
 
 
 @pytest.fixture
