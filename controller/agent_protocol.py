@@ -51,12 +51,15 @@ class IngressFlow:
     paths: tuple[PathConfig, ...]
     private: bool = False
     """Split by HyWF over two networks instead of by rates."""
+    copies: bool = False
+    """Each frame goes on every path with a rate; comes before ``private``."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
         paths = [path.document() for path in self.paths]
         head = {"number": self.number, "id": self.id, "default": False, "queue_ms": self.queue_ms}
-        split = {"split": {"kind": "hywf"}} if self.private else {}
+        kind = "copy" if self.copies else "hywf" if self.private else None
+        split = {"split": {"kind": kind}} if kind else {}
         return {**head, **split, "paths": paths}
 
 
@@ -70,11 +73,21 @@ class EgressFlow:
     max_hold_ms: int
     ordered: bool = True
     """Frames leave in the order in which they came in, delays of paths made equal."""
+    held: tuple[int, ...] = ()
+    """Paths that are waited for even if they are silent until their pause came, ``hold_ms`` at most."""
+    hold_ms: int = 0
+    watched: tuple[int, ...] = ()
+    """Paths of which the agent tells at once what they have passed."""
+    drop_late: bool = False
+    """What comes after it was given up is dropped, so that nothing is ever out of order."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
         treatment = {"reorder": self.ordered, "equalise": self.ordered, "max_hold_ms": self.max_hold_ms}
-        return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment}
+        hold = {"hold": {"paths": list(self.held), "ms": self.hold_ms}} if self.held else {}
+        watch = {"watch": list(self.watched)} if self.watched else {}
+        late = {"late": "drop"} if self.drop_late else {}
+        return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment, **hold, **watch, **late}
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +278,8 @@ def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["type"] == "error":
         text = message.get("message")
         result["message"] = "".join(c for c in text[:500] if c.isprintable()) if isinstance(text, str) else ""
+    if message["type"] == "ok":
+        result["from"] = message.get("from")
     return result
 
 
@@ -275,15 +290,15 @@ def _link(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _COUNTERS = {
-    "ingress": ("number", "queued", "dropped", "too_big", "sent"),
+    "ingress": ("number", "queued", "dropped", "too_big", "sent", "from"),
     "egress": (
         "number", "delivered_frames", "delivered_bytes", "reordered", "late", "duplicate", "lost", "timed_out",
         "held", "held_max", "hold_mean_ms",
     ),
 }  # fmt: skip
 _PATH_COUNTERS = {
-    "ingress": ("id", "rate_mbps", "sent_frames", "sent_bytes"),
-    "egress": ("id", "received_frames", "received_bytes", "delay_ms", "last_heard_ms"),
+    "ingress": ("id", "rate_mbps", "sent_frames", "sent_bytes", "skipped"),
+    "egress": ("id", "received_frames", "received_bytes", "delay_ms", "last_heard_ms", "passed", "arrived"),
 }
 _REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "cpu_s")
 
@@ -335,6 +350,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pong": _answer,
     "link": _link,
     "report": _report,
-    # Checked by ``radio_protocol``, once it is clear that the session is a radio's.
+    # Checked by ``agent_markers`` and ``radio_protocol``, once it is clear whose session it is.
+    "passed": dict,
     "radio": dict,
 }

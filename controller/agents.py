@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from hyroads.controller import ryu_shim as shim
+from hyroads.controller.agent_markers import MarkerListener, parse_first, parse_passed
 from hyroads.controller.agent_protocol import (
     MAX_LINE,
     RADIO,
@@ -198,10 +199,12 @@ class AgentServer:
         clock: Callable[[], float],
         *,
         radios: Radios | None = None,
+        markers: MarkerListener | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
         self._radios = radios
+        self._markers = markers
         self._listener = listener
         self._nodes = nodes
         self._timings = timings
@@ -218,7 +221,13 @@ class AgentServer:
                 {"type": "error", "seq": message["seq"], "message": "unknown type"}
             ),
         }
-        self._handlers = {**common, "link": self._on_link, "report": self._on_report}
+        self._handlers = {
+            **common,
+            "ok": self._on_ok,
+            "link": self._on_link,
+            "report": self._on_report,
+            "passed": self._on_passed,
+        }
         self._radio_handlers = {**common, "radio": self._on_radio}
 
     def serve(self, listener: Any) -> None:
@@ -324,6 +333,17 @@ class AgentServer:
             if handler is None:
                 raise ProtocolError(f"{message['type']} out of place")
             handler(session, message)
+
+    def _on_ok(self, session: Session, message: dict[str, Any]) -> None:
+        first = parse_first(message)
+        if first and self._markers is not None:
+            self._markers.first_numbers(session.node, first)
+        session.answered(message)
+
+    def _on_passed(self, session: Session, message: dict[str, Any]) -> None:
+        flow, paths = parse_passed(message)
+        if self._markers is not None:
+            self._markers.paths_passed(session.node, flow, paths)
 
     def _on_link(self, session: Session, message: dict[str, Any]) -> None:
         self._listener.agent_links(session, {message["link"]: message["up"]})

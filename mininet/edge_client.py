@@ -73,15 +73,21 @@ class EdgeClient:
             raise EdgeError(f"agent at {self.path}: {answer['message']}")
         return answer
 
-    def configure(self, config: Mapping[str, Any]) -> None:
-        """Makes this the agent's whole configuration (without `type` and `seq`)."""
-        self.request({"type": "config", **config})
+    def configure(self, config: Mapping[str, Any]) -> dict[int, int]:
+        """Makes this the agent's whole configuration (without `type` and `seq`).
+
+        Gives the first number under the new paths of each flow whose paths in use changed.
+        """
+        return _first(self.request({"type": "config", **config}))
 
     def set_rates(
         self, rates: Mapping[int, Mapping[int, float | None]], fill: Mapping[int, Mapping[int, float]] | None = None
-    ) -> None:
-        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped. `fill` is sent at least."""
-        self.request({"type": "rates", "rates": _texts(rates), "fill": _texts(fill or {})})
+    ) -> dict[int, int]:
+        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped. `fill` is sent at least.
+
+        Gives what `configure` gives.
+        """
+        return _first(self.request({"type": "rates", "rates": _texts(rates), "fill": _texts(fill or {})}))
 
     def reset_counters(self) -> None:
         """Sets all counters to zero."""
@@ -136,6 +142,10 @@ class EdgeClient:
 
     def _error(self, error: OSError) -> EdgeError:
         return EdgeError(f"agent at {self.path}: {reason(error, self._timeout_s)}")
+
+
+def _first(answer: Mapping[str, Any]) -> dict[int, int]:
+    return {int(flow): number for flow, number in answer.get("from", {}).items()}
 
 
 def _texts(flows: Mapping[int, Mapping[int, Any]]) -> dict[str, dict[str, Any]]:

@@ -15,16 +15,19 @@ import socket
 import statistics
 import struct
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from hyroads.mininet.edge_client import EdgeClient, EdgeError
 from hyroads.mininet.edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath
-from hyroads.mininet.isolation import enter_network_namespace
 from hyroads.mininet.programs import find_program
 
 pytestmark = [
@@ -35,32 +38,12 @@ pytestmark = [
 ETH_P_ALL = 3
 SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 8, 23
 STATUS_VLAN_VALID, STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
-SO_RCVBUFFORCE = 33
-_numbers = itertools.count()
-
-
-def new_pair(folder: Path, **options: Any) -> EdgePair:
-    return EdgePair(f"hr-edge-{os.getpid()}-{next(_numbers)}", folder, **options)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[EdgePair]:
     with new_pair(tmp_path) as pair:
         yield pair
-
-
-def socket_in(pair: EdgePair, side: str, make: Callable[[], socket.socket]) -> socket.socket:
-    """A socket of another namespace: made by a thread that ends there."""
-    made: list[socket.socket] = []
-
-    def work() -> None:
-        enter_network_namespace(Path("/run/netns") / pair.namespace(side))
-        made.append(make())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    return made[0]
 
 
 def raw_socket() -> socket.socket:
@@ -160,8 +143,8 @@ def test_udp_arrives_in_order_and_at_equal_delay_over_unequal_paths(tmp_path: Pa
             pair.configure(side, (18, 27))
         count = 600
         with (
-            socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
-            socket_in(pair, "b", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as back,
+            socket_in(pair, "a", udp_socket) as out,
+            socket_in(pair, "b", udp_socket) as back,
         ):
             back.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
             back.bind(("10.8.0.2", 7000))
@@ -199,8 +182,8 @@ def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path:
         }
         accesses, frames = 24, 100
         with (
-            socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
-            socket_in(pair, "b", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as back,
+            socket_in(pair, "a", udp_socket) as out,
+            socket_in(pair, "b", udp_socket) as back,
             pair.client("a") as client,
         ):
             client.configure(config)
@@ -235,7 +218,7 @@ def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path:
 def test_rates_hold_and_change_while_running(pair: EdgePair) -> None:
     pair.configure("a", (10.0, 5.0))
     with (
-        socket_in(pair, "a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as out,
+        socket_in(pair, "a", udp_socket) as out,
         pair.client("a") as client,
     ):
 

@@ -10,6 +10,7 @@ use super::protocol::{Config, Egress, HelloConfig, RateChange};
 use super::receiver::{Receiver, ReceiverOptions, Released};
 use super::sender::{Offer, Sender};
 use super::timers::Timers;
+use super::watch::PathNotice;
 use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
@@ -26,6 +27,8 @@ pub struct Effects {
     pub network: Vec<Outgoing>,
     pub access: Vec<Buf>,
     pub changes: Vec<Change>,
+    /// Flow number, and what is to be told at once of its watched paths.
+    pub notices: Vec<(u16, Vec<PathNotice>)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,8 @@ pub struct Engine {
 
 /// New rates by flow number.
 pub type Rates = BTreeMap<u16, RateChange>;
+/// By flow number: the first number under new paths, of flows whose paths in use have changed.
+pub type FirstNumbers = BTreeMap<u16, u32>;
 
 impl Engine {
     pub fn new(pool: Pool, burst_ns: u64) -> Self {
@@ -117,11 +122,12 @@ impl Engine {
         exit_of: &dyn Fn(Option<&str>) -> Exit,
         random: &mut dyn FnMut() -> u32,
         fx: &mut Effects,
-    ) {
-        self.apply_ingress(now_ns, config, exit_of, random, fx);
+    ) -> FirstNumbers {
+        let from = self.apply_ingress(now_ns, config, exit_of, random, fx);
         self.apply_egress(now_ns, &config.egress, fx);
         self.apply_hello(now_ns, &config.hello, exit_of);
         self.revision = config.revision;
+        from
     }
 
     fn apply_ingress(
@@ -131,20 +137,24 @@ impl Engine {
         exit_of: &dyn Fn(Option<&str>) -> Exit,
         random: &mut dyn FnMut() -> u32,
         fx: &mut Effects,
-    ) {
+    ) -> FirstNumbers {
+        let mut from = FirstNumbers::new();
         let mut wanted = vec![false; 1 << 16];
         self.default_flow = config.ingress.iter().find(|f| f.default).map(|f| f.number);
         for flow in &config.ingress {
             wanted[usize::from(flow.number)] = true;
             let exits: Vec<Exit> = flow.paths.iter().map(|p| exit_of(p.interface.as_deref())).collect();
             let slot = &mut self.senders[usize::from(flow.number)];
-            match slot {
+            let first = match slot {
                 Some(sender) => sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network),
                 None => {
                     let (first, seed) = (random(), u64::from(random()) << 32 | u64::from(random()));
-                    *slot = Some(Box::new(Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns)));
+                    let sender = Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns, &mut self.pool);
+                    *slot = Some(Box::new(sender));
+                    Some(first)
                 }
-            }
+            };
+            from.extend(first.map(|first| (flow.number, first)));
             self.timers.arm(u32::from(flow.number), Some(now_ns));
         }
         for (number, slot) in self.senders.iter_mut().enumerate() {
@@ -154,19 +164,18 @@ impl Engine {
                 }
             }
         }
+        from
     }
 
     fn apply_egress(&mut self, now_ns: u64, flows: &[Egress], fx: &mut Effects) {
         let mut wanted = vec![false; 1 << 16];
         for flow in flows {
             wanted[usize::from(flow.number)] = true;
-            let options =
-                ReceiverOptions { reorder: flow.reorder, equalise: flow.equalise, max_hold_ns: flow.max_hold_ms * MS };
+            let options = ReceiverOptions::of(flow);
             let slot = &mut self.receivers[usize::from(flow.number)];
-            match slot {
-                Some(receiver) => receiver.update(now_ns, options, &flow.paths),
-                None => *slot = Some(Box::new(Receiver::new(now_ns, options, &flow.paths))),
-            }
+            let receiver = slot.get_or_insert_with(|| Box::new(Receiver::new(now_ns, options, &flow.paths)));
+            receiver.update(now_ns, options, &flow.paths);
+            receiver.attend(&flow.hold.paths, &flow.watch);
             self.timers.arm(RECEIVER_KEY + u32::from(flow.number), Some(now_ns));
         }
         for (number, slot) in self.receivers.iter_mut().enumerate() {
@@ -199,20 +208,22 @@ impl Engine {
     }
 
     /// Checks all before it changes any.
-    pub fn set_rates(&mut self, now_ns: u64, rates: &Rates, fx: &mut Effects) -> Result<(), String> {
+    pub fn set_rates(&mut self, now_ns: u64, rates: &Rates, fx: &mut Effects) -> Result<FirstNumbers, String> {
         for (number, change) in rates {
             let sender = self.senders[usize::from(*number)].as_ref().ok_or(format!("rates: unknown flow {number}"))?;
             if let Some(id) = change.rates.keys().chain(change.fill.keys()).find(|id| !sender.knows_path(**id)) {
                 return Err(format!("rates: flow {number}: unknown path {id}"));
             }
         }
+        let mut from = FirstNumbers::new();
         for (number, change) in rates {
             if let Some(sender) = &mut self.senders[usize::from(*number)] {
-                sender.set_rates(now_ns, change, &mut self.pool, &mut fx.network);
+                let first = sender.set_rates(now_ns, change, &mut self.pool, &mut fx.network);
+                from.extend(first.map(|first| (*number, first)));
                 self.timers.arm(u32::from(*number), Some(now_ns));
             }
         }
-        Ok(())
+        Ok(from)
     }
 
     pub fn reset_counters(&mut self) {
@@ -304,6 +315,7 @@ impl Engine {
                 };
                 receiver.on_frame(now_ns, shim, inner, wire_bytes, &mut self.released);
                 fx.access.append(&mut self.released.deliver);
+                fx.notices.extend(receiver.notice(now_ns).map(|paths| (shim.flow, paths)));
                 let due = receiver.next_due(now_ns);
                 self.timers.arm(RECEIVER_KEY + u32::from(shim.flow), due);
                 self.discard();
@@ -339,6 +351,7 @@ impl Engine {
         if let Some(receiver) = &mut self.receivers[usize::from(number)] {
             receiver.poll(now_ns, &mut self.released);
             fx.access.append(&mut self.released.deliver);
+            fx.notices.extend(receiver.notice(now_ns).map(|paths| (number, paths)));
             let due = receiver.next_due(now_ns);
             self.timers.arm(RECEIVER_KEY + u32::from(number), due);
         }
@@ -383,6 +396,9 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+#[path = "handover_tests.rs"]
+mod handover_tests;
 #[cfg(test)]
 #[path = "engine_tests.rs"]
 mod tests;

@@ -66,7 +66,9 @@ fn a_probe_of_one_path_after_the_other_neither_loses_nor_reorders_a_frame() {
         if step % 1500 == 0 && step > 0 {
             let part = parts[(step / 1500) as usize % parts.len()];
             match parse_request(&format!(r#"{{"type":"rates","rates":{part}}}"#)) {
-                Ok((_, Request::Rates(rates))) => engine.set_rates(now, &rates, fx).unwrap(),
+                Ok((_, Request::Rates(rates))) => {
+                    engine.set_rates(now, &rates, fx).unwrap();
+                }
                 other => panic!("{other:?}"),
             }
         }

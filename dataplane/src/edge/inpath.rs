@@ -21,8 +21,16 @@ pub struct InPath {
     /// The sender's time of what was heard last.
     sent_us: Option<u32>,
     /// Every number before this one has arrived on this path, or never will.
-    pub(super) passed: Option<u32>,
-    pub(super) paused: bool,
+    pub passed: Option<u32>,
+    pub paused: bool,
+    /// The greatest number that a frame other than a pause brought since it is watched.
+    pub arrived: Option<u32>,
+    pub watched: bool,
+    /// It is waited for even if it is silent, until its pause comes; and whether that is still so.
+    pub(super) hold: bool,
+    pub(super) holding: bool,
+    /// When the sender last said on another path that it uses this one again, by its own clock.
+    resumed_us: Option<u32>,
     pub(super) delay: WindowedMin,
 }
 
@@ -38,25 +46,68 @@ impl InPath {
             sent_us: None,
             passed: None,
             paused: false,
+            arrived: None,
+            watched: false,
+            hold: false,
+            holding: false,
+            resumed_us: None,
             delay: WindowedMin::default(),
         }
     }
 
     /// A frame of this path came, sent at `sent_us`.
-    pub(super) fn heard(&mut self, now_ns: u64, sent_us: u32, pause: bool) {
-        self.heard_ns = Some(now_ns);
+    pub(super) fn said(&mut self, sent_us: u32, pause: bool) {
         self.sent_us = Some(sent_us);
-        self.paused = pause;
+        // A pause that was sent before the path was used again is old news.
+        self.paused = pause && self.resumed_us.map_or(true, |resumed| !before(sent_us, resumed));
     }
 
     /// The sender said at `sent_us` on another path that it uses this one again, from `sequence` on. If this path has
     /// told of later times itself, that is old news.
     pub(super) fn resumed(&mut self, now_ns: u64, sent_us: u32, sequence: u32) {
         if self.sent_us.map_or(true, |last| before(last, sent_us)) {
+            // Unless its pause has come, something from before it may still be on its way.
+            if self.paused || self.passed.is_none() {
+                self.passed_to(sequence);
+            }
             self.paused = false;
+            self.resumed_us = Some(sent_us);
             self.expected_ns = Some(now_ns);
-            self.passed_to(sequence);
         }
+    }
+
+    /// Something that came on this path itself brought a number; true if it is the first.
+    pub(super) fn arrived_to(&mut self, sequence: u32) -> bool {
+        let first = self.watched && self.arrived.is_none();
+        if self.watched && self.arrived.map_or(true, |arrived| before(arrived, sequence)) {
+            self.arrived = Some(sequence);
+        }
+        first
+    }
+
+    /// Whether this path is to be held and to be watched from now on. What it was before goes on.
+    pub(super) fn attend(&mut self, hold: bool, watched: bool) {
+        if hold != self.hold {
+            self.hold = hold;
+            self.holding = hold;
+        }
+        if watched != self.watched {
+            self.watched = watched;
+            self.arrived = None;
+        }
+    }
+
+    /// Whether it is waited for though it may be silent.
+    pub(super) fn is_held(&self) -> bool {
+        self.holding && !self.paused
+    }
+
+    /// The sender has begun another sequence, by a clock that may have started anew.
+    pub(super) fn restart(&mut self) {
+        self.passed = None;
+        self.arrived = None;
+        self.sent_us = None;
+        self.resumed_us = None;
     }
 
     /// Numbers before this one have come on this path, or never will.

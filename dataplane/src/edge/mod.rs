@@ -3,14 +3,17 @@
 //! See docs/dataplane.md and docs/agent.md.
 pub mod buffer;
 pub mod control;
+pub mod copies;
 pub mod delay;
 pub mod devices;
+pub mod egress_config;
 pub mod engine;
 pub mod fill;
 pub mod frame;
 pub mod hywf;
 pub mod inpath;
 pub mod liveness;
+pub mod marks;
 pub mod mtu;
 pub mod options;
 pub mod outpath;
@@ -29,3 +32,4 @@ pub mod split_config;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod timers;
+pub mod watch;

@@ -1,8 +1,10 @@
 //! The sending end of one path: pacing, counters, and the headers of its frames.
 
 use super::buffer::{Buf, Pool};
+use super::copies::Lane;
 use super::fill::Fill;
 use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
+use super::marks::Marks;
 use super::pace::Pacer;
 use super::protocol::OutPath;
 use crate::sys::interface::Mac;
@@ -26,6 +28,9 @@ pub struct PathOut {
     pub pacer: Pacer,
     pub fill: Fill,
     pub sent_ns: u64,
+    /// With copies: where it stands.
+    pub lane: Lane,
+    pub marks: Marks,
 }
 
 impl PathOut {
@@ -40,6 +45,8 @@ impl PathOut {
             fill: Fill::default(),
             // A first keep-alive at once: it tells the receiver where the sequence starts.
             sent_ns: 0,
+            lane: Lane::default(),
+            marks: Marks::default(),
         }
     }
 

@@ -62,7 +62,8 @@ impl Pacer {
     /// Accounts for `len` bytes that leave now.
     pub fn sent(&mut self, now_ns: u64, len: usize) {
         self.drain(now_ns);
-        if self.rate.is_some() {
+        // What a path says that is not used is not owed later.
+        if self.rate.map_or(false, |rate| rate > 0.0) {
             self.level += len as f64;
         }
     }

@@ -4,9 +4,11 @@ use crate::sys::interface::{parse_mac, Mac};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
+pub use super::egress_config::Egress;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
 use super::split_config::SplitMode;
+use super::watch::PathNotice;
 
 pub const VERSION: u32 = 1;
 pub const FIRST_FLOW: u16 = 16;
@@ -138,20 +140,6 @@ impl OutPath {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub struct Egress {
-    pub number: u16,
-    #[serde(default)]
-    pub id: String,
-    pub paths: Vec<u8>,
-    #[serde(default = "default_true")]
-    pub reorder: bool,
-    #[serde(default = "default_true")]
-    pub equalise: bool,
-    #[serde(default = "default_max_hold_ms")]
-    pub max_hold_ms: u64,
-}
-
 fn default_interval_ms() -> u16 {
     40
 }
@@ -166,12 +154,6 @@ fn default_weight() -> f64 {
 }
 fn default_mtu() -> usize {
     1600
-}
-fn default_true() -> bool {
-    true
-}
-fn default_max_hold_ms() -> u64 {
-    100
 }
 
 fn mac<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Mac, D::Error> {
@@ -321,7 +303,7 @@ fn check_number(number: u16, seen: &mut HashSet<u16>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_paths(ids: impl Iterator<Item = u8>) -> Result<(), String> {
+pub(super) fn check_paths(ids: impl Iterator<Item = u8>) -> Result<(), String> {
     let mut seen = HashSet::new();
     for id in ids {
         if !seen.insert(id) {
@@ -367,25 +349,41 @@ impl OutPath {
     }
 }
 
-impl Egress {
-    fn check(&self) -> Result<(), String> {
-        if !(1..=10_000).contains(&self.max_hold_ms) {
-            return Err(format!("max_hold_ms {}: expected 1 to 10000", self.max_hold_ms));
-        }
-        check_paths(self.paths.iter().copied())
-    }
-}
-
 /// What the agent says.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Reply<'a> {
-    Hello { version: u32, node: &'a str, program: &'a str, boot: &'a str, token: Option<&'a str>, revision: u64 },
-    Ok { seq: Option<u64> },
-    Error { seq: Option<u64>, message: &'a str },
-    Link { link: &'a str, up: bool },
-    Ping { seq: Option<u64> },
-    Pong { seq: Option<u64> },
+    Hello {
+        version: u32,
+        node: &'a str,
+        program: &'a str,
+        boot: &'a str,
+        token: Option<&'a str>,
+        revision: u64,
+    },
+    Ok {
+        seq: Option<u64>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        from: BTreeMap<u16, u32>,
+    },
+    Error {
+        seq: Option<u64>,
+        message: &'a str,
+    },
+    Link {
+        link: &'a str,
+        up: bool,
+    },
+    Passed {
+        number: u16,
+        paths: &'a [PathNotice],
+    },
+    Ping {
+        seq: Option<u64>,
+    },
+    Pong {
+        seq: Option<u64>,
+    },
     Report(&'a Report),
 }
 

@@ -100,7 +100,14 @@ fn mutilated_lines_never_panic() {
 
 #[test]
 fn replies_are_tagged_lines() {
-    assert_eq!(Reply::Ok { seq: Some(7) }.line(), r#"{"type":"ok","seq":7}"#);
+    assert_eq!(Reply::Ok { seq: Some(7), from: BTreeMap::new() }.line(), r#"{"type":"ok","seq":7}"#);
+    let from = BTreeMap::from([(16, 4711)]);
+    assert_eq!(Reply::Ok { seq: Some(7), from }.line(), r#"{"type":"ok","seq":7,"from":{"16":4711}}"#);
+    let path = PathNotice { id: 1, passed: Some(4711), arrived: None, paused: true };
+    assert_eq!(
+        Reply::Passed { number: 16, paths: &[path] }.line(),
+        r#"{"type":"passed","number":16,"paths":[{"id":1,"passed":4711,"arrived":null,"paused":true}]}"#
+    );
     assert_eq!(Reply::Link { link: "ab", up: false }.line(), r#"{"type":"link","link":"ab","up":false}"#);
     assert!(Reply::Report(&Report::default()).line().starts_with(r#"{"type":"report","seq":null"#));
 }

@@ -9,9 +9,11 @@
 
 use super::buffer::Buf;
 use super::delay::{ClockOrigin, WindowedMin};
+use super::egress_config::{Egress, Late};
 use super::frame::{Kind, Shim};
 use super::inpath::InPath;
 use super::reorder::{before, Place, Window};
+use super::watch::{PathNotice, Watch};
 
 const MS: u64 = 1_000_000;
 /// Without data for this long a flow was idle.
@@ -29,6 +31,22 @@ pub struct ReceiverOptions {
     pub reorder: bool,
     pub equalise: bool,
     pub max_hold_ns: u64,
+    /// Instead of `max_hold_ns` while a path is held.
+    pub hold_ns: u64,
+    /// What was given up is dropped if it comes after all.
+    pub drop_late: bool,
+}
+
+impl ReceiverOptions {
+    pub fn of(flow: &Egress) -> Self {
+        ReceiverOptions {
+            reorder: flow.reorder,
+            equalise: flow.equalise,
+            max_hold_ns: flow.max_hold_ms * MS,
+            hold_ns: flow.hold.ms * MS,
+            drop_late: flow.late == Late::Drop,
+        }
+    }
 }
 
 /// What comes out of a receiver: frames to hand on, in order, and buffers that are no longer needed.
@@ -91,6 +109,7 @@ pub struct Receiver {
     active_ns: u64,
     /// Every number before this one is known to have been used.
     announced: u32,
+    watch: Watch,
     pub counters: ReceiverCounters,
 }
 
@@ -108,6 +127,7 @@ impl Receiver {
             data_ns: 0,
             active_ns: 0,
             announced: 0,
+            watch: Watch::default(),
             counters: ReceiverCounters::default(),
         }
     }
@@ -123,6 +143,18 @@ impl Receiver {
                 None => InPath::new(*id, now_ns),
             })
             .collect();
+    }
+
+    /// Which paths are held, and which are told of at once. What is so already goes on.
+    pub fn attend(&mut self, hold: &[u8], watch: &[u8]) {
+        for path in &mut self.paths {
+            path.attend(hold.contains(&path.id), watch.contains(&path.id));
+        }
+    }
+
+    /// What is to be told at once of watched paths.
+    pub fn notice(&mut self, now_ns: u64) -> Option<Vec<PathNotice>> {
+        self.watch.take(now_ns, &self.paths)
     }
 
     pub fn paths(&self) -> &[InPath] {
@@ -153,7 +185,10 @@ impl Receiver {
             self.announced = shim.sequence;
             Window::new(shim.sequence)
         });
-        let far = window.place(shim.sequence) == Place::Far;
+        let mut far = window.place(shim.sequence) == Place::Far;
+        if far && self.paths.iter().any(InPath::is_held) {
+            far = !self.make_room(shim.sequence, out);
+        }
         let frame = Arrival { shim, buf, wire_bytes, since_ns: now_ns };
         if far {
             self.on_far(now_ns, frame, out);
@@ -208,17 +243,27 @@ impl Receiver {
         };
         if shim.kind == Kind::Resume {
             // It came on another path, so it tells nothing of this one's delay.
-            return path.resumed(now_ns, shim.sent_us, shim.sequence);
+            path.resumed(now_ns, shim.sent_us, shim.sequence);
+            if path.watched {
+                self.watch.heard(now_ns, true);
+            }
+            return;
         }
         path.received_frames += 1;
         path.received_bytes += wire_bytes as u64;
         self.counters.dummies += u64::from(shim.kind == Kind::Dummy);
-        if stale {
-            return;
+        path.said(shim.sent_us, shim.kind == Kind::Pause);
+        if !stale {
+            path.heard_ns = Some(now_ns);
+            path.delay.add(now_ns, delay_us);
         }
-        path.heard(now_ns, shim.sent_us, shim.kind == Kind::Pause);
-        path.delay.add(now_ns, delay_us);
-        path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data)));
+        let is_data = shim.kind == Kind::Data;
+        let reached = shim.sequence.wrapping_add(u32::from(is_data));
+        path.passed_to(reached);
+        let first = shim.kind != Kind::Pause && path.arrived_to(reached);
+        if path.watched {
+            self.watch.heard(now_ns, first || !is_data);
+        }
     }
 
     /// A number that was used while the flow was idle wakes it up, also if only a keep-alive tells of it: its frame may be
@@ -256,7 +301,7 @@ impl Receiver {
             }
             Place::Late => {
                 window.delivered_late(shim.sequence);
-                if stale {
+                if stale || self.options.drop_late {
                     self.counters.stale += 1;
                     out.waste.push(buf);
                 } else {

@@ -32,9 +32,16 @@ impl Receiver {
     }
 
     pub(super) fn let_go(&mut self, suspect: Arrival, out: &mut Released) {
-        if let Some(buf) = suspect.buf {
-            self.counters.late += 1;
-            self.deliver(buf, out);
+        match suspect.buf {
+            Some(buf) if self.options.drop_late => {
+                self.counters.stale += 1;
+                out.waste.push(buf);
+            }
+            Some(buf) => {
+                self.counters.late += 1;
+                self.deliver(buf, out);
+            }
+            None => {}
         }
     }
 
@@ -50,7 +57,7 @@ impl Receiver {
         self.origin = ClockOrigin::default();
         self.newest_sent_us = None;
         for path in &mut self.paths {
-            path.passed = None;
+            path.restart();
             path.delay = WindowedMin::default();
         }
     }

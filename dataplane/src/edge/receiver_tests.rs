@@ -12,7 +12,7 @@ struct Bench {
 }
 
 fn options(equalise: bool) -> ReceiverOptions {
-    ReceiverOptions { reorder: true, equalise, max_hold_ns: 100 * MS }
+    ReceiverOptions { reorder: true, equalise, max_hold_ns: 100 * MS, hold_ns: 2_000 * MS, drop_late: false }
 }
 
 fn frame(sequence: u32) -> Buf {

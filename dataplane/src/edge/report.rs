@@ -33,6 +33,7 @@ pub struct IngressReport {
     pub too_big: u64,
     pub sent: u64,
     pub dummies: u64,
+    pub from: u32,
     pub paths: Vec<OutPathReport>,
 }
 
@@ -42,6 +43,7 @@ pub struct OutPathReport {
     pub rate_mbps: Option<f64>,
     pub sent_frames: u64,
     pub sent_bytes: u64,
+    pub skipped: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +72,9 @@ pub struct InPathReport {
     pub received_bytes: u64,
     pub delay_ms: Option<f64>,
     pub last_heard_ms: Option<f64>,
+    pub passed: Option<u32>,
+    pub arrived: Option<u32>,
+    pub paused: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,7 +84,7 @@ pub struct LinkReport {
     pub last_heard_ms: Option<f64>,
 }
 
-/// Flows in one line: a line has at most 1 MiB, a flow with eight paths takes about 1.3 kB.
+/// Flows in one line: a line has at most 1 MiB, a flow with eight paths takes about 1.7 kB.
 const FLOWS_PER_LINE: usize = 400;
 
 fn ago_ms(now_ns: u64, at_ns: Option<u64>) -> Option<f64> {
@@ -99,6 +104,7 @@ fn ingress(sender: &Sender) -> IngressReport {
         too_big: sender.too_big,
         sent: sender.sent,
         dummies: sender.dummies,
+        from: sender.from(),
         paths: sender
             .paths()
             .iter()
@@ -107,6 +113,7 @@ fn ingress(sender: &Sender) -> IngressReport {
                 rate_mbps: p.spec.rate_mbps,
                 sent_frames: p.sent_frames,
                 sent_bytes: p.sent_bytes,
+                skipped: p.lane.skipped,
             })
             .collect(),
     }
@@ -138,6 +145,9 @@ fn egress(now_ns: u64, number: u16, receiver: &Receiver) -> EgressReport {
                 received_bytes: p.received_bytes,
                 delay_ms: receiver.delay_ms(p).map(rounded),
                 last_heard_ms: ago_ms(now_ns, p.heard_ns),
+                passed: p.passed,
+                arrived: p.arrived,
+                paused: p.paused,
             })
             .collect(),
     }

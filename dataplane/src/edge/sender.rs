@@ -2,6 +2,7 @@
 //! argument.
 
 use super::buffer::{Buf, Pool};
+use super::copies::Copies;
 use super::fill::DUMMY_LEN;
 use super::frame::Kind;
 use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
@@ -44,6 +45,8 @@ pub struct Sender {
     split: Split,
     /// With a HyWF split; then `split` isn't used.
     private: Option<Box<Private>>,
+    /// With copies, or what is left of them; then `split` isn't used.
+    copies: Option<Copies>,
     seed: u64,
     queue: VecDeque<(u64, Buf)>,
     queued_bytes: usize,
@@ -51,6 +54,9 @@ pub struct Sender {
     queue_ms: u64,
     max_inner: usize,
     sequence: u32,
+    /// The first number under the paths in use now, and when that began.
+    from: u32,
+    from_ns: u64,
     data_ns: u64,
     burst_ns: u64,
 }
@@ -58,7 +64,15 @@ pub struct Sender {
 impl Sender {
     /// `first` is the first sequence number: random, so that a receiver notices a restart. `seed` is that of a HyWF
     /// split.
-    pub fn new(now_ns: u64, spec: &Ingress, exits: &[Exit], first: u32, seed: u64, burst_ns: u64) -> Self {
+    pub fn new(
+        now_ns: u64,
+        spec: &Ingress,
+        exits: &[Exit],
+        first: u32,
+        seed: u64,
+        burst_ns: u64,
+        pool: &mut Pool,
+    ) -> Self {
         let mut sender = Sender {
             number: spec.number,
             dropped: 0,
@@ -69,6 +83,7 @@ impl Sender {
             mode: SplitMode::default(),
             split: Split::default(),
             private: None,
+            copies: None,
             seed,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -76,6 +91,8 @@ impl Sender {
             queue_ms: spec.queue_ms,
             max_inner: 0,
             sequence: first,
+            from: first,
+            from_ns: 0,
             data_ns: now_ns.saturating_sub(KEEP_ALIVE[0].0),
             burst_ns,
         };
@@ -83,8 +100,13 @@ impl Sender {
         sender.paths = paths.map(|(path, exit)| PathOut::new(now_ns, path, *exit, burst_ns)).collect();
         sender.set_mode(now_ns, &spec.split);
         let fresh = vec![None; sender.paths.len()];
-        sender.reweigh(now_ns, &fresh);
+        sender.reweigh(now_ns, &fresh, pool);
         sender
+    }
+
+    /// The first number under the paths in use now.
+    pub fn from(&self) -> u32 {
+        self.from
     }
 
     pub fn paths(&self) -> &[PathOut] {
@@ -103,6 +125,7 @@ impl Sender {
         for path in &mut self.paths {
             path.sent_frames = 0;
             path.sent_bytes = 0;
+            path.lane.skipped = 0;
         }
     }
 
@@ -156,6 +179,9 @@ impl Sender {
         if self.private.is_some() {
             return self.next_private(now_ns);
         }
+        if self.copies.is_some() {
+            return self.next_copy(now_ns, pool);
+        }
         let (index, len) = self.choose()?;
         if self.paths[index].pacer.ready_at(now_ns, len)? > now_ns {
             return None;
@@ -199,7 +225,8 @@ impl Sender {
 
     /// Every number before this one has left on a path, or never will.
     fn passed(&self, path: usize) -> u32 {
-        self.private.as_ref().and_then(|p| p.head(path)).map_or(self.sequence, |(sequence, _)| sequence)
+        let staged = self.private.as_ref().and_then(|p| p.head(path)).map(|(sequence, _)| sequence);
+        staged.or(self.paths[path].lane.reached).unwrap_or(self.sequence)
     }
 
     /// Padding that is due, if there is nothing else to send.
@@ -223,7 +250,7 @@ impl Sender {
     }
 
     fn keep_alive_interval(&self, now_ns: u64) -> u64 {
-        let idle = now_ns.saturating_sub(self.data_ns);
+        let idle = now_ns.saturating_sub(self.data_ns.max(self.from_ns));
         KEEP_ALIVE.iter().find(|(until, _)| idle < *until).map_or(KEEP_ALIVE[2].1, |(_, interval)| *interval)
     }
 
@@ -254,29 +281,38 @@ impl Sender {
         self.pad(now_ns, pool, out);
         self.fill(now_ns, pool, out);
         for index in 0..self.paths.len() {
-            let path = &self.paths[index];
-            if path.usable() && path.sent_ns + interval <= now_ns {
-                let (number, sequence) = (self.number, self.passed(index));
-                let path = &mut self.paths[index];
-                path.sent_ns = now_ns;
-                out.extend(signal(path, now_ns, Kind::KeepAlive, number, sequence, pool));
+            let path = &mut self.paths[index];
+            let is_due = path.usable() && path.sent_ns + interval <= now_ns;
+            if path.marks.take(now_ns) || is_due {
+                out.extend(self.mark(index, now_ns, pool));
             }
         }
+    }
+
+    /// Says on a path which number it has reached, and whether it is used.
+    fn mark(&mut self, index: usize, now_ns: u64, pool: &mut Pool) -> Option<Outgoing> {
+        let (number, sequence) = (self.number, self.passed(index));
+        let path = &mut self.paths[index];
+        path.sent_ns = now_ns;
+        let kind = if path.usable() { Kind::KeepAlive } else { Kind::Pause };
+        signal(path, now_ns, kind, number, sequence, pool)
     }
 
     /// When a frame may leave, or a keep-alive is due.
     pub fn next_due(&self, now_ns: u64) -> Option<u64> {
         let interval = self.keep_alive_interval(now_ns);
         let alive = self.paths.iter().filter(|p| p.usable()).map(|p| p.sent_ns + interval).min();
-        let data = match &self.private {
-            None => self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len)),
-            Some(private) => self.private_due(now_ns, private),
+        let marks = self.paths.iter().filter_map(|p| p.marks.due_ns()).min();
+        let data = match (&self.private, &self.copies) {
+            (None, None) => self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len)),
+            (Some(private), _) => self.private_due(now_ns, private),
+            (None, Some(copies)) => self.copies_due(now_ns, copies),
         };
         let fill = match self.queued() {
             0 => self.paths.iter().filter_map(|p| p.fill.due_ns(now_ns)).min(),
             _ => None,
         };
-        [alive, data, fill].into_iter().flatten().min()
+        [alive, marks, data, fill].into_iter().flatten().min()
     }
 
     fn private_due(&self, now_ns: u64, private: &Private) -> Option<u64> {
@@ -300,16 +336,24 @@ impl Sender {
         for (_, _, buf) in self.private.map_or_else(Vec::new, |p| p.into_staged()) {
             pool.give(buf);
         }
+        if let Some(copies) = self.copies {
+            copies.dismiss(pool);
+        }
     }
 }
 
 #[path = "sender_config.rs"]
 mod config;
+#[path = "sender_copy.rs"]
+mod copy;
 
 #[cfg(test)]
 #[path = "sender_tests.rs"]
 mod tests;
 
+#[cfg(test)]
+#[path = "sender_copy_tests.rs"]
+mod copy_tests;
 #[cfg(test)]
 #[path = "sender_split_tests.rs"]
 mod split_tests;

@@ -8,17 +8,32 @@ use super::super::private::Private;
 use super::super::protocol::{Ingress, RateChange};
 use super::super::split_config::SplitMode;
 use super::{Sender, UNSHAPED_QUEUE_BYTES};
+use std::collections::BTreeSet;
+
+/// Ids of the paths with a rate, and whether each frame goes on all of them.
+#[derive(PartialEq)]
+struct Used {
+    ids: BTreeSet<u8>,
+    copying: bool,
+}
 
 impl Sender {
     /// A new configuration. Paths with an id that stays keep pacing, split credit and counters; a path that goes says
-    /// so.
-    pub fn update(&mut self, now_ns: u64, spec: &Ingress, exits: &[Exit], pool: &mut Pool, out: &mut Vec<Outgoing>) {
+    /// so. Gives the first number under the new paths, if the paths in use are others.
+    pub fn update(
+        &mut self,
+        now_ns: u64,
+        spec: &Ingress,
+        exits: &[Exit],
+        pool: &mut Pool,
+        out: &mut Vec<Outgoing>,
+    ) -> Option<u32> {
+        let before = self.used();
         self.queue_ms = spec.queue_ms;
         if !matches!(spec.split, SplitMode::Hywf(_)) {
             self.unbind(now_ns, pool, out);
         }
         self.set_mode(now_ns, &spec.split);
-        let before = self.used();
         let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
         let mut from = Vec::new();
         for (path, exit) in spec.paths.iter().zip(exits) {
@@ -26,12 +41,8 @@ impl Sender {
             from.push(at);
             match at.and_then(|i| old[i].take()) {
                 Some(mut kept) => {
-                    let used = kept.usable();
                     kept.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
                     kept.spec = path.clone();
-                    if used && !kept.usable() {
-                        out.extend(signal(&mut kept, now_ns, Kind::Pause, self.number, self.sequence, pool));
-                    }
                     kept.exit = *exit;
                     kept.header = path_header(path, *exit);
                     self.paths.push(kept);
@@ -42,22 +53,49 @@ impl Sender {
         for mut gone in old.into_iter().flatten().filter(PathOut::usable) {
             out.extend(signal(&mut gone, now_ns, Kind::Pause, self.number, self.sequence, pool));
         }
-        self.announce(now_ns, &before, pool, out);
-        self.reweigh(now_ns, &from);
-        self.trim(now_ns, pool);
+        self.changed(now_ns, &before, &from, pool, out)
     }
 
-    fn used(&self) -> Vec<u8> {
-        self.paths.iter().filter(|p| p.usable()).map(|p| p.spec.id).collect()
+    fn used(&self) -> Used {
+        let ids = self.paths.iter().filter(|p| p.usable()).map(|p| p.spec.id).collect();
+        Used { ids, copying: self.is_copying() }
+    }
+
+    /// After new paths or rates: path i is what `from[i]` was.
+    fn changed(
+        &mut self,
+        now_ns: u64,
+        before: &Used,
+        from: &[Option<usize>],
+        pool: &mut Pool,
+        out: &mut Vec<Outgoing>,
+    ) -> Option<u32> {
+        self.reweigh(now_ns, from, pool);
+        self.trim(now_ns, pool);
+        let now = self.used();
+        if now == *before {
+            return None;
+        }
+        self.from = self.sequence;
+        self.from_ns = now_ns;
+        for index in 0..self.paths.len() {
+            let (id, usable) = (self.paths[index].spec.id, self.paths[index].usable());
+            if usable || before.ids.contains(&id) {
+                self.paths[index].marks.begin(now_ns, !usable);
+                out.extend(self.mark(index, now_ns, pool));
+            }
+        }
+        self.announce(now_ns, before, &now, pool, out);
+        Some(self.from)
     }
 
     /// Tells the other end over the paths that were in use `before` of those that are used again: their first frames
     /// may take longer than what follows on the others.
-    fn announce(&mut self, now_ns: u64, before: &[u8], pool: &mut Pool, out: &mut Vec<Outgoing>) {
-        let resumed: Vec<u8> = self.used().into_iter().filter(|id| !before.contains(id)).collect();
+    fn announce(&mut self, now_ns: u64, before: &Used, now: &Used, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let (number, sequence) = (self.number, self.sequence);
-        for carrier in self.paths.iter_mut().filter(|p| p.usable() && before.contains(&p.spec.id)) {
-            out.extend(resumed.iter().filter_map(|id| announce(carrier, *id, now_ns, number, sequence, pool)));
+        for carrier in self.paths.iter_mut().filter(|p| p.usable() && before.ids.contains(&p.spec.id)) {
+            let resumed = now.ids.difference(&before.ids);
+            out.extend(resumed.filter_map(|id| announce(carrier, *id, now_ns, number, sequence, pool)));
         }
     }
 
@@ -90,39 +128,44 @@ impl Sender {
         }
     }
 
-    /// The fast way: new rates of some paths; a path that isn't named keeps its rate, and has no fill.
-    pub fn set_rates(&mut self, now_ns: u64, change: &RateChange, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+    /// The fast way: new rates of some paths; a path that isn't named keeps its rate, and has no fill. Gives what
+    /// `update` gives.
+    pub fn set_rates(
+        &mut self,
+        now_ns: u64,
+        change: &RateChange,
+        pool: &mut Pool,
+        out: &mut Vec<Outgoing>,
+    ) -> Option<u32> {
         let before = self.used();
         for path in &mut self.paths {
             if let Some(rate) = change.rates.get(&path.spec.id) {
-                let used = path.usable();
                 path.spec.rate_mbps = *rate;
                 path.pacer.set_rate(now_ns, *rate, path.spec.mtu, self.burst_ns);
-                if used && !path.usable() {
-                    out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
-                }
             }
             let fill = change.fill.get(&path.spec.id).copied().unwrap_or(0.0);
             path.fill.set(now_ns, fill.min(path.spec.rate_mbps.unwrap_or(fill)), DUMMY_LEN + path.spec.overhead());
         }
-        self.announce(now_ns, &before, pool, out);
         let same: Vec<Option<usize>> = (0..self.paths.len()).map(Some).collect();
-        self.reweigh(now_ns, &same);
-        self.trim(now_ns, pool);
+        self.changed(now_ns, &before, &same, pool, out)
     }
 
     pub fn knows_path(&self, id: u8) -> bool {
         self.paths.iter().any(|p| p.spec.id == id)
     }
 
-    pub(super) fn reweigh(&mut self, now_ns: u64, from: &[Option<usize>]) {
+    pub(super) fn reweigh(&mut self, now_ns: u64, from: &[Option<usize>], pool: &mut Pool) {
         let weights: Vec<f64> = self.paths.iter().map(PathOut::weight).collect();
         self.split.set_weights(self.fixed_weights().as_ref().unwrap_or(&weights), from);
         if let Some(private) = &mut self.private {
             private.remap(from, self.paths.iter().map(PathOut::staging_bytes).collect());
         }
+        self.settle_copies(pool);
         let unshaped = self.paths.iter().any(|p| p.spec.rate_mbps.is_none());
-        let total_mbps: f64 = weights.iter().sum();
+        let total_mbps: f64 = match self.is_copying() {
+            true => weights.iter().fold(0.0, |a, b| b.max(a)),
+            false => weights.iter().sum(),
+        };
         let bytes = match unshaped {
             true => UNSHAPED_QUEUE_BYTES,
             false => (total_mbps * 125.0 * self.queue_ms as f64) as usize,

@@ -85,7 +85,7 @@ fn senders_with_other_seeds_split_independently() {
     let spec = Ingress { split: SplitMode::Hywf(hywf()), ..flow(unshaped()) };
     let of = |seed| {
         let mut private = Bench::with(spec.clone());
-        private.sender = Sender::new(0, &spec, &private.exits, 7, seed, 0);
+        private.sender = Sender::new(0, &spec, &private.exits, 7, seed, 0, &mut private.pool);
         shares(&accesses(&mut private, 300, 100, 1001))
     };
     let (there, back) = (of(11), of(12));
@@ -159,7 +159,8 @@ fn a_path_that_is_alone_gets_all_and_without_paths_frames_wait() {
     private.service(300 * MS);
     // The bound is that of the greatest rate of the last second: 60 ms of 50 Mb/s.
     assert_eq!((data(&private).len(), private.sender.queued()), (before, 750));
-    assert_eq!(private.sender.next_due(300 * MS), None);
+    // All that is due is that the pause is said again.
+    assert_eq!(private.sender.next_due(300 * MS), Some(340 * MS));
 }
 
 #[test]

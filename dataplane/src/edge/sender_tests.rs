@@ -35,9 +35,10 @@ impl Bench {
 
     pub fn with(flow: Ingress) -> Self {
         let exits: Vec<Exit> = flow.paths.iter().map(|_| (0, [2; 6])).collect();
+        let mut pool = Pool::new(2048, 10_000);
         Bench {
-            sender: Sender::new(0, &flow, &exits, u32::MAX - 5, 1, BURST_NS),
-            pool: Pool::new(2048, 10_000),
+            sender: Sender::new(0, &flow, &exits, u32::MAX - 5, 1, BURST_NS, &mut pool),
+            pool,
             log: Vec::new(),
             sequences: Vec::new(),
             exits,
@@ -151,25 +152,26 @@ fn a_change_of_rates_holds_at_once_and_a_zero_path_says_pause() {
     bench.saturate(0, 500 * MS, || 1000);
     let mut out = Vec::new();
     bench.sender.set_rates(500 * MS, &rates(&[(1, Some(40.0)), (2, Some(0.0))]), &mut bench.pool, &mut out);
-    assert_eq!(out.len(), 1);
     for (_, buf) in out {
         bench.note(500 * MS, buf);
     }
-    assert_eq!(bench.log.last().map(|l| (l.1, l.3)), Some((2, 3)));
+    let last: Vec<_> = bench.log.iter().rev().take(2).map(|l| (l.1, l.3)).collect();
+    assert_eq!(last, [(2, 3), (1, 2)], "a pause, and on the other path that this is so");
     bench.saturate(500 * MS, 600 * MS, || 1000);
-    assert_eq!(bench.bytes(2, 500 * MS + 1, 600 * MS), 0.0);
+    let pauses: Vec<u64> = bench.log.iter().filter(|l| l.1 == 2 && l.0 > 500 * MS).map(|l| l.0 / MS).collect();
+    assert_eq!(pauses, [520, 560], "it says so again, and nothing else");
     let share = bench.bytes(1, 500 * MS, 600 * MS) / 500_000.0;
     assert!(share > 0.97 && share < 1.025, "{share}");
-    // Down to nothing: nothing leaves, and the queue is bounded.
+    // Down to nothing: nothing but pauses leaves, and the queue is bounded.
     bench.sender.set_rates(600 * MS, &rates(&[(1, Some(0.0))]), &mut bench.pool, &mut Vec::new());
-    let before = bench.log.len();
+    let before = bench.sequences.len();
     while bench.offer(600 * MS, 1000) {}
     bench.service(700 * MS);
-    assert_eq!((bench.log.len(), bench.sender.queued()), (before, 300));
-    assert_eq!(bench.sender.next_due(700 * MS), None);
+    assert_eq!((bench.sequences.len(), bench.sender.queued()), (before, 300));
+    assert_eq!(bench.log.last().map(|l| l.3), Some(3));
     // A second later only little may wait.
     assert!(!bench.offer(1_601 * MS, 1000));
-    assert_eq!((bench.log.len(), bench.sender.queued()), (before, MIN_QUEUE_FRAMES));
+    assert_eq!((bench.sequences.len(), bench.sender.queued()), (before, MIN_QUEUE_FRAMES));
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn an_update_keeps_sequence_queue_and_paths_that_stay() {
     let spec = flow(vec![path(2, Some(100.0), &[2]), path(3, Some(100.0), &[])]);
     let mut out = Vec::new();
     bench.sender.update(0, &spec, &bench.exits.clone(), &mut bench.pool, &mut out);
-    assert_eq!(out.len(), 2, "the pause of path 1, and on path 2 that path 3 is used now");
+    assert_eq!(out.len(), 4, "the pause of path 1, where paths 2 and 3 are, and on path 2 that path 3 is used now");
     bench.service(MS);
     bench.service(2 * MS);
     assert_eq!(bench.sender.queued(), 0);
@@ -263,8 +265,8 @@ fn a_path_that_is_used_again_is_announced_on_the_others_and_starts_at_once() {
     let next = bench.sequences.len() as u32;
     let mut out = Vec::new();
     bench.sender.set_rates(500 * MS, &rates(&[(2, Some(10.0))]), &mut bench.pool, &mut out);
-    assert_eq!(out.len(), 1);
-    let bytes = out[0].1.bytes();
+    assert_eq!(out.len(), 3, "keep-alives on both, and the resume");
+    let bytes = out[2].1.bytes();
     assert_eq!(be32(bytes, 14).map(|entry| entry >> 12), Some(1), "on path 1");
     let shim = Shim::decode(&bytes[18..]).unwrap();
     assert_eq!((shim.kind, shim.path, shim.sequence), (Kind::Resume, 2, (u32::MAX - 5).wrapping_add(next)));
@@ -273,9 +275,14 @@ fn a_path_that_is_used_again_is_announced_on_the_others_and_starts_at_once() {
     // Of several that stop and one that starts only the pauses are sent: nobody could carry the news.
     let mut out = Vec::new();
     let change = rates(&[(1, Some(0.0)), (2, Some(0.0)), (3, Some(5.0))]);
-    bench.sender.set_rates(520 * MS, &change, &mut bench.pool, &mut out);
+    let next = (u32::MAX - 5).wrapping_add(bench.sequences.len() as u32);
+    assert_eq!(bench.sender.set_rates(520 * MS, &change, &mut bench.pool, &mut out), Some(next));
     let kind = |buf: &Buf| buf.bytes()[18];
-    assert_eq!(out.iter().map(|(_, buf)| kind(buf)).collect::<Vec<_>>(), [3, 3]);
+    assert_eq!(out.iter().map(|(_, buf)| kind(buf)).collect::<Vec<_>>(), [3, 3, 2]);
+    // Other rates of the same paths are no news.
+    let slower = rates(&[(3, Some(2.0))]);
+    assert_eq!(bench.sender.set_rates(530 * MS, &slower, &mut bench.pool, &mut Vec::new()), None);
+    assert_eq!(bench.sender.from(), next);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::buffer::{Buf, Pool};
 use super::control::{Control, Handler, LISTENER_TOKEN};
 use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
-use super::engine::{Effects, Engine};
+use super::engine::{Effects, Engine, FirstNumbers};
 use super::options::Options;
 use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
 use super::report;
@@ -37,17 +37,18 @@ struct Agent {
 }
 
 impl Agent {
-    fn apply(&mut self, config: &Config) -> Result<(), String> {
+    fn apply(&mut self, config: &Config) -> Result<FirstNumbers, String> {
         let paths = config.ingress.iter().flat_map(|f| &f.paths).filter_map(|p| p.interface.as_deref());
         let hellos = config.hello.send.iter().filter_map(|h| h.interface.as_deref());
         self.devices.ensure(paths.chain(hellos), &self.epoll.borrow()).map_err(|e| format!("config: {e}"))?;
         let (devices, random) = (&self.devices, &mut self.random);
         let exit_of = |name: Option<&str>| devices.exit_of(name);
-        self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
+        let from =
+            self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
         if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
             eprintln!("hyroads-edge: warning: {error}");
         }
-        Ok(())
+        Ok(from)
     }
 
     fn read_access(&mut self, inbox: &mut Vec<Buf>) -> io::Result<()> {
@@ -109,15 +110,18 @@ impl Handler for Agent {
     }
 
     fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String> {
-        match request {
+        let from = match request {
             Request::Config(config) => self.apply(&config)?,
             Request::Rates(rates) => self.engine.set_rates(monotonic_ns(), &rates, &mut self.fx)?,
-            Request::ResetCounters => self.engine.reset_counters(),
+            Request::ResetCounters => {
+                self.engine.reset_counters();
+                FirstNumbers::new()
+            }
             Request::Stats => return Ok(report::lines(&self.engine, monotonic_ns(), seq, cpu_ns())),
             Request::Ping => return Ok(vec![Reply::Pong { seq }.line()]),
             Request::Pong | Request::Welcome(_) => return Ok(Vec::new()),
-        }
-        Ok(vec![Reply::Ok { seq }.line()])
+        };
+        Ok(vec![Reply::Ok { seq, from }.line()])
     }
 
     fn report(&mut self) -> Vec<String> {
@@ -221,6 +225,9 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         agent.flush();
         for (link, up) in std::mem::take(&mut agent.fx.changes) {
             control.broadcast(&Reply::Link { link: &link, up }.line(), &epoll.borrow());
+        }
+        for (number, paths) in std::mem::take(&mut agent.fx.notices) {
+            control.broadcast(&Reply::Passed { number, paths: &paths }.line(), &epoll.borrow());
         }
         if control.next_due().map_or(false, |due| due <= now_ns) {
             control.poll(now_ns, &epoll.borrow(), &mut agent);

@@ -21,6 +21,8 @@ pub enum SplitMode {
         shares: BTreeMap<u8, f64>,
     },
     Hywf(HywfConfig),
+    /// Each frame on every path with a rate.
+    Copy,
 }
 
 /// Network 1 is the first path, network 2 the second.
@@ -86,7 +88,7 @@ impl SplitMode {
     /// Everything that serde does not see; `paths` are those of the flow.
     pub fn check(&self, paths: &[OutPath]) -> Result<(), String> {
         match self {
-            SplitMode::Proportional => Ok(()),
+            SplitMode::Proportional | SplitMode::Copy => Ok(()),
             SplitMode::Fixed { shares } => check_shares(shares, paths),
             SplitMode::Hywf(_) if paths.len() > 2 => {
                 Err(format!("{} paths: expected at most 2 with hywf", paths.len()))
@@ -166,6 +168,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(split(r#"{"kind":"proportional"}"#), SplitMode::Proportional);
+        assert_eq!(split(r#"{"kind":"copy"}"#), SplitMode::Copy);
         assert_eq!(split(r#"{"kind":"fixed","shares":{"1":1}}"#), SplitMode::Fixed { shares: [(1, 1.0)].into() });
         let hywf = |text: &str| match split(text) {
             SplitMode::Hywf(hywf) => hywf.settings(),

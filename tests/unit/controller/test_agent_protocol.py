@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.agent_markers import PathMarks, has_reached, parse_first, parse_passed
 from hyroads.controller.agent_protocol import (
     MAX_LINE,
     AgentConfig,
@@ -65,7 +66,7 @@ VALUES = st.recursive(
 )
 
 
-@given(VALUES, st.sampled_from(["hello", "ok", "error", "link", "report", "ping", "pong", "config"]))
+@given(VALUES, st.sampled_from(["hello", "ok", "error", "link", "report", "ping", "pong", "config", "passed"]))
 def test_anything_is_either_read_or_refused(value: object, kind: str) -> None:
     document = {**(value if isinstance(value, dict) else {"links": value, "seq": value, "ingress": [value]})}
     try:
@@ -91,6 +92,45 @@ def test_config_has_the_shape_of_the_contract() -> None:
     assert rates_document(CONFIG.rates) == {"type": "rates", "rates": {"16": {"1": 9.5, "2": 6.25}}}
     probe = rates_document({(16, 1): 9.5, (16, 2): 0.0}, {(16, 1): 4.0})
     assert probe == {"type": "rates", "rates": {"16": {"1": 9.5, "2": 0.0}}, "fill": {"16": {"1": 4.0}}}
+
+
+def test_copies_holds_and_watches_are_told_only_where_they_are_wanted() -> None:
+    copied = replace(CONFIG.ingress["f1"], copies=True, private=True).document()
+    assert copied["split"] == {"kind": "copy"}
+    assert "split" not in CONFIG.ingress["f1"].document()
+    egress = CONFIG.egress["f2"]
+    assert not {"hold", "watch", "late"} & egress.document().keys()
+    held = replace(egress, held=(1,), hold_ms=2000, watched=(1, 2), drop_late=True)
+    told = {key: value for key, value in held.document().items() if key not in egress.document()}
+    assert told == {"hold": {"paths": [1], "ms": 2000}, "watch": [1, 2], "late": "drop"}
+    assert replace(CONFIG, egress={"f2": held}).revision != CONFIG.revision
+
+
+def test_markers_are_read_and_compared_across_the_wrap() -> None:
+    assert parse_first(parse_line(b'{"type":"ok","seq":7,"from":{"16":4711}}')) == {16: 4711}
+    assert parse_first(parse_line(b'{"type":"ok","seq":7}')) == {}
+    paths = [{"id": 1, "passed": 4711, "arrived": None, "paused": True}, {"id": 2}]
+    message = parse_line(encode({"type": "passed", "number": 16, "paths": paths}))
+    assert parse_passed(message) == (16, (PathMarks(1, 4711, None, True), PathMarks(2, None, None, False)))
+    assert has_reached(5, 5) and has_reached(3, 2**32 - 3) and not has_reached(2**32 - 3, 3)
+    assert not has_reached(None, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"type":"passed"}', b'{"type":"passed","number":16,"paths":[5]}', b'{"type":"passed","number":16,"paths":[{}]}',
+     b'{"type":"passed","number":70000,"paths":[]}', b'{"type":"passed","number":16,"paths":[{"id":1,"passed":-1}]}',
+     b'{"type":"passed","number":16,"paths":[{"id":1,"passed":4294967296}]}'],
+)  # fmt: skip
+def test_malformed_markers_are_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        parse_passed(parse_line(line))
+
+
+@pytest.mark.parametrize("first", ["5", '{"x":1}', '{"16":true}', '{"16":-1}', '{"99999":1}', '{"999999999":1}', "[1]"])
+def test_malformed_first_numbers_are_refused(first: str) -> None:
+    with pytest.raises(ProtocolError):
+        parse_first(parse_line(b'{"type":"ok","seq":1,"from":%s}' % first.encode()))
 
 
 def test_revision_says_everything_but_the_rates() -> None:
