@@ -31,6 +31,7 @@ from hyroads.controller.service import ControllerService
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
+from hyroads.controller.services.policies import PolicyDesk
 from hyroads.controller.services.requests import Requests
 from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.settings import MEASURED, Endpoint, load
@@ -98,8 +99,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         for what in left_out:
             LOG.warning("%s", what)
         self.requests = Requests()
+        view = partial(network_view, self.coordinator)
         self.plugin_desk = PluginDesk(
-            found, self.requests, self.event_log, partial(network_view, self.coordinator), time.monotonic
+            found, self.requests, self.event_log, view, time.monotonic, policies=self.settings.policies
+        )
+        self.policy_desk = PolicyDesk(
+            self.plugin_desk.policies, view, self.event_log.publish, self.coordinator.exception, time.monotonic
         )
         self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self.sfnet = self._sfnet()
@@ -143,6 +148,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.feed.start(self.coordinator)
         self.requests.use(web)
         self.plugin_desk.start()
+        shim.spawn(self.policy_desk.run)
         if self.sfnet is not None:
             self.sfnet.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])

@@ -12,6 +12,7 @@ from hyroads.plugins.found import NAME, ROLES, WHAT_A_NAME_IS, Bounds
 from hyroads.plugins.kinds import Kind
 
 MAX_PLUGINS = 64
+BUILT_IN_POLICIES = ("signal", "load")
 _KEYS = ("name", "kind", "path", "role", "settings", "memory_mb", "deadline_s", "user")
 
 
@@ -43,6 +44,13 @@ def parse_plugins(place: Place | None, base: Path) -> tuple[PluginSetting, ...]:
         elif name:
             found[name] = _plugin(section, name, base)
     return tuple(found.values())
+
+
+def parse_policies(place: Place | None) -> tuple[str, ...]:
+    """The built-in policies that are on."""
+    if place is None or place.value is None:
+        return ()
+    return tuple(dict.fromkeys(item.choice(BUILT_IN_POLICIES, BUILT_IN_POLICIES[0]) for item in place.items()))
 
 
 def _name(section: Section) -> str:

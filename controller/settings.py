@@ -18,7 +18,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
-from hyroads.controller.plugin_settings import PluginSetting, parse_plugins
+from hyroads.controller.plugin_settings import PluginSetting, parse_plugins, parse_policies
 from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
@@ -26,7 +26,7 @@ MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "sfnet",
+    "plugins", "policies", "sfnet",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 FILE, MEASURED = "file", "measured"
@@ -105,6 +105,8 @@ class Settings:
     snmp: CollectorConfig | None = None
     """The access points that the SNMP collector polls."""
     plugins: tuple[PluginSetting, ...] = ()
+    policies: tuple[str, ...] = ()
+    """Built-in ones that are on."""
     sfnet: SfnetSettings | None = None
 
 
@@ -151,6 +153,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
+        policies=parse_policies(top.optional("policies")),
         sfnet=parse_sfnet(top.optional("sfnet")),
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))

@@ -12,9 +12,10 @@ from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.events import EventLog
 from hyroads.controller.services.foreign_manager import ForeignManager
-from hyroads.controller.services.plugin_discovery import BUILT_IN
+from hyroads.controller.services.plugin_discovery import BUILT_IN, POLICIES
 from hyroads.controller.services.plugin_keeper import Keeper
 from hyroads.controller.services.plugin_process import AskRefusedError, Message
+from hyroads.controller.services.policies import ForeignPolicy, LocalPolicy, Policy
 from hyroads.controller.services.requests import Requests, refusal
 from hyroads.plugins.codec import encode
 from hyroads.plugins.found import Found
@@ -30,7 +31,7 @@ _NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
 
 
 class PluginDesk:
-    """One per controller. ``view`` makes what plugins see of the network."""
+    """One per controller. ``view`` makes what plugins see; ``policies`` are the built-in ones that are on."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class PluginDesk:
         view: Callable[[], NetworkView],
         clock: Callable[[], float],
         *,
+        policies: Sequence[str] = (),
         limits: Limits = LIMITS,
     ) -> None:
         self.clock = clock
@@ -52,6 +54,12 @@ class PluginDesk:
             name: ForeignManager(name, keeper.call, keeper.wrong, self._wake)
             for name, keeper in self.keepers(Kind.MOBILITY).items()
         }
+        self._foreign_policies = {
+            name: ForeignPolicy(keeper.call, keeper.wrong) for name, keeper in self.keepers(Kind.POLICY).items()
+        }
+        self._policies: dict[str, LocalPolicy] = {}
+        for name in policies:
+            self._switch(name, True)
         self.on_managers: Callable[[], object] = lambda: None
         """Called when a foreign mobility manager has answered."""
 
@@ -73,6 +81,18 @@ class PluginDesk:
         """The foreign mobility managers that can be used now."""
         return {name: manager for name, manager in self._managers.items() if self._keepers[name].usable}
 
+    def policies(self) -> dict[str, Policy]:
+        """The policies that are on and can be used now."""
+        foreign = {name: one for name, one in self._foreign_policies.items() if self._keepers[name].usable}
+        return {**self._policies, **foreign}
+
+    def _switch(self, name: str, on: bool) -> None:
+        """A built-in policy on or off; one that is switched on remembers nothing."""
+        if not on:
+            self._policies.pop(name, None)
+        elif name not in self._policies:
+            self._policies[name] = LocalPolicy(POLICIES[name])
+
     def _wake(self) -> None:
         self.on_managers()
 
@@ -91,7 +111,8 @@ class PluginDesk:
         keeper = self._keepers.get(name)
         if keeper is None:
             head = {"name": name, "kind": kind.value, "origin": "built in", "role": None}
-            return {**head, "state": "running", "enabled_in_s": None, "faults": _NO_FAULTS, "process": None}
+            state = "off" if kind is Kind.POLICY and name not in self._policies else "running"
+            return {**head, "state": state, "enabled_in_s": None, "faults": _NO_FAULTS, "process": None}
         found = keeper.found
         role = found.role if kind is Kind.APP else None
         head = {"name": name, "kind": kind.value, "origin": found.origin, "role": role}
@@ -101,6 +122,8 @@ class PluginDesk:
         """See ``rest.plugins.Plugins``."""
         self.document(name)
         keeper = self._keepers.get(name)
+        if name in POLICIES:
+            self._switch(name, True)
         if keeper is not None and keeper.state != "running":
             keeper.want(True)
             until_s = self.clock() + START_WITHIN_S
@@ -114,6 +137,9 @@ class PluginDesk:
         """See ``rest.plugins.Plugins``."""
         self.document(name)
         keeper = self._keepers.get(name)
+        if name in POLICIES:
+            self._switch(name, False)
+            return self.document(name)
         if keeper is None:
             raise ConflictError(f"{name} is built in: others fall back on it")
         keeper.want(False)
