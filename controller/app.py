@@ -16,7 +16,7 @@ from hyroads.controller.agents import AgentServer
 from hyroads.controller.control.governors import Governors
 from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning, RadioMeter
-from hyroads.controller.coordinator import Coordinator, loop_options_of
+from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.events import EventLog
 from hyroads.controller.feed import Feed
@@ -27,8 +27,13 @@ from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY
+from hyroads.controller.planning_options import loop_options_of
 from hyroads.controller.service import ControllerService
+from hyroads.controller.services.handover_metrics import handover_metrics
+from hyroads.controller.services.handovers import HandoverDesk
+from hyroads.controller.services.managers import Managers
 from hyroads.controller.services.network_view import network_view
+from hyroads.controller.services.office import CoordinatorOffice
 from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
@@ -40,7 +45,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, plugins
+from hyroads.rest import events, handovers, plugins
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
@@ -77,7 +82,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.store = Store(self.settings.state_file)
         saved, problems = self.store.load(network)
         for problem in problems:
-            LOG.warning("a saved flow is left out: %s", problem)
+            LOG.warning("something saved is left out: %s", problem)
         flows = declared(network, saved)
         self.feed = Feed(self.fabric, self.settings, time.monotonic)
         how = loop_options_of(self.fabric, self.settings)
@@ -91,6 +96,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             saved.numbers,
             clock=time.monotonic,
             save=self._save,
+            confined=saved.confined,
             source=self.feed.source,
             governor=Governors({"bandit": self.learning, "latency": Latency()}),
             events=self.event_log,
@@ -108,6 +114,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self.sfnet = self._sfnet()
+        self.handover_desk = HandoverDesk(
+            CoordinatorOffice(self.coordinator),
+            self.event_log.publish,
+            time.monotonic,
+            time.time,
+            Managers(self.plugin_desk.managers),
+        )
+        self.coordinator.followers.append(self.handover_desk.advance)
+        self.plugin_desk.on_managers = self.coordinator.wake
+        self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
@@ -115,6 +131,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.agent_token,
             time.monotonic,
             radios=self.feed.radios,
+            markers=self.coordinator.marks,
         )
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): SwitchSession.on_flow_stats,
@@ -139,12 +156,17 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().start()
         settings = self.settings
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
-        resources = [events.blueprint(self.event_log), plugins.blueprint(self.plugin_desk)]
+        resources = [
+            events.blueprint(self.event_log),
+            plugins.blueprint(self.plugin_desk),
+            handovers.blueprint(self.handover_desk),
+        ]
         web = create_app(
             service, self._tokens, resources=resources, version=version(), on_defect=self.coordinator.exception
         )
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
+        shim.spawn(self.coordinator.saver.run)
         self.feed.start(self.coordinator)
         self.requests.use(web)
         self.plugin_desk.start()
@@ -240,7 +262,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _save(self, state: State, numbers: Numbers) -> None:
         try:
             # Syncing a disk takes as long as it likes.
-            shim.aside(self.store.save, to_save(self.fabric.network, state.flows.values(), numbers))
+            shim.aside(self.store.save, to_save(self.fabric.network, state.flows.values(), numbers, state.confined))
         except OSError as error:
             self.coordinator.fault("state file", f"can't be written: {error.strerror}")
 

@@ -7,27 +7,32 @@ something to do.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.agents import Session
 from hyroads.controller.control.governor import Governor
+from hyroads.controller.control.handover import Confined, Key
 from hyroads.controller.control.live import Live, directly
-from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
+from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
-from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.events import EventLog, changes
+from hyroads.controller.faults import FaultBook
 from hyroads.controller.garbage import Garbage
+from hyroads.controller.marks import Marks
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options, Plan, hello_configs
+from hyroads.controller.plan import MULTIPATH, Plan, hello_configs
+from hyroads.controller.plan_log import log_plan
+from hyroads.controller.planning_options import loop_options_of, options_of
 from hyroads.controller.push_agents import AgentPusher
 from hyroads.controller.push_gate import Orders, Views, gate, pending_of
 from hyroads.controller.reports import ReportBook
+from hyroads.controller.saver import Saver
 from hyroads.controller.settings import MEASURED, Settings
 from hyroads.controller.state import (
     DeclaredFlow,
@@ -37,6 +42,7 @@ from hyroads.controller.state import (
     agent_down,
     agent_up,
     agents_grace_over,
+    confined,
     flow_declared,
     flow_removed,
     initial,
@@ -57,15 +63,6 @@ SIGN_OF_LIFE_S = 0.5
 LARGE = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that went wrong, for health."""
-
-    time_s: float
-    where: str
-    what: str
-
-
 class Coordinator:
     """Holds state and plan, and brings switches and agents to it."""
 
@@ -80,6 +77,7 @@ class Coordinator:
         save: Callable[[State, Numbers], None],
         source: Source | None = None,
         governor: Governor | None = None,
+        confined: Mapping[Key, Confined] | None = None,
         events: EventLog | None = None,
     ) -> None:
         self.fabric = fabric
@@ -87,7 +85,7 @@ class Coordinator:
         self.clock = clock
         self.started_s = clock()
         self.events = events or EventLog(clock, shim.Signal())
-        self.state: State = initial(fabric, flows)
+        self.state: State = initial(fabric, flows, confined)
         options = options_of(settings)
         loop = LiveLoop(
             fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor
@@ -103,17 +101,21 @@ class Coordinator:
         self.switches: dict[str, SwitchSession] = {}
         self.reports = ReportBook(clock)
         self.counters: Counter[str] = Counter()
+        self.faults = FaultBook(clock, self.counters, self.events)
+        self.fault, self.exception = self.faults.fault, self.faults.exception
         self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self.faults: deque[Fault] = deque(maxlen=50)
         self.settled = False
         self.progress = shim.Signal()
-        self._save = save
         self._wake = shim.Signal()
         self._dirty = True
         self._hurry = False
         self._tried_version = -1
-        self._unsaved = False
-        self._saving = False
+        self.saver = Saver(lambda: save(self.state, self.live.numbers), self.progress.notify, self.exception)
+        self.marks = Marks(lambda: self.wake(now=True))
+        self.followers: list[Callable[[], None]] = []
+        """Called whenever something may have been confirmed, or has come by a watched path."""
+        self.collectors: list[Callable[[], Iterator[Any]]] = []
+        """Metrics of services."""
         self._lost_switches: dict[str, float] = {}
         self._hellos = hello_configs(fabric, options)
 
@@ -132,6 +134,11 @@ class Coordinator:
     def remove(self, flow: str) -> None:
         """A flow is no longer wanted."""
         self._become(flow_removed(self.state, flow))
+        self._plan_if_changed()
+
+    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+        """Flows of clients shall use other paths (docs/services.md, section 3)."""
+        self._become(confined(self.state, changes), urgent=True)
         self._plan_if_changed()
 
     # -- events: switches
@@ -207,6 +214,7 @@ class Coordinator:
         """An agent is gone."""
         if self.agents.left(session):
             self.reports.forget(session.node)
+            self.marks.left(session.node)
             self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
             self._await_switch(session.node)
 
@@ -224,6 +232,8 @@ class Coordinator:
     def agent_report(self, session: Session, report: dict[str, Any]) -> None:
         """Counters of an agent."""
         self.reports.take(session.node, report)
+        if self.marks.reported(session.node, report):
+            self._tell()
 
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """Someone at the agents' port did what the protocol does not allow."""
@@ -283,17 +293,19 @@ class Coordinator:
             before = self.plan
             better = self.live.improve(self.reports, self.clock())
             if better is not None:
-                self._log_plan(before, better)
-                self._unsaved = True
+                log_plan(before, better, self.events)
+                self.saver.note()
                 self._push(better)
-        if self._unsaved:
-            # After pushing, because writing a file takes longer than telling an agent.
-            self._unsaved, self._saving = False, True
-            try:
-                self._save(self.state, self.live.numbers)
-            finally:
-                self._saving = False
+        self.saver.begin()
+        self._tell()
         self.progress.notify()
+
+    def _tell(self) -> None:
+        for follower in self.followers:
+            try:
+                follower()
+            except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
+                self.exception("a service", error)
 
     def _push(self, plan: Plan) -> None:
         # Agents first: rates react to a cut link before the switches' single paths do.
@@ -358,25 +370,8 @@ class Coordinator:
         self.planned_at_s = self.clock()
         self.plan_ms = (self.planned_at_s - began_s) * 1e3
         self.counters["plans"] += 1
-        self._unsaved = True
-        self._log_plan(before, plan)
-
-    def _log_plan(self, before: Plan | None, after: Plan) -> None:
-        for flow, plan in after.flows.items():
-            old = before.flows.get(flow) if before else None
-            if old is None or (old.mode, old.reason, [p.id for p in old.paths]) != (
-                plan.mode,
-                plan.reason,
-                [p.id for p in plan.paths],
-            ):
-                paths = "; ".join(
-                    "+".join(p.links) + (f" {p.rate_mbps:.2f} Mb/s" if p.rate_mbps is not None else "")
-                    for p in plan.paths
-                )
-                multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]
-                moved = {"id": flow, "state": plan.mode, "reason": plan.reason, "multipath": multipath}
-                self.events.publish("flow.moved", moved)
-                LOG.info("flow %s: %s%s: %s", flow, plan.mode, f" ({plan.reason})" if plan.reason else "", paths)
+        self.saver.note()
+        log_plan(before, plan, self.events)
 
     # -- pushing
 
@@ -419,9 +414,16 @@ class Coordinator:
         """What has not confirmed its part of a flow."""
         if self.plan is None or not self.settled:
             return ["start"]
-        # What was confirmed to a user outlives the controller.
-        unsaved = ["state file"] if self._unsaved or self._saving else []
+        unsaved = ["state file"] if self.saver.pending else []
         return [*pending_of(self.plan, views, flow), *unsaved]
+
+    def carried_out(self, flow: str) -> bool:
+        """Whether the state of now is in force for a flow: paths, and which of them have a rate."""
+        plan = self.plan
+        if plan is None or not self.settled or plan.version != self.state.version or flow not in plan.flows:
+            return False
+        planned = plan.flows[flow]
+        return not pending_of(plan, self.views(), flow) and (planned.mode != MULTIPATH or self.agents.carries(planned))
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""
@@ -434,40 +436,6 @@ class Coordinator:
         ]
         return missing
 
-    def fault(self, where: str, what: str) -> None:
-        """Note something that went wrong."""
-        self._note(where, what)
-        LOG.warning("%s: %s", where, what)
-
-    def exception(self, where: str, error: BaseException) -> None:
-        """Note a defect: never swallowed, never fatal."""
-        self.counters["exceptions"] += 1
-        self._note(where, f"{type(error).__name__}: {error}")
-        level = logging.WARNING if isinstance(error, HyroadsError) else logging.ERROR
-        LOG.log(level, "%s: %s", where, error, exc_info=error)
-
-    def _note(self, where: str, what: str) -> None:
-        self.faults.append(Fault(self.clock(), where, what))
-        self.events.publish("fault", {"where": where, "what": what})
-
     def _switch_fault(self, node: str, what: str) -> None:
         self.counters["openflow_errors"] += 1
         self.fault(f"switch {node}", what)
-
-
-def options_of(settings: Settings) -> Options:
-    """Planning options from the settings."""
-    return Options(
-        link_mtu=settings.link_mtu,
-        queue_ms=settings.queue_ms,
-        max_hold_ms=settings.max_hold_ms,
-        hello_interval_ms=settings.timings.hello_interval_ms,
-        hello_dead_ms=settings.timings.hello_dead_ms,
-    )
-
-
-def loop_options_of(fabric: Fabric, settings: Settings) -> LoopOptions:
-    """Options of the loop; the margin of the network file counts if the settings name none."""
-    declared = fabric.network.margin
-    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
-    return LoopOptions(margin, max(margin, settings.tcp_margin), settings.mode, settings.slot_ms / 1e3)

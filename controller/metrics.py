@@ -39,6 +39,8 @@ class Metrics(Collector):
         yield from self._flows()
         yield from self._slots()
         yield from self._switches()
+        for collect in self._coordinator.collectors:
+            yield from collect()
 
     def _links(self) -> Iterator[Metric]:
         coordinator = self._coordinator

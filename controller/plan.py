@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agent_protocol import AgentConfig, EgressFlow, HelloConfig, IngressFlow, PathConfig
+from hyroads.controller.control.handover import Use
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.routes import FlowRoute, Routes
 from hyroads.controller.core.network import FlowSpec, Policy
@@ -62,11 +63,21 @@ class FlowPlan:
     paths: tuple[PlannedPath, ...]
     switches: frozenset[str] = frozenset()
     """Nodes whose switches carry the paths of a multipath."""
+    use: Use | None = None
+    """What the paths of a flow that was or is handed over are used for; None: they share its packets."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether each packet goes by all paths that have a rate."""
+        return self.use is not None and self.use.copies
 
     @property
     def rate_mbps(self) -> float | None:
-        """Sum over the paths; None if the flow is not shaped."""
-        return sum(path.rate_mbps or 0.0 for path in self.paths) if self.mode == MULTIPATH else None
+        """What all paths carry together, copies counted once; None if the flow is not shaped."""
+        if self.mode != MULTIPATH:
+            return None
+        rates = [path.rate_mbps or 0.0 for path in self.paths]
+        return max(rates, default=0.0) if self.copies else sum(rates)
 
 
 @dataclass(frozen=True)
@@ -136,9 +147,8 @@ def _flow(live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence
         egress, ids = route.egress, numbers.paths[spec.id]
         shaped = zip(route.paths, rates or [0.0] * len(route.paths), strict=True)
         paths = tuple(PlannedPath(ids[path], path, _labels(live.fabric, path, egress), rate) for path, rate in shaped)
-        return FlowPlan(
-            spec, number, MULTIPATH, None, route.ingress, egress, paths, _switches(live.fabric, route.paths)
-        )
+        switches = _switches(live.fabric, route.paths)
+        return FlowPlan(spec, number, MULTIPATH, None, route.ingress, egress, paths, switches, route.use)
     single = tuple(live.network.links[link].id for link in live.single_path(spec.source, spec.target))
     if not single:
         return FlowPlan(spec, number, UNREACHABLE, route.reason, None, None, ())
@@ -177,15 +187,39 @@ def _agents(fabric: Fabric, flows: Mapping[str, FlowPlan], options: Options) -> 
         if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
             continue
         paths = tuple(PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu) for path in plan.paths)
-        entry = IngressFlow(plan.number, flow, plan.egress, options.queue_ms, paths, plan.spec.policy is Policy.PRIVATE)
+        entry = IngressFlow(
+            plan.number,
+            flow,
+            plan.egress,
+            options.queue_ms,
+            paths,
+            plan.spec.policy is Policy.PRIVATE,
+            plan.copies,
+        )
         ingress.setdefault(plan.ingress, {})[flow] = entry
-        ids = tuple(sorted(path.id for path in plan.paths))
-        # Waiting for the slower path would cost a latency flow what it is split for; only TCP needs the order.
-        ordered = plan.spec.policy is not Policy.LATENCY or plan.spec.is_tcp
-        hold_ms = options.max_hold_ms
-        egress.setdefault(plan.egress, {})[flow] = EgressFlow(plan.number, flow, ids, hold_ms, ordered)
+        egress.setdefault(plan.egress, {})[flow] = _egress(plan, options)
     hellos = hello_configs(fabric, options)
     return {node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {})) for node, hello in hellos.items()}
+
+
+def _egress(plan: FlowPlan, options: Options) -> EgressFlow:
+    """What the last edge of a flow does. While the flow moves it tells at once what comes by which path."""
+    ids = tuple(path.id for path in plan.paths)
+    # Waiting for the slower path would cost a latency flow what it is split for; only TCP needs the order. A flow that
+    # moves needs it, for what it waits for.
+    ordered = plan.spec.policy is not Policy.LATENCY or plan.spec.is_tcp
+    common = (plan.number, plan.spec.id, tuple(sorted(ids)), options.max_hold_ms)
+    use = plan.use
+    if use is None:
+        return EgressFlow(*common, ordered)
+    return EgressFlow(
+        *common,
+        ordered or use.is_moving,
+        held=tuple(sorted(ids[i] for i in use.waits)),
+        hold_ms=use.hold_ms,
+        watched=tuple(sorted(ids)) if use.is_moving else (),
+        drop_late=True,
+    )
 
 
 def hello_configs(fabric: Fabric, options: Options) -> dict[str, HelloConfig]:

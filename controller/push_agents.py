@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hyroads.controller.agent_protocol import AgentConfig, rates_document
 from hyroads.controller.agents import Session
-from hyroads.controller.plan import Plan
+from hyroads.controller.plan import FlowPlan, Plan
 from hyroads.controller.push_gate import AgentView, Orders
 
 LOG = logging.getLogger("hyroads.controller")
@@ -83,6 +83,14 @@ class AgentPusher:
         if link is None or link.acked is None or link.sent is not None:
             return False
         return link.acked.revision == plan.agents[node].revision
+
+    def carries(self, flow: FlowPlan) -> bool:
+        """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed."""
+        link = self._links.get(flow.ingress or "")
+        if link is None or link.sent is not None:
+            return False
+        rates = ((link.rates.get((flow.number, path.id)), path.rate_mbps) for path in flow.paths)
+        return all(have is not None and (have > 0) == (wanted != 0) for have, wanted in rates)
 
     def retry_due(self) -> bool:
         """Whether the time has come to try again what an agent refused."""

@@ -185,7 +185,8 @@ def _missing(plan: Plan, flow: FlowPlan, views: Views) -> set[str]:
 def _same(have: IngressFlow | EgressFlow, wanted: IngressFlow | EgressFlow) -> bool:
     """Equal but for rates, which follow on their own and are compared with a tolerance."""
     if isinstance(have, IngressFlow) and isinstance(wanted, IngressFlow):
-        return [(p.id, p.labels) for p in have.paths] == [(p.id, p.labels) for p in wanted.paths]
+        ways = [[(path.id, path.labels) for path in flow.paths] for flow in (have, wanted)]
+        return ways[0] == ways[1] and have.copies == wanted.copies
     return have == wanted
 
 

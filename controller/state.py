@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
+from hyroads.controller.control.handover import Confined, Confinements, Key
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.labels import Labels
@@ -84,6 +85,8 @@ class State:
     """Measured capacities that plans count on, in the order of the links; None: the network file's."""
     interference: Interference | None = None
     """What was inferred from who hears whom; None: the network file's rule."""
+    confined: Confinements = field(default_factory=dict)
+    """Clients whose flows do not use all the places they could: they were handed over, or are being."""
     version: int = 0
 
     def link_fault(self, fabric: Fabric, link: Link) -> str | None:
@@ -120,9 +123,12 @@ class State:
         return f"port {missing[0]} of {node} is missing" if missing else None
 
 
-def initial(fabric: Fabric, flows: Iterable[DeclaredFlow] = ()) -> State:
-    """Nothing known yet but what is declared."""
+def initial(
+    fabric: Fabric, flows: Iterable[DeclaredFlow] = (), confined: Mapping[Key, Confined] | None = None
+) -> State:
+    """Nothing known yet but what is declared, and where clients' flows were."""
     return State(
+        confined=dict(confined or {}),
         flows={flow.spec.id: flow for flow in flows},
         switches=dict.fromkeys(fabric.addressing.dpid, Presence.UNKNOWN),
         agents={node: Presence.UNKNOWN for node in fabric.network.nodes if fabric.addressing.has_agent(node)},
@@ -207,6 +213,12 @@ def flow_declared(state: State, flow: DeclaredFlow) -> State:
 def flow_removed(state: State, flow: str) -> State:
     """A flow is no longer wanted."""
     return _changed(state, flows={name: value for name, value in state.flows.items() if name != flow})
+
+
+def confined(state: State, changes: Mapping[Key, Confined | None]) -> State:
+    """Clients' flows are confined to other places from now on; None: to none."""
+    merged = {**state.confined, **changes}
+    return _changed(state, confined={key: value for key, value in merged.items() if value is not None})
 
 
 def _sender_speaks(state: State, node: str, now_s: float) -> bool:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.control.handover import Confined, Key, places_of
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile_flows import flow_document, parse_flows
 from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.services.place import Place as Attached
 from hyroads.controller.netfile_io import read_text
 from hyroads.controller.numbering import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers
 from hyroads.controller.state import DeclaredFlow, Origin
@@ -31,6 +33,8 @@ class Saved:
     flows: tuple[FlowSpec, ...] = ()
     removed: frozenset[str] = frozenset()
     numbers: Numbers = field(default_factory=Numbers)
+    confined: Mapping[Key, Confined] = field(default_factory=dict)
+    """Where clients' flows were when no handover was on its way."""
 
 
 def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> FlowSpec:
@@ -56,7 +60,9 @@ def decode(text: str, name: str, network: Network) -> tuple[Saved, list[ConfigEr
             flows.append(parse_flow(entry, network, name))
         except ConfigError as error:
             problems.append(error)
-    return Saved(tuple(flows), frozenset(document.get("removed", [])), _numbers(document, name)), problems
+    places, misplaced = _places(document.get("places", []), name, network)
+    removed, numbers = frozenset(document.get("removed", [])), _numbers(document, name)
+    return Saved(tuple(flows), removed, numbers, places), problems + misplaced
 
 
 def encode(saved: Saved) -> str:
@@ -70,8 +76,33 @@ def encode(saved: Saved) -> str:
             flow: [[number, *path] for path, number in sorted(paths.items(), key=lambda item: item[1])]
             for flow, paths in sorted(saved.numbers.paths.items())
         },
+        "places": [
+            {"client": client, "flow": flow, "node": place.node, "technology": place.technology}
+            for (client, flow), confined in sorted(saved.confined.items(), key=str)
+            if (place := confined.stays) is not None
+        ],
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _places(entries: Any, name: str, network: Network) -> tuple[dict[Key, Confined], list[ConfigError]]:
+    """Where clients' flows are; places that the network file does not have any more are left out."""
+    found: dict[Key, Confined] = {}
+    problems = []
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        match entry:
+            case {
+                "client": str(client),
+                "flow": str() | None as flow,
+                "node": str(node),
+                "technology": str(technology),
+            }:
+                place = Attached(node, technology)
+                if place in places_of(network, client):
+                    found[client, flow] = Confined((place,), (place,))
+                    continue
+        problems.append(ConfigError(name, f"places[{index}]", "expected a client and a place of the network"))
+    return found, problems
 
 
 def _numbers(document: Mapping[str, Any], name: str) -> Numbers:
@@ -128,7 +159,9 @@ def declared(network: Network, saved: Saved) -> list[DeclaredFlow]:
     return from_file + [DeclaredFlow(flow, Origin.API) for flow in saved.flows if flow.id not in known]
 
 
-def to_save(network: Network, flows: Iterable[DeclaredFlow], numbers: Numbers) -> Saved:
+def to_save(
+    network: Network, flows: Iterable[DeclaredFlow], numbers: Numbers, confined: Mapping[Key, Confined] | None = None
+) -> Saved:
     """What :func:`declared` needs to give the same flows again."""
     flows = list(flows)
     present = {flow.spec.id for flow in flows if flow.origin is Origin.FILE}
@@ -136,4 +169,5 @@ def to_save(network: Network, flows: Iterable[DeclaredFlow], numbers: Numbers) -
         flows=tuple(flow.spec for flow in flows if flow.origin is Origin.API),
         removed=frozenset(flow.id for flow in network.flows if flow.id not in present),
         numbers=numbers,
+        confined=confined or {},
     )

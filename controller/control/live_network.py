@@ -42,6 +42,7 @@ class LiveNetwork:
     basis: Basis
     _arms: dict[tuple[str, str], tuple[tuple[Path, ...], ...]] = field(default_factory=dict)
     _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
+    _through: dict[tuple[str, str, frozenset[str]], tuple[Path, ...]] = field(default_factory=dict)
 
     @cached_property
     def network(self) -> Network:
@@ -87,6 +88,20 @@ class LiveNetwork:
     def arms(self, source: str, target: str) -> tuple[tuple[Path, ...], ...]:
         """The best multipaths, best first; one without paths if there is no way."""
         return self._best(source, target, DEFAULT_ARMS)
+
+    def through(self, source: str, target: str, closed: frozenset[str]) -> tuple[Path, ...]:
+        """Paths of the best branch without some links; empty if there is no way."""
+        key = (source, target, closed)
+        if key not in self._through:
+            around = self.planner if not closed else self._around(closed)
+            try:
+                self._through[key] = around.plan(source, target, arms=1).arms[0].links
+            except PlanningError:
+                self._through[key] = ()
+        return self._through[key]
+
+    def _around(self, closed: frozenset[str]) -> Planner:
+        return Planner(self.network.with_capacities(dict.fromkeys(closed, 0.0)))
 
     def _best(self, source: str, target: str, count: int) -> tuple[tuple[Path, ...], ...]:
         key = (source, target)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hyroads.controller.control.allocators import Allocator, allocator
 from hyroads.controller.control.governor import Fixed, Governor, NoGovernor, SlotView
+from hyroads.controller.control.handover import Lanes, by_path
 from hyroads.controller.control.measured import NO_RATES, AgentRates
 from hyroads.controller.control.recent_rates import RecentRates
 from hyroads.controller.control.routes import Routes
@@ -80,6 +81,7 @@ class LiveLoop:
         self._heard_by: Interference | None = None
         self._routes: Routes = {}
         self._order: dict[str, tuple[PathName, ...]] = {}
+        self._lanes: dict[str, Lanes] = {}
         self._fixed: dict[str, Fixed] = {}
         self._allocator: Allocator = allocator(options.mode)
         self._recent = RecentRates(len(network.links))
@@ -93,7 +95,8 @@ class LiveLoop:
     @property
     def rates(self) -> dict[str, tuple[float, ...]]:
         """The rates in force of every multipath flow, in the order of its paths."""
-        return {flow: _paceable(self.state.pushed[flow]) for flow in self._order if flow in self.state.pushed}
+        pushed = self.state.pushed
+        return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
 
     @property
     def fixed(self) -> Mapping[str, Fixed]:
@@ -119,21 +122,25 @@ class LiveLoop:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
-        if order == self._order and network is self.state.network and self._same_specs(routes):
+        of_paths = {flow: route.lanes for flow, route in carried.items()}
+        same_lanes = order == self._order and of_paths == self._lanes
+        if same_lanes and network is self.state.network and self._same_specs(routes):
             self._routes = routes
             return
-        old = self._order
-        self._routes, self._order = routes, order
+        old, new = _lane_names(self._order, self._lanes), _lane_names(order, of_paths)
+        self._routes, self._order, self._lanes = routes, order, of_paths
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its governor is asked again.
         self._fixed = {
-            flow: fixed for flow, fixed in self._fixed.items() if fixed.rates_mbps.keys() <= set(order.get(flow, ()))
+            flow: fixed
+            for flow, fixed in self._fixed.items()
+            if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
-        same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == order.get(flow)}
+        same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
-        moved = any(flow in order and order[flow] != paths for flow, paths in old.items())
+        moved = any(flow in new and new[flow] != paths for flow, paths in old.items())
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
         self._allocator.laid_out(problem)
@@ -154,7 +161,7 @@ class LiveLoop:
             view = SlotView(
                 now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last, taken.samples
             )
-            self._fixed = {flow: fixed for flow, fixed in self.governor.decide(view).items() if flow in self._order}
+            self._fixed = {flow: fixed for flow, fixed in self.governor.decide(view).items() if self._is_governed(flow)}
         self.last = self._turn(now_s, taken, agents)
         return self.last
 
@@ -166,8 +173,8 @@ class LiveLoop:
     def airtime(self) -> dict[str, float]:
         """Planned share of time that the domain of each link is busy with our flows, by link id."""
         problem = self.state.problem
-        rates = {**self.rates, **{flow: self._reserved(flow) for flow in self._fixed}}
-        used = [rate for flow in self._order for rate in rates.get(flow, (0.0,) * len(self._order[flow]))]
+        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
+        used = [rate for flow, of in self._lanes.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         with np.errstate(divide="ignore"):
             busy = problem.airtime(np.array(used, dtype=float))
         return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
@@ -188,16 +195,20 @@ class LiveLoop:
         wanted = self.state.allocation or result.allocation
         link_rates = np.asarray(wanted.layout.routing.T @ wanted.path_rates_mbps)
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
-        fill = {flow: self._in_order(flow, each.fill_mbps) for flow, each in self._fixed.items() if each.fill_mbps}
-        return Turn(now_s, {flow: _paceable(rates) for flow, rates in result.push.items()}, fill, result)
+        fill = {
+            flow: by_path(self._in_order(flow, each.fill_mbps), self._lanes[flow], len(self._order[flow]))
+            for flow, each in self._fixed.items()
+            if each.fill_mbps
+        }
+        return Turn(now_s, {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the governor decides offer what it wants, not what they have."""
         paths = {
-            (flow, position): agents.path_mbps[flow, path]
-            for flow, order in self._order.items()
-            for position, path in enumerate(order)
-            if (flow, path) in agents.path_mbps
+            (flow, position): max(agents.path_mbps[flow, path] for path in lane)
+            for flow, names in _lane_names(self._order, self._lanes).items()
+            for position, lane in enumerate(names)
+            if all((flow, path) in agents.path_mbps for path in lane)
         }
         offers = {
             flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
@@ -237,8 +248,17 @@ class LiveLoop:
         pushed = {**result.state.pushed, **paced}
         return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
 
-    def _in_order(self, flow: str, by_path: Mapping[PathName, float]) -> tuple[float, ...]:
-        return tuple(by_path.get(path, 0.0) for path in self._order[flow])
+    def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
+        """Of a flow whose lanes are paths."""
+        return tuple(by_name.get(self._order[flow][lane[0]], 0.0) for lane in self._lanes[flow])
+
+    def _by_path(self, flow: str, rates: Sequence[float]) -> tuple[float, ...]:
+        """Rates of lanes as agents get them."""
+        return by_path(_paceable(rates), self._lanes[flow], len(self._order[flow]))
+
+    def _is_governed(self, flow: str) -> bool:
+        """Whether a governor may decide: not of flows that are being handed over."""
+        return flow in self._order and not self._routes[flow].ends.is_moving
 
     def _same_specs(self, routes: Routes) -> bool:
         return all(routes[flow].spec == self._routes[flow].spec for flow in self._order)
@@ -254,8 +274,9 @@ class LiveLoop:
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
         index = network.link_index
+        # A lane with copies takes the airtime of all its paths: to the solver it is one path that is as long as all.
         paths = {
-            flow: [tuple(index[link] for link in path) for path in route.paths]
+            flow: [tuple(index[link] for path in lane for link in route.paths[path]) for lane in route.lanes]
             for flow, route in routes.items()
             if route.reason is None
         }
@@ -273,6 +294,12 @@ class LiveLoop:
                 name = network.links[other].id
                 margins[name] = max(margins[name], self.options.tcp_margin)
         return margins
+
+
+def _lane_names(
+    order: Mapping[str, tuple[PathName, ...]], lanes: Mapping[str, Lanes]
+) -> dict[str, tuple[tuple[PathName, ...], ...]]:
+    return {flow: tuple(tuple(order[flow][i] for i in lane) for lane in of) for flow, of in lanes.items()}
 
 
 def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:

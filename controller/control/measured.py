@@ -43,7 +43,7 @@ def measured(book: ReportBook, plan: Plan) -> AgentRates:
         sending = book.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
         receiving = book.side(planned.egress, "egress", planned.number, MAX_AGE_S)
         path_mbps |= _path_rates(flow, planned, sending, receiving)
-        offer = _offer(sending)
+        offer = _offer(sending, copies=planned.copies)
         if offer is not None:
             offers[flow] = offer
         if planned.spec.policy is Policy.LATENCY and (frame := _frame_bytes(sending)) is not None:
@@ -69,12 +69,18 @@ def _path_rates(flow: str, plan: FlowPlan, sending: Side, receiving: Side) -> di
     return rates
 
 
-def _offer(sending: Side) -> Offer | None:
-    sent_mbps = sending.total_mbps("sent_bytes")
-    if sent_mbps is None or sending.entry is None or sending.before is None:
+def _offer(sending: Side, *, copies: bool) -> Offer | None:
+    """What a flow offered; with copies each path sends all of it."""
+    together = max if copies else sum
+    sent = [rate for path in sending.paths() if (rate := path.mbps("sent_bytes")) is not None]
+    if not sent or sending.entry is None or sending.before is None:
         return None
+    sent_mbps = float(together(sent))
     # Rates that changed in between: what was allowed all the time counts.
-    allowed = [sum(path["rate_mbps"] or 0.0 for path in entry["paths"]) for entry in (sending.before, sending.entry)]
+    allowed = [
+        float(together([path["rate_mbps"] or 0.0 for path in entry["paths"]] or [0.0]))
+        for entry in (sending.before, sending.entry)
+    ]
     return Offer(sent_mbps, min(allowed), _has_backlog(sending, allowed[1]))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 
+from hyroads.controller.control.handover import NOWHERE, Corridor, Ends, Lanes, Use, ends_of, lanes
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.core.capacity import path_rate, update
 from hyroads.controller.core.errors import HyroadsError
@@ -45,7 +46,8 @@ class FlowRoute:
     """A flow's edges and paths, as link ids. ``reason`` says why it can't be a multipath; then it has no paths.
 
     ``arms`` are the multipaths that a bandit may use, as indices into ``paths``, the planner's best first; empty for
-    a flow without a bandit.
+    a flow without a bandit. ``ends`` says what the flow's ends are confined to by handovers, ``use`` what follows from
+    that for its paths; None: all paths are used.
     """
 
     spec: FlowSpec
@@ -54,6 +56,13 @@ class FlowRoute:
     paths: tuple[PathName, ...] = ()
     arms: tuple[tuple[int, ...], ...] = ()
     reason: str | None = None
+    ends: Ends = NOWHERE
+    use: Use | None = None
+
+    @property
+    def lanes(self) -> Lanes:
+        """How rates are given to its paths."""
+        return lanes(self.use, len(self.paths))
 
 
 Routes = Mapping[str, FlowRoute]
@@ -90,6 +99,9 @@ def improved(
         if route.reason is None
     }
     affected = affected_flows(network, carried, changes, settings)
+    # Flows that are handed over are left alone until they are settled, then planned inside their corridors.
+    confined = [flow for flow in affected if routes[flow].ends]
+    affected = tuple(flow for flow in affected if flow not in confined)
     ways = ((live.multipath, _is_planned), (live.latency_paths, _is_for_latency))
     moved: dict[str, tuple[PathName, ...]] = {}
     for way, is_meant in ways:
@@ -107,7 +119,17 @@ def improved(
         paths, arms = (moved[flow], ()) if flow in moved else _paths(live, routes[flow].spec)
         if paths:
             result[flow] = replace(routes[flow], paths=paths, arms=arms)
+    result |= {flow: _replanned(live, routes[flow]) for flow in confined}
     return result
+
+
+def _replanned(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
+    """A confined flow in the changed network, if that brings enough."""
+    if route.ends.is_moving:
+        return route
+    paths = _confined_paths(live, replace(route, paths=()))
+    before, after = (multipath_mbps(live.network, each) for each in (route.paths, paths))
+    return _using(live, replace(route, paths=paths)) if after > (1 + DEFAULTS.gain) * before else route
 
 
 def multipath_mbps(network: Network, paths: Sequence[PathName]) -> float:
@@ -148,8 +170,46 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None)
     reason = _obstacle(state, fabric, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
+    ends = ends_of(spec, state.confined) if spec.policy is not Policy.PRIVATE else NOWHERE
+    if ends:
+        known = before.paths if before is not None and before.spec == spec else ()
+        route = FlowRoute(spec, ingress, egress, known, ends=ends)
+        route = replace(route, paths=_confined_paths(live, route))
+        return _using(live, route) if route.paths else replace(route, reason=_no_path(spec))
+    if before is not None and before.ends:
+        before = None
     paths, arms = _kept(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
+
+
+def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
+    return replace(route, use=Use.of(live.network, route.paths, route.ends))
+
+
+def _confined_paths(live: LiveNetwork, route: FlowRoute) -> tuple[PathName, ...]:
+    """Paths through every corridor: those that the flow has there and that live, else the best ones.
+
+    Without any path in any corridor (the place is gone) the flow takes what there is.
+    """
+    paths: dict[PathName, None] = {}
+    for corridor in route.ends.corridors():
+        kept = tuple(path for path in route.paths if corridor.has(live.network, path) and _lives(live, path))
+        paths |= dict.fromkeys(kept or _through(live, route.spec, corridor))
+    return tuple(paths) or _paths(live, route.spec)[0]
+
+
+def _through(live: LiveNetwork, spec: FlowSpec, corridor: Corridor) -> tuple[PathName, ...]:
+    """The best paths through a corridor: declared ones if any leads there."""
+    network = live.network
+    if corridor.path is not None:
+        return (corridor.path,) if _lives(live, corridor.path) else ()
+    declared = tuple(path for path in spec.paths if corridor.has(network, path) and _lives(live, path))
+    closed = corridor.closed(network, spec.source, spec.target)
+    return declared or _named(network, live.through(spec.source, spec.target, closed))
+
+
+def _lives(live: LiveNetwork, path: PathName) -> bool:
+    return all(live.capacity_mbps.get(link, 0.0) > 0 for link in path)
 
 
 def _kept(
@@ -229,5 +289,5 @@ def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
         key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
         if route.reason is None and first.setdefault(key, flow) != flow:
             reason = f"flow {first[key]} matches the same frames"
-            result[flow] = replace(route, paths=(), arms=(), reason=reason)
+            result[flow] = replace(route, paths=(), arms=(), reason=reason, use=None)
     return result

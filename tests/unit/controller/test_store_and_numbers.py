@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.control.handover import Confined
 from hyroads.controller.core.errors import ConfigError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Policy, Utility
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.state import DeclaredFlow, Origin
 from hyroads.controller.state_store import Saved, Store, declared, decode, encode, parse_flow, to_save
 
-NETWORK = read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml")
+NETWORK_FOLDER = Path(__file__).resolve().parents[3] / "mininet" / "networks"
+NETWORK = read_file(NETWORK_FOLDER / "triangle.yaml")
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=40), st.randoms())
@@ -78,6 +81,19 @@ def test_flows_that_no_longer_fit_the_network_are_left_out() -> None:
 def test_damaged_files_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"state\.json"):
         decode(text, "state.json", NETWORK)
+
+
+def test_places_of_clients_come_back_but_for_what_the_network_has_no_more(tmp_path: Path) -> None:
+    network = read_file(Path(NETWORK_FOLDER, "roaming.yaml"))
+    a, b, gone = Place("a", "wifi1"), Place("b", "wifi2"), Place("z", "wifi1")
+    copying = Confined((a, b), (a, b), copies=True)
+    confined = {("c", None): copying, ("c", "up"): Confined((a,), (a,)), ("c", "x"): Confined((gone,), (gone,))}
+    store = Store(str(tmp_path / "state.json"))
+    store.save(to_save(network, [], Numbers(), confined))
+    found, problems = store.load(network)
+    # Of a handover that was on its way only where it led to is known.
+    assert found.confined == {("c", None): Confined((b,), (b,)), ("c", "up"): Confined((a,), (a,))}
+    assert [problem.place for problem in problems] == ["places[1]"]
 
 
 def test_places_in_a_request_are_those_of_its_body() -> None:

@@ -1,0 +1,380 @@
+"""The desk of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
+
+It runs the machine of a mobility manager per handover, tells it what happens, and has carried out what it wants. One
+handover per client at a time: a second one cancels the first while nothing has moved, else it waits.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+from hyroads.controller.control.handover import (
+    Confined,
+    Confinements,
+    Key,
+    first_place,
+    last_place,
+    links_at,
+    places_of,
+)
+from hyroads.controller.control.histogram import Histogram
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.core.services.mobility import Associated, Left, Phase, Request, Steady, Timings
+from hyroads.controller.core.services.place import Place
+from hyroads.controller.services.carrying import Carrier, Carrying
+from hyroads.controller.services.journey import MAX_STEPS, Document, Journey, idle_document, place_document
+from hyroads.controller.services.managers import HARD, Managers
+from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
+
+KEPT = 1000
+MAX_AT_ONCE = 1000
+BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+Publish = Callable[[str, Mapping[str, Any]], object]
+
+
+class Office(Carrier, Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def network(self) -> Network:
+        """As the file says."""
+
+    @property
+    def confinements(self) -> Confinements:
+        """Where clients' flows are."""
+
+    def link_up(self, link: str) -> bool:
+        """Whether a link is up, as far as is known."""
+
+    def flows(self) -> Mapping[str, FlowSpec]:
+        """All declared flows."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed, or the time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it came in, checked."""
+
+    client: str
+    to: Place
+    manager: str | None
+    flows: frozenset[str] | None
+    timings: Timings
+    id: str
+    asked_s: float
+    asked_at_s: float
+
+
+class HandoverDesk:
+    """One per controller. :meth:`advance` is called whenever something may have happened."""
+
+    def __init__(
+        self,
+        office: Office,
+        publish: Publish,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        managers: Managers | None = None,
+    ) -> None:
+        self.seconds: dict[tuple[str, str], Histogram] = {}
+        """By manager and outcome: from the request until the flows had moved."""
+        self._office = office
+        self._publish = publish
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._managers = managers or Managers()
+        self._active: dict[str, Journey] = {}
+        self._waiting: dict[str, Asked] = {}
+        self._history: deque[Document] = deque(maxlen=KEPT)
+        self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
+        self.counters: Counter[str] = Counter()
+        self._advancing = False
+
+    # -- rest.handovers.Handovers
+
+    def documents(self) -> list[Document]:
+        """All that are on their way or wait, then the latest of those that are over."""
+        waiting = [self._waiting_document(asked) for asked in self._waiting.values()]
+        return [*(journey.document() for journey in self._active.values()), *waiting, *reversed(self._history)]
+
+    def document(self, handover: str) -> Document:
+        """One; NotFoundError."""
+        active = (journey.document() for journey in self._active.values() if journey.id == handover)
+        waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
+        over = (document for document in reversed(self._history) if document["id"] == handover)
+        found = next(chain(active, waiting, over), None)
+        if found is None:
+            raise NotFoundError(f"no handover {handover[:64]!r}")
+        return found
+
+    def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
+        """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
+        if body["to"] is None:
+            return self._release(body["client"])
+        asked = self._asked(body)
+        busy = self._active.get(asked.client)
+        if busy is None:
+            self._begin(asked)
+        else:
+            # Nobody needs the one before the last.
+            self._drop_waiting(asked.client, "another handover was asked for")
+            self._waiting[asked.client] = asked
+            busy.cancel("another handover was asked for", self._clock())
+        self.advance()
+        until_s = self._clock() + wait_s
+        while (left_s := until_s - self._clock()) > 0 and not self._is_answered(asked):
+            self._office.wait(min(left_s, 0.1))
+        return self.document(asked.id)
+
+    def cancel(self, handover: str) -> Document:
+        """Give a handover up; NotFoundError, ConflictError if its flows have moved."""
+        for client, asked in list(self._waiting.items()):
+            if asked.id == handover:
+                self._drop_waiting(client, "asked for")
+                return self.document(handover)
+        journey = next((journey for journey in self._active.values() if journey.id == handover), None)
+        if journey is None:
+            self.document(handover)
+            raise ConflictError(f"handover {handover} is over")
+        if not journey.cancel("asked for", self._clock()):
+            raise ConflictError(f"handover {handover} can't be cancelled any more: it is {journey.handover.phase}")
+        self.advance()
+        return self.document(handover)
+
+    # -- requests
+
+    def _release(self, client: str) -> Document:
+        """A client's flows use all its places again: paths come and go without loss anyway."""
+        if client in self._active:
+            raise ConflictError(f"{client} is being handed over")
+        keys = [key for key in self._office.confinements if key[0] == client]
+        if not keys:
+            raise ConflictError(f"{client} uses all its places already")
+        old = self._office.confinements[keys[0]].stays
+        self._office.confine(dict.fromkeys(keys))
+        document = {
+            **idle_document(_new_id(), client, None, HARD, self._wall_clock()),
+            "from": place_document(old),
+            "phase": Phase.DONE.value,
+            **_OVER,
+        }
+        self._history.append(document)
+        self._publish("handover.done", document)
+        return document
+
+    def _asked(self, body: Mapping[str, Any]) -> Asked:
+        network, client = self._office.network, body["client"]
+        node = network.nodes.get(client)
+        if node is None:
+            raise ConfigError("request", "client", f"no node {client[:64]!r} in the network")
+        if not node.agent:
+            raise ConfigError("request", "client", f"{client} has no agent: its flows follow it by themselves")
+        to = Place(body["to"]["node"], body["to"]["technology"])
+        places = places_of(network, client)
+        if to not in places:
+            known = ", ".join(map(str, places))
+            raise ConfigError("request", "to", f"expected one of {known}; got {str(to)[:80]}")
+        flows = body.get("flows")
+        mine = self._flows_of(client)
+        unknown = sorted(set(flows or ()) - mine.keys())
+        if unknown:
+            raise ConfigError("request", "flows", f"no flow {unknown[0][:64]!r} of {client}")
+        self._managers.named(body.get("manager"), client)
+        if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
+            raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
+        now_s = self._clock()
+        chosen = None if flows is None else frozenset(flows)
+        timings = Timings(**body.get("timings", {}))
+        return Asked(client, to, body.get("manager"), chosen, timings, _new_id(), now_s, self._wall_clock())
+
+    def _flows_of(self, client: str) -> dict[str, FlowSpec]:
+        """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent."""
+        return {
+            name: spec
+            for name, spec in self._office.flows().items()
+            if client in (spec.source, spec.target) and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
+        }
+
+    def _begin(self, asked: Asked) -> None:
+        office, client = self._office, asked.client
+        chosen = self._flows_of(client).keys() if asked.flows is None else asked.flows
+        keys: tuple[Key, ...] = ((client, None),)
+        # What was said of single flows gives way to what is said of all.
+        dropped = tuple(key for key in office.confinements if key[0] == client and key not in keys)
+        if asked.flows is not None:
+            keys, dropped = tuple((client, flow) for flow in sorted(asked.flows)), ()
+        before = {key: office.confinements.get(key) for key in (*keys, *dropped)}
+        # A flow that is no multipath follows the single path, which knows of no place.
+        flows = frozenset(flow for flow in chosen if office.flow_plan(flow) is not None)
+        now = before.get((client, None)) or next((each for each in before.values() if each is not None), None)
+        old = self._old_place(client, now, flows, asked.to)
+        if old == asked.to:
+            raise ConflictError(f"{client} is at {asked.to} already")
+        request = Request(asked.id, client, old, asked.to, flows, asked.timings)
+        manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
+        carrying = Carrying(office, office.network, client, keys, flows, now, dropped)
+        journey = Journey(
+            manager.start(request, asked.asked_s), manager, carrying, before, asked.asked_s, asked.asked_at_s
+        )
+        self._active[client] = journey
+        self.counters["begun"] += 1
+        self._publish("handover.begun", journey.document())
+        for place in (old, asked.to):
+            if place is not None:
+                self._here.pop((client, place), None)
+        self._look(journey)
+
+    def _old_place(self, client: str, now: Confined | None, flows: Iterable[str], new: Place) -> Place | None:
+        """Where a client's flows are: as the last handover left them, else where most of them go now."""
+        if now is not None and now.stays is not None:
+            return now.stays
+        rates: dict[Place, float] = {}
+        for flow in flows:
+            plan = self._office.flow_plan(flow)
+            for path in plan.paths if plan is not None else ():
+                at = first_place if plan is not None and plan.spec.source == client else last_place
+                place = at(self._office.network, path.links)
+                rates[place] = rates.get(place, 0.0) + (path.rate_mbps or 0.0)
+        busiest = sorted(rates, key=lambda place: -rates[place])
+        places = dict.fromkeys((*busiest, *places_of(self._office.network, client)))
+        return next((place for place in places if place != new and self._is_here(client, place)), None)
+
+    # -- what happens
+
+    def advance(self) -> None:
+        """Look at everything that may have changed; again while that brings something about."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            for journey in list(self._active.values()):
+                self._go_on(journey)
+        finally:
+            self._advancing = False
+
+    def _go_on(self, journey: Journey) -> None:
+        for _ in range(MAX_STEPS):
+            before, in_force = journey.handover, journey.carrying.is_in_force
+            now_s = self._clock()
+            self._look(journey)
+            for event in list(journey.carrying.events()):
+                journey.on(event, now_s)
+            journey.tick(now_s)
+            self._carry_out(journey)
+            if journey.is_over or (journey.handover == before and journey.carrying.is_in_force == in_force):
+                break
+        journey.carrying.settle()
+
+    def _look(self, journey: Journey) -> None:
+        """Tells the machine who is where."""
+        request, now_s = journey.handover.request, self._clock()
+        for place in (request.new, request.old):
+            if place is None:
+                continue
+            here = self._is_here(request.client, place)
+            known = self._here.get((request.client, place))
+            if known is None or known[0] != here:
+                self._here[request.client, place] = known = (here, now_s)
+                if not here:
+                    journey.on(Left(place), now_s)
+            if here and place == request.new:
+                if journey.handover.phase is Phase.ASSOCIATING:
+                    journey.on(Associated(place), now_s)
+                if now_s - known[1] >= request.timings.steady_s and not journey.handover.is_steady:
+                    journey.on(Steady(place), now_s)
+
+    def _is_here(self, client: str, place: Place) -> bool:
+        """Whether a client hears a place and is heard there."""
+        links = links_at(self._office.network, client, place)
+        return bool(links) and all(self._office.link_up(link) for link in links)
+
+    def _carry_out(self, journey: Journey) -> None:
+        handover, now_s = journey.handover, self._clock()
+        wanted = journey.wanted()
+        for what, place in (("join", wanted.join), ("leave", wanted.leave)):
+            if place is not None and (what, place) not in journey.asked_of_client:
+                journey.asked_of_client.add((what, place))
+                document = {"handover": journey.id, "client": journey.client, **(place_document(place) or {})}
+                self._publish(f"handover.{what}", document)
+        if journey.unchanged:
+            if handover.is_over:
+                self._restored(journey)
+            return
+        journey.carrying.want(wanted)
+        if journey.moved_s is None and journey.has_moved and journey.carrying.is_in_force:
+            journey.moved_s = now_s
+            self._publish("handover.moved", journey.document())
+        # The machine's end is not the end: what it wants last is still to be confirmed, for as long as that takes.
+        late = now_s - handover.entered_s > handover.request.timings.confirm_s
+        if handover.is_over and (journey.carrying.is_in_force or late):
+            self._over(journey)
+
+    def _restored(self, journey: Journey) -> None:
+        """It failed, and nothing is to be different from before."""
+        if journey.carrying.wanted is not None:
+            journey.carrying.restore(journey.before)
+        self._over(journey)
+
+    def _over(self, journey: Journey) -> None:
+        journey.over_s = now_s = self._clock()
+        journey.carrying.end()
+        self._active.pop(journey.client, None)
+        for place in (journey.handover.request.old, journey.handover.request.new):
+            if place is not None:
+                self._here.pop((journey.client, place), None)
+        failed = journey.handover.phase is Phase.FAILED
+        outcome = "failed" if failed else "done"
+        self.counters[outcome] += 1
+        took_s = (journey.moved_s if journey.moved_s is not None else now_s) - journey.asked_s
+        self.seconds.setdefault((journey.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
+        document = journey.document()
+        self._history.append(document)
+        self._publish(f"handover.{outcome}", document)
+        self._next(journey.client)
+
+    def _next(self, client: str) -> None:
+        """The one that waited for this client."""
+        asked = self._waiting.pop(client, None)
+        if asked is None:
+            return
+        try:
+            self._begin(asked)
+        except ConflictError as error:
+            self._history.append({**self._waiting_document(asked), **_never(str(error))})
+
+    def _drop_waiting(self, client: str, reason: str) -> None:
+        asked = self._waiting.pop(client, None)
+        if asked is not None:
+            document = {**self._waiting_document(asked), **_never(f"cancelled: {reason}")}
+            self._history.append(document)
+            self._publish("handover.failed", document)
+
+    def _is_answered(self, asked: Asked) -> bool:
+        if asked.client in self._waiting:
+            return self._waiting[asked.client].id != asked.id
+        journey = self._active.get(asked.client)
+        return journey is None or journey.id != asked.id or journey.moved_s is not None
+
+    def _waiting_document(self, asked: Asked) -> Document:
+        manager = self._managers.named(asked.manager, asked.client).name
+        return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
+
+
+_OVER = {"over": True}
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _never(reason: str) -> Document:
+    """Of a handover that was never begun."""
+    return {"phase": Phase.FAILED.value, "reason": reason, **_OVER}

@@ -1,0 +1,65 @@
+"""The coordinator as desks see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hyroads.controller.control.handover import Confined, Confinements, Key
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.marks import Marks
+from hyroads.controller.plan import MULTIPATH, FlowPlan
+
+
+class CoordinatorOffice:
+    """See ``services.handovers.Office``."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    @property
+    def marks(self) -> Marks:
+        """What came by watched paths."""
+        return self._coordinator.marks
+
+    @property
+    def network(self) -> Network:
+        """As the file says."""
+        return self._coordinator.fabric.network
+
+    @property
+    def confinements(self) -> Confinements:
+        """Where clients' flows are."""
+        return self._coordinator.state.confined
+
+    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+        """Flows shall use these ways."""
+        self._coordinator.confine(changes)
+
+    def carried_out(self, flow: str) -> bool:
+        """Whether all that was asked for is in force for a flow; one that is gone has nothing left to do."""
+        return flow not in self._coordinator.state.flows or self._coordinator.carried_out(flow)
+
+    def flow_plan(self, flow: str) -> FlowPlan | None:
+        """What is planned for a flow, if it is a multipath."""
+        plan = self._coordinator.plan
+        planned = plan.flows.get(flow) if plan is not None else None
+        return planned if planned is not None and planned.mode == MULTIPATH else None
+
+    def first_number(self, flow: str) -> int | None:
+        """The first sequence number since the set of paths in use of a flow last changed."""
+        planned = self.flow_plan(flow)
+        return None if planned is None else self._coordinator.marks.first(planned.ingress or "", planned.number)
+
+    def link_up(self, link: str) -> bool:
+        """Whether a link is up, as far as is known."""
+        fabric = self._coordinator.fabric
+        return self._coordinator.state.link_down(fabric, fabric.network.links[fabric.network.link_index[link]]) is None
+
+    def flows(self) -> Mapping[str, FlowSpec]:
+        """All declared flows."""
+        return {flow: declared.spec for flow, declared in self._coordinator.state.flows.items()}
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed, or the time is over."""
+        self._coordinator.progress.wait(timeout_s)

@@ -1,0 +1,195 @@
+"""A controller without sockets for handovers: state, plans, gate, agents that do at once what they are told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.agent_markers import PathMarks
+from hyroads.controller.agent_protocol import AgentConfig, Hello
+from hyroads.controller.control.handover import Confined, Key
+from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.marks import Marks
+from hyroads.controller.netfile_io import read_file
+from hyroads.controller.plan import MULTIPATH, FlowPlan, Options, hello_configs
+from hyroads.controller.push_agents import AgentPusher
+from hyroads.controller.push_gate import SwitchView, Views, gate, pending_of
+from hyroads.controller.services.handovers import HandoverDesk
+from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
+from planning import NO_REPORTS, live_of
+
+ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
+
+
+class Agent:
+    """What ``hyroads-edge`` runs, from what it was told; numbers are given as it gives them."""
+
+    def __init__(self, node: str, rig: Rig) -> None:
+        self.node, self._rig = node, rig
+        self.hello = Hello(node, "x", node, None, 0)
+        self.closed = False
+        self.ingress: dict[int, dict[str, Any]] = {}
+        self.egress: dict[int, dict[str, Any]] = {}
+        self.deaf = False
+
+    def request(self, document: Mapping[str, Any], answer: Any) -> None:
+        document = json.loads(json.dumps(document))
+        if self.deaf:
+            return
+        before = {number: self.carrying(number) for number in self.ingress}
+        if document["type"] == "config":
+            self.ingress = {flow["number"]: flow for flow in document["ingress"]}
+            self.egress = {flow["number"]: flow for flow in document["egress"]}
+        else:
+            for number, rates in document["rates"].items():
+                for path in self.ingress[int(number)]["paths"]:
+                    path["rate_mbps"] = rates.get(str(path["id"]), path["rate_mbps"])
+        first = {}
+        for number in self.ingress:
+            self._rig.sent.setdefault(number, 1000)
+            if before.get(number) != self.carrying(number):
+                first[number] = self._rig.sent[number]
+        self._rig.told.append((self.node, document["type"]))
+        self._rig.check()
+        if first:
+            self._rig.marks.first_numbers(self.node, first)
+        answer(None)
+
+    def carrying(self, number: int) -> tuple[frozenset[int], bool]:
+        flow = self.ingress[number]
+        return frozenset(p["id"] for p in flow["paths"] if p["rate_mbps"]), "split" in flow
+
+
+class Rig:
+    """See the module. ``step`` brings what is wanted into force; time is the test's."""
+
+    def __init__(self, *, before: Mapping[Key, Confined] | None = None) -> None:
+        self.fabric = Fabric.of(read_file(ROAMING))
+        self.now_s = 100.0
+        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.sent: dict[int, int] = {}
+        self.marks = Marks()
+        self.counters: Counter[str] = Counter()
+        self.pusher = AgentPusher(lambda: self.now_s, self.counters, self._fault, lambda: None)
+        flows = [DeclaredFlow(flow, Origin.FILE) for flow in self.fabric.network.flows]
+        self.state = initial(self.fabric, flows, before)
+        self.live = live_of(self.fabric)
+        self.agents = {node: Agent(node, self) for node in sorted(self.fabric.addressing.agents)}
+        for node, agent in self.agents.items():
+            self.state = agent_up(self.state, self.fabric, node, fresh=False, now_s=0.0)
+            hello = hello_configs(self.fabric, Options())[node]
+            self.pusher.joined(agent, AgentConfig(hello))  # type: ignore[arg-type]
+        self.desk = HandoverDesk(self, self._publish, lambda: self.now_s, lambda: 0.0)
+        self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
+        self.step()
+
+    def _fault(self, where: str, what: str) -> None:
+        raise AssertionError(f"{where}: {what}")
+
+    def _publish(self, kind: str, document: Mapping[str, Any]) -> None:
+        self.events.append((kind, json.loads(json.dumps(document))))
+
+    # -- what happens
+
+    def step(self) -> None:
+        """Until nothing changes any more."""
+        for _ in range(30):
+            before = len(self.told), self.state.version
+            if self.plan.version != self.state.version:
+                self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
+            self.pusher.push(self.plan, gate(self.plan, self.views()))
+            self.desk.advance()
+            if before == (len(self.told), self.state.version):
+                return
+        raise AssertionError("it does not come to rest")
+
+    def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.step()
+
+    def link(self, link: str, up: bool) -> None:
+        """Both directions of a link come or go."""
+        network = self.fabric.network
+        for name in (link, link + "~"):
+            target = network.links[network.link_index[name]].target
+            self.state = links_heard(self.state, self.fabric, target, {name: up}, self.now_s)
+        self.step()
+
+    def arrive(self, flow: str, *links: str, arrived: bool = True) -> None:
+        """All that was sent has come by the paths over these links; the receiver tells of it."""
+        plan = self.plan.flows[flow]
+        self.sent[plan.number] += 10
+        number = self.sent[plan.number]
+        used = [path for path in plan.paths if set(links) & set(path.links)]
+        paths = tuple(PathMarks(path.id, number, number if arrived else None, paused=False) for path in used)
+        self.marks.paths_passed(plan.egress, plan.number, paths)
+        self.step()
+
+    # -- what is so
+
+    def check(self) -> None:
+        """Nobody sends by a path that the receiver does not know."""
+        for agent in self.agents.values():
+            for number, flow in agent.ingress.items():
+                receiver = next((a for a in self.agents.values() if number in a.egress), None)
+                used = {path["id"] for path in flow["paths"]}
+                assert receiver is not None and used <= set(receiver.egress[number]["paths"])
+
+    def carry(self, flow: str) -> set[str]:
+        """The last or first hops by which a flow's sender sends, from what its agent runs."""
+        plan = self.plan.flows[flow]
+        number = plan.number
+        using, _ = self.agents[plan.ingress or ""].carrying(number)
+        names = {path.id: path.links[-1] if plan.spec.target == "c" else path.links[0] for path in plan.paths}
+        return {names[path].removesuffix("~") for path in using}
+
+    def receiver(self, flow: str) -> dict[str, Any]:
+        plan = self.plan.flows[flow]
+        return self.agents[plan.egress or ""].egress[plan.number]
+
+    def views(self) -> Views:
+        switches = {
+            node: SwitchView(ready=True, confirmed=frozenset(self.plan.flows), possible=frozenset(self.plan.flows))
+            for node in self.fabric.addressing.dpid
+        }
+        return Views(self.pusher.views(), switches)
+
+    # -- services.handovers.Office
+
+    @property
+    def network(self):
+        return self.fabric.network
+
+    @property
+    def confinements(self):
+        return self.state.confined
+
+    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+        self.state = confined(self.state, changes)
+        self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
+
+    def carried_out(self, flow: str) -> bool:
+        plan = self.plan.flows[flow]
+        return not pending_of(self.plan, self.views(), flow) and (plan.mode != MULTIPATH or self.pusher.carries(plan))
+
+    def flow_plan(self, flow: str) -> FlowPlan | None:
+        plan = self.plan.flows.get(flow)
+        return plan if plan is not None and plan.mode == MULTIPATH else None
+
+    def first_number(self, flow: str) -> int | None:
+        plan = self.flow_plan(flow)
+        return None if plan is None else self.marks.first(plan.ingress or "", plan.number)
+
+    def link_up(self, link: str) -> bool:
+        network = self.fabric.network
+        return self.state.link_down(self.fabric, network.links[network.link_index[link]]) is None
+
+    def flows(self) -> Mapping[str, FlowSpec]:
+        return {flow: declared.spec for flow, declared in self.state.flows.items()}
+
+    def wait(self, timeout_s: float) -> None:
+        self.after(timeout_s)

@@ -1,0 +1,149 @@
+"""The steps between two wishes of a manager, and what they mean for a flow's paths."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.control.handover import (
+    Confined,
+    Corridor,
+    Ends,
+    Use,
+    by_path,
+    drained,
+    ends_of,
+    lanes,
+    links_at,
+    next_step,
+    places_of,
+    reached,
+)
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.services.mobility import Wanted
+from hyroads.controller.core.services.place import Place
+
+NETWORK = parse(
+    {
+        "nodes": {
+            **{"g": {"role": "gateway"}, "a": {"role": "ap"}, "b": {"role": "ap"}},
+            "c": {"role": "client", "agent": True},
+        },
+        "links": [
+            {"id": "ga", "from": "g", "to": "a", "technology": "ethernet", "capacity_mbps": 100, "both": True},
+            {"id": "gb", "from": "g", "to": "b", "technology": "ethernet", "capacity_mbps": 100, "both": True},
+            {"id": "ac", "from": "a", "to": "c", "technology": "wifi", "capacity_mbps": 20, "both": True},
+            {"id": "bc", "from": "b", "to": "c", "technology": "wifi2", "capacity_mbps": 20, "both": True},
+            {"id": "bp", "from": "b", "to": "c", "technology": "plc", "capacity_mbps": 10, "both": True},
+        ],
+        "interference": {"rule": "technology"},
+    },
+    "x",
+)  # fmt: skip
+A, B, P = Place("a", "wifi"), Place("b", "wifi2"), Place("b", "plc")
+BY_A, BY_B, BY_P = ("ga", "ac"), ("gb", "bc"), ("gb", "bp")
+DOWN, UP = FlowSpec("down", "g", "c"), FlowSpec("up", "c", "g")
+
+places = st.lists(st.sampled_from([A, B, P]), unique=True, min_size=1).map(tuple)
+
+
+@st.composite
+def wishes(draw):
+    known = draw(places)
+    carry = tuple(draw(st.lists(st.sampled_from(known), unique=True, min_size=1)))
+    return Wanted(known, carry, draw(st.booleans()), draw(st.sampled_from([None, 2.0])))
+
+
+@given(row=st.lists(wishes(), min_size=1, max_size=8))
+def test_every_wish_is_reached_and_receivers_are_ready_first(row):
+    now = None
+    for wanted in row:
+        for _ in range(4):
+            if reached(now, wanted):
+                break
+            step = next_step(now, wanted)
+            if now is not None and wanted.hold_s is not None and set(step.carry) != set(now.carry):
+                # Before packets take another way, receivers know it and what to wait for: the step before this.
+                assert set(step.carry) <= set(now.known)
+                assert set(now.waits) == set(now.carry) & set(wanted.known)
+            assert set(step.carry) <= set(step.known) and set(step.waits) <= set(step.known)
+            now = step
+        assert reached(now, wanted)
+        assert (set(now.known), set(now.carry), now.copies) == (set(wanted.known), set(wanted.carry), wanted.copies)
+        assert reached(drained(now), wanted) and not drained(now).waits
+
+
+def test_without_a_time_to_hold_there_is_one_step():
+    assert next_step(Confined((A,), (A,)), Wanted((B,), (B,))) == Confined((B,), (B,))
+
+
+def test_hoolock_in_steps():
+    now = Confined((A, B), (A,))
+    wanted = Wanted((A, B), (B,), hold_s=2.0)
+    listening = next_step(now, wanted)
+    assert listening == Confined((A, B), (A,), waits=(A,), hold_s=2.0)
+    assert next_step(listening, wanted) == Confined((A, B), (B,), waits=(A,), hold_s=2.0)
+
+
+def test_paths_of_a_confined_flow():
+    down = Ends(target=Confined((A, B), (B,), waits=(A,), hold_s=2.0))
+    use = Use.of(NETWORK, [BY_A, BY_B], down)
+    assert use == Use(carry=(1,), copies=False, waits=(0,), hold_ms=2000, is_moving=True)
+    up = Ends(source=Confined((A, P), (P,)))
+    assert Use.of(NETWORK, [("ac~", "ga~"), ("bp~", "gb~")], up).carry == (1,)
+    # Where nothing that shall carry is live, what there is carries.
+    assert Use.of(NETWORK, [BY_A], Ends(target=Confined((A, B), (B,)))).carry == (0,)
+
+
+def test_copies_go_by_one_path_a_place():
+    longer = ("ga", "ga~", "ga", "ac")
+    ends = Ends(target=Confined((A, B), (A, B), copies=True))
+    assert Use.of(NETWORK, [BY_A, longer, BY_B], ends).carry == (0, 2)
+
+
+def test_a_path_may_stand_for_itself():
+    ends = Ends(target=Confined((BY_B, BY_P), (BY_P,)))
+    assert Use.of(NETWORK, [BY_B, BY_P], ends).carry == (1,)
+    assert [corridor.path for corridor in ends.corridors()] == [BY_B, BY_P]
+
+
+def test_both_ends_count():
+    ends = Ends(Confined((A,), (A,)), Confined((B, P), (P,)))
+    assert ends.corridors() == [Corridor(A, B), Corridor(A, P)]
+
+
+def test_what_is_said_of_a_flow_goes_before_what_is_said_of_its_client():
+    here, there = Confined((A,), (A,)), Confined((B,), (B,))
+    confined = {("c", None): here, ("c", "up"): there}
+    assert ends_of(DOWN, confined) == Ends(target=here)
+    assert ends_of(UP, confined) == Ends(source=there)
+    assert not ends_of(FlowSpec("other", "g", "a"), confined) and not ends_of(DOWN, {})
+
+
+def test_corridors_close_the_other_links_of_the_client():
+    assert Corridor(last=B).closed(NETWORK, "g", "c") == {"ac", "bp"}
+    assert Corridor(first=A).closed(NETWORK, "c", "g") == {"bc~", "bp~"}
+    assert Corridor().closed(NETWORK, "g", "c") == frozenset()
+
+
+def test_places_of_a_client():
+    assert set(places_of(NETWORK, "c")) == {A, B, P}
+    assert links_at(NETWORK, "c", B) == ("bc", "bc~")
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (None, ((0,), (1,), (2,))),
+        (Use((1, 2)), ((1,), (2,))),
+        (Use((0, 2), copies=True), ((0, 2),)),
+    ],
+)
+def test_lanes(use, expected):
+    assert lanes(use, 3) == expected
+
+
+def test_rates_of_lanes_are_rates_of_paths():
+    assert by_path((5.0,), ((0, 2),), 3) == (5.0, 0.0, 5.0)
+    assert by_path((5.0, 1.0), ((2,), (0,)), 3) == (1.0, 0.0, 5.0)

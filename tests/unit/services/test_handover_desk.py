@@ -1,0 +1,283 @@
+"""Handovers from request to confirmed paths, against agents that do what they are told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from handover_rig import Rig
+from hyroads.controller.agent_markers import PathMarks
+from hyroads.controller.control.handover import Confined
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.services.place import Place
+from hyroads.controller.services.managers import BUILT_IN
+from hyroads.rest.contract import ConflictError, NotFoundError
+
+A, B, PLC, LTE = Place("a", "wifi1"), Place("b", "wifi2"), Place("b", "plc"), Place("x", "lte")
+LINK = {A: "ac-wifi1", B: "bc-wifi2", PLC: "bc-plc", LTE: "xc-lte"}
+FLOWS = ("down", "up")
+
+
+def at(*places: Place) -> Confined:
+    return Confined(places, places)
+
+
+def rig_at(place: Place) -> Rig:
+    return Rig(before={("c", None): at(place)})
+
+
+def ask(rig: Rig, to: Place, manager: str, **more: object) -> str:
+    body = {"client": "c", "to": {"node": to.node, "technology": to.technology}, "manager": manager, **more}
+    handover = rig.desk.request(body)["id"]
+    rig.step()
+    return str(handover)
+
+
+def phase(rig: Rig, handover: str) -> str:
+    return str(rig.desk.document(handover)["phase"])
+
+
+def test_a_client_that_was_never_handed_over_uses_all_its_places():
+    rig = Rig()
+    assert rig.carry("down") == set(LINK.values())
+    assert rig.receiver("down").keys() & {"hold", "late", "watch"} == set()
+
+
+def test_hard_moves_both_directions_at_once():
+    rig = rig_at(A)
+    assert rig.carry("down") == rig.carry("up") == {LINK[A]}
+    handover = ask(rig, B, "hard")
+    assert phase(rig, handover) == "done"
+    for flow in FLOWS:
+        assert rig.carry(flow) == {LINK[B]}
+        assert len(rig.receiver(flow)["paths"]) == 1 and rig.receiver(flow)["late"] == "drop"
+    document = rig.desk.document(handover)
+    assert (
+        document["over"]
+        and document["moved_after_s"] == 0.0
+        and document["from"] == {"node": "a", "technology": "wifi1"}
+    )
+    assert rig.state.confined == {("c", None): at(B)}
+
+
+@pytest.mark.parametrize("new", [B, PLC, LTE])
+def test_hoolock_receivers_hold_until_the_old_place_has_drained(new):
+    rig = rig_at(A)
+    handover = ask(rig, new, "hoolock")
+    assert phase(rig, handover) == "draining"
+    for flow in FLOWS:
+        assert rig.carry(flow) == {LINK[new]}
+        receiver, plan = rig.receiver(flow), rig.plan.flows[flow]
+        old = {path.id for path in plan.paths if LINK[A] in "".join(path.links)}
+        assert receiver["hold"] == {"paths": sorted(old), "ms": 2000} and set(receiver["watch"]) == {
+            p.id for p in plan.paths
+        }
+    rig.arrive("down", LINK[A], LINK[new])
+    rig.arrive("up", LINK[A] + "~", arrived=False)
+    assert phase(rig, handover) == "draining"  # nothing came by the new place upwards
+    rig.arrive("up", LINK[A] + "~", LINK[new] + "~")
+    assert phase(rig, handover) == "leaving"
+    assert ("handover.leave", {"handover": handover, "client": "c", "node": "a", "technology": "wifi1"}) in rig.events
+    rig.link(LINK[A], False)
+    assert phase(rig, handover) == "done"
+    assert all(len(rig.receiver(flow)["paths"]) == 1 and "hold" not in rig.receiver(flow) for flow in FLOWS)
+
+
+def test_receivers_are_ready_before_packets_take_the_other_way():
+    """The order in which agents were told: hold and watch at the receiver, then rates at the sender."""
+    rig = rig_at(A)
+    rig.told.clear()
+    seen = []
+    check = rig.check
+
+    def look() -> None:
+        check()
+        for flow in FLOWS:
+            if rig.plan.flows[flow].number in rig.agents[rig.plan.flows[flow].ingress].ingress:
+                using, _ = rig.agents[rig.plan.flows[flow].ingress].carrying(rig.plan.flows[flow].number)
+                new = {p.id for p in rig.plan.flows[flow].paths if any(LINK[B] in link for link in p.links)}
+                if using & new:
+                    seen.append("hold" in rig.receiver(flow))
+
+    rig.check = look
+    ask(rig, B, "hoolock")
+    assert seen and all(seen)
+
+
+@pytest.mark.parametrize("new", [B, LTE])
+def test_bicast_copies_until_the_client_has_left(new):
+    rig = rig_at(A)
+    handover = ask(rig, new, "bicast")
+    assert phase(rig, handover) == "copying"
+    for flow in FLOWS:
+        assert rig.carry(flow) == {LINK[A], LINK[new]}
+        plan = rig.plan.flows[flow]
+        rates = [path.rate_mbps for path in plan.paths]
+        assert rates[0] == rates[1] == plan.rate_mbps > 1.0  # the whole rate on each
+        assert rig.agents[plan.ingress].carrying(plan.number)[1]
+    # Airtime of both is taken: no medium has more than there is.
+    assert max(rig.live.loop.airtime().values()) <= 0.95 + 1e-6
+    for flow, up in (("down", ""), ("up", "~")):
+        rig.arrive(flow, LINK[A] + up, LINK[new] + up)
+    assert phase(rig, handover) == "leaving"
+    rig.link(LINK[A], False)
+    assert phase(rig, handover) == "done" and rig.carry("down") == {LINK[new]}
+    assert not rig.agents["g"].carrying(rig.plan.flows["down"].number)[1]
+
+
+def test_markers_of_before_do_not_count():
+    rig = rig_at(A)
+    handover = ask(rig, B, "hoolock")
+    for flow in FLOWS:
+        plan = rig.plan.flows[flow]
+        before = rig.sent[plan.number] - 1
+        paths = tuple(PathMarks(path.id, before, before, paused=False) for path in plan.paths)
+        rig.marks.paths_passed(plan.egress, plan.number, paths)
+    rig.step()
+    assert phase(rig, handover) == "draining"
+
+
+@pytest.mark.parametrize("manager", ["hoolock", "bicast"])
+def test_nothing_by_the_new_place_moves_nobody(manager):
+    rig = rig_at(A)
+    handover = ask(rig, B, manager)
+    rig.after(2.1)
+    assert phase(rig, handover) == "failed" and "nothing came" in rig.desk.document(handover)["reason"]
+    assert rig.carry("down") == {LINK[A]} and rig.state.confined == {("c", None): at(A)}
+
+
+def test_a_client_that_used_all_places_does_so_again_after_a_failure():
+    rig = Rig()
+    handover = ask(rig, B, "hoolock")
+    rig.after(2.1)
+    assert phase(rig, handover) == "failed"
+    assert rig.state.confined == {} and rig.carry("down") == set(LINK.values())
+
+
+def test_the_client_joins_first():
+    rig = rig_at(A)
+    rig.link(LINK[B], False)
+    handover = ask(rig, B, "hard")
+    assert phase(rig, handover) == "associating" and rig.carry("down") == {LINK[A]}
+    assert any(kind == "handover.join" for kind, _ in rig.events)
+    rig.link(LINK[B], True)
+    assert phase(rig, handover) == "done"
+
+
+def test_it_does_not_wait_for_ever():
+    rig = rig_at(A)
+    rig.link(LINK[B], False)
+    handover = ask(rig, B, "hard", timings={"associate_s": 3.0})
+    rig.after(3.1)
+    assert phase(rig, handover) == "failed" and "did not join" in rig.desk.document(handover)["reason"]
+
+
+def test_vertical_waits_for_a_place_that_is_steady():
+    rig = rig_at(A)
+    handover = ask(rig, LTE, "vertical")
+    assert phase(rig, handover) == "warming" and rig.carry("down") == {LINK[A]}
+    rig.after(0.6)
+    assert phase(rig, handover) == "draining"
+
+
+def test_the_new_place_goes_away_early():
+    rig = rig_at(A)
+    handover = ask(rig, B, "hoolock")
+    rig.link(LINK[B], False)
+    assert phase(rig, handover) == "failed" and rig.carry("down") == {LINK[A]}
+
+
+def test_the_old_place_goes_away_early():
+    rig = rig_at(A)
+    handover = ask(rig, B, "bicast")
+    rig.link(LINK[A], False)
+    assert phase(rig, handover) == "done" and rig.carry("down") == {LINK[B]}
+
+
+def test_a_second_request_cancels_what_has_not_moved_and_waits_for_what_has():
+    rig = rig_at(A)
+    rig.link(LINK[B], False)
+    first = ask(rig, B, "hard")
+    second = ask(rig, PLC, "hoolock")
+    assert phase(rig, first) == "failed" and "cancelled" in rig.desk.document(first)["reason"]
+    assert phase(rig, second) == "draining"
+    third, fourth = ask(rig, LTE, "hard"), ask(rig, A, "hard")
+    assert phase(rig, third) == "failed" and phase(rig, fourth) == "waiting"
+    for flow, up in (("down", ""), ("up", "~")):
+        rig.arrive(flow, LINK[A] + up, LINK[PLC] + up)
+    rig.after(5.1)  # the client does not leave: it is left
+    assert phase(rig, second) == "done"
+    rig.step()
+    assert phase(rig, fourth) == "done" and rig.carry("up") == {LINK[A]}
+
+
+def test_cancel():
+    rig = rig_at(A)
+    handover = ask(rig, LTE, "vertical")
+    assert rig.desk.cancel(handover)["phase"] == "failed"
+    with pytest.raises(ConflictError, match="is over"):
+        rig.desk.cancel(handover)
+    draining = ask(rig, B, "hoolock")
+    with pytest.raises(ConflictError, match="can't be cancelled"):
+        rig.desk.cancel(draining)
+    with pytest.raises(NotFoundError):
+        rig.desk.cancel("nothing")
+
+
+def test_only_some_flows():
+    rig = rig_at(A)
+    ask(rig, B, "hard", flows=["down"])
+    assert rig.carry("down") == {LINK[B]} and rig.carry("up") == {LINK[A]}
+    ask(rig, PLC, "hard")
+    assert rig.carry("down") == rig.carry("up") == {LINK[PLC]}
+    assert rig.state.confined == {("c", None): at(PLC)}
+
+
+def test_released():
+    rig = rig_at(A)
+    assert rig.desk.request({"client": "c", "to": None})["phase"] == "done"
+    rig.step()
+    assert rig.carry("down") == set(LINK.values())
+    with pytest.raises(ConflictError):
+        rig.desk.request({"client": "c", "to": None})
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "what"),
+    [
+        ({"client": "nobody", "to": {"node": "a", "technology": "wifi1"}}, "client", "no node"),
+        ({"client": "c", "to": {"node": "a", "technology": "plc"}}, "to", "expected one of a/wifi1"),
+        ({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "best"}, "manager", "expected one of"),
+        ({"client": "c", "to": {"node": "b", "technology": "plc"}, "flows": ["f"]}, "flows", "no flow"),
+    ],
+)
+def test_bad_requests(body, place, what):
+    rig = rig_at(A)
+    with pytest.raises(ConfigError, match=what) as error:
+        rig.desk.request(body)
+    assert error.value.place == place
+    assert not rig.events and rig.carry("down") == {LINK[A]}
+
+
+def test_being_there_already_is_a_conflict():
+    with pytest.raises(ConflictError, match="already"):
+        ask(rig_at(A), A, "hard")
+
+
+@pytest.mark.parametrize("manager", sorted(BUILT_IN))
+def test_each_manager_leaves_nothing_behind(manager):
+    rig = rig_at(A)
+    for new, old in ((B, A), (PLC, B), (LTE, PLC), (A, LTE)):
+        handover = ask(rig, new, manager)
+        rig.after(0.6)
+        for flow, up in (("down", ""), ("up", "~")):
+            rig.arrive(flow, LINK[old] + up, LINK[new] + up)
+        rig.after(5.1)
+        assert phase(rig, handover) == "done", rig.desk.document(handover)
+        assert rig.carry("down") == rig.carry("up") == {LINK[new]}
+    assert not rig.marks._marks and not rig.marks._waiting
+    for flow in FLOWS:
+        assert rig.receiver(flow).keys() & {"hold", "watch"} == set()
