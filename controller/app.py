@@ -46,6 +46,7 @@ from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
 from hyroads.rest import events, handovers, plugins
+from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
@@ -156,13 +157,20 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().start()
         settings = self.settings
         service = ControllerService(self.coordinator, Path(settings.network).name, self.feed.document)
+        limits = settings.api_limits
         resources = [
-            events.blueprint(self.event_log),
+            events.blueprint(self.event_log, max_listeners=limits.listeners),
             plugins.blueprint(self.plugin_desk),
             handovers.blueprint(self.handover_desk),
         ]
         web = create_app(
-            service, self._tokens, resources=resources, version=version(), on_defect=self.coordinator.exception
+            service,
+            self._tokens,
+            resources=resources,
+            limit=Limit(limits.requests_per_s, limits.burst),
+            version=version(),
+            on_defect=self.coordinator.exception,
+            pause=lambda: shim.sleep(0),
         )
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)

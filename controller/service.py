@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.netfile_flows import flow_document
-from hyroads.controller.core.netjson import network_graph
-from hyroads.controller.core.network import Link, Node
 from hyroads.controller.loop_documents import flow_document as loop_flow
-from hyroads.controller.loop_documents import health_document, interfaces_document, links_document
+from hyroads.controller.loop_documents import health_document, interfaces_document
 from hyroads.controller.metrics import Metrics
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.push_gate import Views
+from hyroads.controller.service_network import NetworkDocuments
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.state_store import parse_flow
 from hyroads.controller.version import version
@@ -30,15 +29,21 @@ class ControllerService:
     def __init__(self, coordinator: Coordinator, network_name: str, feed: Callable[[], Document] = dict) -> None:
         self._coordinator = coordinator
         self._network_name = network_name
+        self._network = NetworkDocuments(coordinator, network_name)
         self._feed = feed
         self._metrics = Metrics(coordinator)
 
     # -- flows
 
-    def flows(self) -> list[Document]:
+    def flow_ids(self) -> Sequence[str]:
+        """See ``rest.contract.Service``."""
+        return tuple(self._coordinator.state.flows)
+
+    def flows(self, flows: Sequence[str]) -> list[Document]:
         """See ``rest.contract.Service``."""
         views = self._coordinator.views()
-        return [self._flow(flow, views) for flow in self._coordinator.state.flows]
+        # Others run meanwhile, and may remove one.
+        return [self._flow(flow, views) for flow in shim.breathing(flows) if flow in self._coordinator.state.flows]
 
     def flow(self, flow: str) -> Document:
         """See ``rest.contract.Service``."""
@@ -86,6 +91,18 @@ class ControllerService:
         if wait:
             self._confirmed(flow)
 
+    def flow_pending(self, flow: str) -> list[str]:
+        """See ``rest.contract.Service``."""
+        if flow not in self._coordinator.state.flows:
+            raise NotFoundError(f"flow {flow[:64]!r} was removed")
+        return self._coordinator.pending(flow, self._coordinator.views())
+
+    def removal_pending(self, flow: str) -> list[str]:
+        """See ``rest.contract.Service``."""
+        if flow in self._coordinator.state.flows:
+            raise ConflictError(f"flow {flow[:64]!r} was declared again")
+        return self._coordinator.pending(flow, self._coordinator.views())
+
     def _confirmed(self, flow: str) -> None:
         coordinator = self._coordinator
         until_s = coordinator.clock() + CONFIRM_WITHIN_S
@@ -116,59 +133,39 @@ class ControllerService:
 
     def topology(self) -> Document:
         """See ``rest.contract.Service``."""
-        network, state = self._coordinator.fabric.network, self._coordinator.state
-        plan = self._coordinator.plan
-        planned = plan.planned_mbps() if plan else {}
-        known = links_document(self._coordinator.live.loop, self._coordinator.clock(), shim.breathing)
-        return {
-            "name": network.name or self._network_name,
-            "version": state.version,
-            "nodes": [self._node(node) for node in network.nodes.values()],
-            "links": [{**self._link(link, planned), **known[link.id]} for link in shim.breathing(network.links)],
-            "technologies": list(network.technologies),
-        }
-
-    def _node(self, node: Node) -> Document:
-        coordinator, addressing = self._coordinator, self._coordinator.fabric.addressing
-        switch: Document | None = None
-        if addressing.has_switch(node.id):
-            names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
-            connected = node.id in coordinator.switches
-            switch = {"dpid": addressing.dpid[node.id], "connected": connected, "ports": names}
-        agent: Document | None = None
-        if addressing.has_agent(node.id):
-            link = coordinator.agents.get(node.id)
-            agent = {"up": link is not None, "revision": link.acked.revision if link and link.acked else None}
-        return {
-            "id": node.id,
-            "role": node.role.value,
-            "position_m": None if node.position_m is None else list(node.position_m),
-            "switch": switch,
-            "agent": agent,
-            "host": {"mac": addressing.host_mac[node.id], "ip": addressing.host_ip[node.id]},
-        }
-
-    def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
-        coordinator = self._coordinator
-        fault = coordinator.state.link_fault(coordinator.fabric, link)
-        return {
-            "id": link.id,
-            "from": link.source,
-            "to": link.target,
-            "technology": link.technology,
-            "delay_ms": link.delay_ms,
-            "loss": link.loss,
-            "up": fault is None,
-            "reason": fault,
-            "planned_mbps": planned.get(link.id, 0.0),
-        }
+        return self._network.topology()
 
     def netjson(self) -> Document:
         """See ``rest.contract.Service``."""
-        coordinator = self._coordinator
-        network = coordinator.fabric.network
-        dead = {link.id: 0.0 for link in network.links if coordinator.state.link_fault(coordinator.fabric, link)}
-        return network_graph(network.with_capacities(dead))
+        return self._network.netjson()
+
+    def nodes(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.nodes()
+
+    def node(self, node: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.node(node)
+
+    def links(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.links()
+
+    def link(self, link: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.link(link)
+
+    def link_measurements(self, link: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.link_measurements(link, self._coordinator.reports.document(self._coordinator.plan))
+
+    def domains(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.domains()
+
+    def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.paths(source, target, shortest=shortest, depth=depth, arms=arms)
 
     def measurements(self) -> Document:
         """See ``rest.contract.Service``."""

@@ -19,16 +19,15 @@ from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
 from hyroads.controller.plugin_settings import PluginSetting, parse_plugins, parse_policies
+from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens, token_of
 from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
-MIN_TOKEN_LENGTH = 16
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet",
+    "plugins", "policies", "sfnet", "api_limits",
 )  # fmt: skip
-_ROLES = ("admin", "viewer")
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
 
@@ -69,15 +68,6 @@ class Tls:
     ca: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiToken:
-    """A bearer token of the REST API; ``role`` is ``admin`` or ``viewer`` (reads only)."""
-
-    name: str
-    token: str = field(repr=False)
-    role: str
-
-
 @dataclass(frozen=True)
 class Settings:
     """Everything the controller is told; secrets don't show in its ``repr``."""
@@ -87,6 +77,7 @@ class Settings:
     margin: float | None = None
     agent_token: str | None = field(default=None, repr=False)
     api_tokens: tuple[ApiToken, ...] = ()
+    api_limits: ApiLimits = DEFAULT_LIMITS
     openflow: Endpoint = Endpoint("127.0.0.1", 6653)
     agents: Endpoint = Endpoint("127.0.0.1", 6654)
     rest: Endpoint = Endpoint("127.0.0.1", 8080)
@@ -137,7 +128,8 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         state_file=_path(top, "state_file", base),
         margin=top["margin"].number(0.05, 0.0, 0.9) if "margin" in top else None,
         agent_token=_agent_token(top, base, problems),
-        api_tokens=_api_tokens(top),
+        api_tokens=api_tokens(top["api_tokens"]) if top.values.get("api_tokens") is not None else (),
+        api_limits=api_limits(top["api_limits"]) if "api_limits" in top else DEFAULT_LIMITS,
         openflow=openflow,
         agents=_endpoint(listen, "agents", 6654, environment)[0],
         rest=_endpoint(listen, "rest", 8080, environment)[0],
@@ -205,33 +197,11 @@ def _host(place: Place, default: str) -> str:
         return default
 
 
-def _token(place: Place) -> str | None:
-    value = place.value
-    if isinstance(value, str) and MIN_TOKEN_LENGTH <= len(value) <= 512 and value.isascii() and value.isprintable():
-        return value
-    # The value itself stays out of the message: it may be a real secret with a typing error.
-    place.fail(f"expected a token of {MIN_TOKEN_LENGTH} to 512 printable characters")
-    return None
-
-
 def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
     if "agent_token" in top and top.values["agent_token"] is not None:
-        return _token(top["agent_token"])
+        return token_of(top["agent_token"])
     name = _path(top, "agent_token_file", base)
-    return None if name is None else _token(Place(read_text(name).strip(), problems, "agent_token_file"))
-
-
-def _api_tokens(top: Section) -> tuple[ApiToken, ...]:
-    tokens: list[ApiToken] = []
-    for name, place in top["api_tokens"].entries() if top.values.get("api_tokens") is not None else ():
-        section = place.section(("token", "role"), ("token",))
-        token = _token(section["token"]) if "token" in section else None
-        role = section["role"].choice(_ROLES, "viewer") if "role" in section else "admin"
-        if token is not None and any(token == other.token for other in tokens):
-            section["token"].fail("expected a token that no other name has")
-        elif token is not None:
-            tokens.append(ApiToken(name, token, role))
-    return tuple(tokens)
+    return None if name is None else token_of(Place(read_text(name).strip(), problems, "agent_token_file"))
 
 
 def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,14 @@ class ConflictError(HyroadsError):
     """The id is taken by something else, or what is asked for does not fit what is there."""
 
 
+class ValueRefusedError(HyroadsError):
+    """A value of the request is none that is expected; ``place`` says which."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place, self.problem = place, problem
+        super().__init__(f"{place}: {problem}")
+
+
 class TooBusyError(HyroadsError):
     """A bound is reached; later it may work."""
 
@@ -36,10 +44,13 @@ class NotConfirmedError(HyroadsError):
 
 
 class Service(Protocol):
-    """Queries and commands; documents are JSON-ready (shapes: docs/controller.md, section 2)."""
+    """Queries and commands; documents are JSON-ready (shapes: docs/rest.md). Links are long lists in large networks."""
 
-    def flows(self) -> list[Document]:
-        """All flows in order of declaration."""
+    def flow_ids(self) -> Sequence[str]:
+        """Ids of all flows in order of declaration."""
+
+    def flows(self, flows: Sequence[str]) -> list[Document]:
+        """Some flows; those that are (still) there."""
 
     def flow(self, flow: str) -> Document:
         """One flow; NotFoundError."""
@@ -47,14 +58,41 @@ class Service(Protocol):
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """Declare a flow; the flow and whether it is new. ConfigError, ConflictError, NotConfirmedError."""
 
+    def flow_pending(self, flow: str) -> list[str]:
+        """What has not confirmed its part of a flow; NotFoundError if it was removed."""
+
     def remove_flow(self, flow: str, *, wait: bool) -> None:
         """Remove a flow; NotFoundError, NotConfirmedError."""
+
+    def removal_pending(self, flow: str) -> list[str]:
+        """What has not let go of a removed flow; ConflictError if it was declared again."""
 
     def topology(self) -> Document:
         """Nodes and links with their state."""
 
     def netjson(self) -> Document:
         """The live network as a NetJSON NetworkGraph."""
+
+    def nodes(self) -> list[Document]:
+        """All nodes."""
+
+    def node(self, node: str) -> Document:
+        """One node; NotFoundError."""
+
+    def links(self) -> list[Document]:
+        """All links."""
+
+    def link(self, link: str) -> Document:
+        """One link; NotFoundError."""
+
+    def link_measurements(self, link: str) -> Document:
+        """What is measured of one link; NotFoundError."""
+
+    def domains(self) -> list[Document]:
+        """The distinct interference domains."""
+
+    def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
+        """What the planner finds; NotFoundError, ValueRefusedError, TooBusyError."""
 
     def measurements(self) -> Document:
         """Latest reports of the agents."""
@@ -68,7 +106,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token; ``role`` is ``admin`` or ``viewer`` (reads only)."""
+    """A bearer token; ``role`` is one of ``access.WRITES``."""
 
     name: str
     token: str = field(repr=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from flask import Flask, Response
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError, ValueRefusedError
 from werkzeug.exceptions import HTTPException
 
 LOG = logging.getLogger("hyroads.rest")
@@ -39,6 +39,10 @@ def _hyroads(error: HyroadsError) -> Response:
     if status == 503:
         answer.headers["Retry-After"] = "1"
     return answer
+
+
+def _refused(error: ValueRefusedError) -> Response:
+    return problem(422, str(error), errors={error.place: [error.problem]})
 
 
 def _not_confirmed(error: NotConfirmedError) -> Response:
@@ -77,6 +81,7 @@ def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> Non
 
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(ConfigError, _config)
+    app.register_error_handler(ValueRefusedError, _refused)
     app.register_error_handler(NotConfirmedError, _not_confirmed)
     app.register_error_handler(HyroadsError, _hyroads)
     app.register_error_handler(Exception, defect)

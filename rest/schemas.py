@@ -1,6 +1,6 @@
-"""Schemas of the API: they refuse unknown fields and make the OpenAPI document.
+"""Schemas of requests, which refuse unknown fields, and of answers; they make the OpenAPI document.
 
-What a flow may say in detail is checked by the same code that reads the network file.
+What a flow may say in detail is checked by the same code that reads the network file. The network's: network_schemas.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Any
 
 from hyroads.controller.core.network import Policy, Traffic
 from marshmallow import RAISE, Schema, fields, validate
+
+MAX_LIMIT = 1000
 
 
 class Strict(Schema):
@@ -20,6 +22,16 @@ class Strict(Schema):
         unknown = RAISE
 
 
+def answered(**options: Any) -> dict[str, Any]:
+    """Options of a field that every answer has."""
+    return {"required": True, **options}
+
+
+def told(text: str, **options: Any) -> dict[str, Any]:
+    """Options of a field that every answer has, with its description."""
+    return {"required": True, "metadata": {"description": text}, **options}
+
+
 class Number(fields.Float):
     """A number, not text that looks like one."""
 
@@ -27,9 +39,6 @@ class Number(fields.Float):
         if isinstance(value, str):
             raise self.make_error("invalid", input=value)
         return super()._validated(value)
-
-
-_Rate = fields.Float(allow_none=True, metadata={"description": "Mb/s at L2 payload"})
 
 
 class FlowDeclaration(Strict):
@@ -49,38 +58,69 @@ class FlowDeclaration(Strict):
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})
 
 
+def rate() -> fields.Float:
+    """A rate; null: not known, or not shaped."""
+    return fields.Float(**told("Mb/s at L2 payload", allow_none=True))
+
+
 class PathSchema(Schema):
     """A path in use."""
 
-    id = fields.Integer()
-    links = fields.List(fields.String())
-    rate_mbps = _Rate
+    id = fields.Integer(**told("in the frames' labels; 0: plain rules"))
+    links = fields.List(fields.String(), **answered())
+    rate_mbps = rate()
 
 
-class FlowSchema(FlowDeclaration):
+class FlowSchema(Schema):
     """A flow as declared, and what happens to it."""
 
-    origin = fields.String(validate=validate.OneOf(["file", "api"]))
+    id = fields.String(**answered())
+    source = fields.String(**told("node id", data_key="from"))
+    target = fields.String(**told("node id", data_key="to"))
+    utility = fields.Raw(**told('"log" or {"alpha": x}'))
+    weight = fields.Float(**answered())
+    paths = fields.List(fields.List(fields.String()), **told("fixed multipath, as link ids"))
+    policy = fields.String(**answered(validate=validate.OneOf([policy.value for policy in Policy])))
+    traffic = fields.String(**answered(validate=validate.OneOf([traffic.value for traffic in Traffic])))
+    match = fields.Dict(**answered())
+    origin = fields.String(**answered(validate=validate.OneOf(["file", "api"])))
+    state = fields.String(**answered(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
+    reason = fields.String(**told("why it is not a multipath", allow_none=True))
+    pending = fields.List(fields.String(), **told("what has not confirmed yet"))
+    multipath = fields.List(fields.Nested(PathSchema), **answered())
     number = fields.Integer(metadata={"description": "in the frames' shim header, 16 to 65535"})
-    state = fields.String(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"]))
-    reason = fields.String(allow_none=True)
-    pending = fields.List(fields.String(), metadata={"description": "what has not confirmed yet"})
     ingress = fields.String(allow_none=True)
     egress = fields.String(allow_none=True)
-    rate_mbps = _Rate
+    rate_mbps = fields.Float(allow_none=True, metadata={"description": "sum over its paths; null: not shaped"})
     demand_mbps = fields.Float(
         allow_none=True, metadata={"description": "cap of a flow that sends less than its share"}
     )
     decided_by = fields.String(metadata={"description": "solver, controller, or the governor that sets its rates"})
     bandit = fields.Dict(allow_none=True, metadata={"description": "what the flow's bandit knows"})
     latency = fields.Dict(allow_none=True, metadata={"description": "the split of a latency flow, and why"})
-    multipath = fields.List(fields.Nested(PathSchema))
 
 
-class FlowList(Schema):
-    """All flows."""
+class PageQuery(Strict):
+    """Which part of a list is wanted."""
 
-    flows = fields.List(fields.Nested(FlowSchema))
+    limit = fields.Integer(load_default=MAX_LIMIT, validate=validate.Range(1, MAX_LIMIT))
+    cursor = fields.String(
+        load_default=None,
+        validate=validate.Length(1, 1024),
+        metadata={"description": "of the `next` address of another page"},
+    )
+
+
+class PageSchema(Schema):
+    """A page of a list."""
+
+    next = fields.String(**told("address of the next page", allow_none=True))
+
+
+class FlowList(PageSchema):
+    """A page of flows."""
+
+    flows = fields.List(fields.Nested(FlowSchema), **answered())
 
 
 class WaitQuery(Strict):
@@ -89,61 +129,23 @@ class WaitQuery(Strict):
     wait = fields.Boolean(load_default=True)
 
 
-class TopologyQuery(Strict):
-    """In which form the topology is wanted."""
+class OperationSchema(Schema):
+    """Something that was accepted."""
 
-    format = fields.String(load_default="hyroads", validate=validate.OneOf(["hyroads", "netjson"]))
-
-
-class TopologySchema(Schema):
-    """Nodes and links with their state."""
-
-    name = fields.String()
-    version = fields.Integer()
-    nodes = fields.List(fields.Dict())
-    links = fields.List(fields.Dict())
-    technologies = fields.List(fields.String())
+    id = fields.String(**answered())
+    what = fields.String(**answered())
+    resource = fields.String(**told("address of what it is about, if that stays", allow_none=True))
+    state = fields.String(**answered(validate=validate.OneOf(["pending", "confirmed", "failed"])))
+    pending = fields.List(fields.String(), **told("what has not confirmed yet"))
+    reason = fields.String(**told("why it failed", allow_none=True))
+    created_s = fields.Float(**told("Unix time"))
+    finished_s = fields.Float(**told("Unix time at which it was first seen at its end", allow_none=True))
 
 
-class MeasurementsSchema(Schema):
-    """Latest reports of the agents."""
+class OperationList(PageSchema):
+    """A page of operations."""
 
-    time_s = fields.Float()
-    flows = fields.List(fields.Dict())
-    links = fields.List(fields.Dict())
-    agents = fields.List(fields.Dict())
-    interfaces = fields.List(fields.Dict(), metadata={"description": "external airtime as interfaces hear it"})
-    radios = fields.List(fields.Dict(), metadata={"description": "access points' radios: readings and doubts"})
-    snmp = fields.List(fields.Dict(), metadata={"description": "last polls of access points"})
-    ports = fields.List(fields.Dict(), metadata={"description": "counters of switch ports, cross-checked"})
-
-
-class HealthSchema(Schema):
-    """What is connected, in sync, wrong."""
-
-    ok = fields.Boolean()
-    version = fields.String()
-    uptime_s = fields.Float()
-    settling = fields.Boolean()
-    network = fields.String()
-    switches = fields.List(fields.Dict())
-    agents = fields.List(fields.Dict())
-    pending = fields.List(fields.String())
-    counters = fields.Dict()
-    plan = fields.Dict(allow_none=True)
-    slots = fields.Dict()
-    last_errors = fields.List(fields.Dict())
-
-
-class ProblemSchema(Schema):
-    """RFC 9457."""
-
-    type = fields.String()
-    title = fields.String()
-    status = fields.Integer()
-    detail = fields.String()
-    errors = fields.Dict(metadata={"description": "place in the request -> what was expected there"})
-    pending = fields.List(fields.String())
+    operations = fields.List(fields.Nested(OperationSchema), **answered())
 
 
 class EventsQuery(Strict):
@@ -155,3 +157,18 @@ class EventsQuery(Strict):
         metadata={"description": "comma-separated kinds; `link` means all of `link.up`, `link.down`, ..."},
     )
     follow = fields.Boolean(load_default=True, metadata={"description": "false: what is kept, then the end"})
+
+
+class ProblemSchema(Schema):
+    """RFC 9457."""
+
+    type = fields.String(**answered())
+    title = fields.String(**answered())
+    status = fields.Integer(**answered())
+    detail = fields.String(**answered())
+    errors = fields.Dict(
+        keys=fields.String(),
+        values=fields.List(fields.String()),
+        metadata={"description": "place in the request -> what was expected there"},
+    )
+    pending = fields.List(fields.String(), metadata={"description": "what has not confirmed"})

@@ -11,7 +11,8 @@ from hyroads.controller.core.checking import describe, suggestion
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
-from hyroads.controller.core.paths import Path, RatedPath, link_ids, path_nodes
+from hyroads.controller.core.paths import Path, link_ids, path_nodes
+from hyroads.controller.core.plan_document import plan_document
 from hyroads.controller.core.planner import DEFAULT_ARMS, DEFAULT_SHORTEST, Plan, Planner, engine
 from hyroads.controller.netfile_io import read_file
 from rich.console import Console
@@ -88,22 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def document(network: Network, plan: Plan, optimum_mbps: float) -> dict[str, Any]:
     """The JSON document of spec 07.2."""
-    return {
-        "single_path": _rated(network, plan.single_path),
-        "multipath": {
-            "paths": [_rated(network, path) for path in plan.multipath.paths],
-            "total_mbps": plan.multipath.total_mbps,
-        },
-        "arms": [
-            {"paths": [link_ids(network, path) for path in arm.links], "total_mbps": arm.total_mbps}
-            for arm in plan.arms
-        ],
-        "optimum_mbps": optimum_mbps,
-    }
-
-
-def _rated(network: Network, path: RatedPath) -> dict[str, Any]:
-    return {"links": link_ids(network, path.links), "rate_mbps": path.rate_mbps}
+    return {**plan_document(network, plan), "optimum_mbps": optimum_mbps}
 
 
 def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) -> None:

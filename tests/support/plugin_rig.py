@@ -37,8 +37,14 @@ class Flows:
     def __init__(self) -> None:
         self.declared: list[Any] = []
 
-    def flows(self) -> list[Any]:
-        return self.declared
+    def flow_ids(self) -> list[str]:
+        return [document["id"] for document in self.declared]
+
+    def flows(self, flows: Any) -> list[Any]:
+        return [document for document in self.declared if document["id"] in flows]
+
+    def flow_pending(self, flow: str) -> list[str]:
+        return []
 
     def declare_flow(self, document: Any, *, wait: bool) -> tuple[Any, bool]:
         shim.sleep(0.4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,8 +20,17 @@ class Network:
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
 
-    def flows(self) -> list[dict[str, Any]]:
-        return list(self.kept.values())
+    def flow_ids(self) -> list[str]:
+        return list(self.kept)
+
+    def flows(self, flows: Sequence[str]) -> list[dict[str, Any]]:
+        return [self.kept[flow] for flow in flows]
+
+    def flow_pending(self, flow: str) -> list[str]:
+        return ["switch a"] if self.flow(flow)["id"] == "slow" else []
+
+    def removal_pending(self, flow: str) -> list[str]:
+        return []
 
     def flow(self, flow: str) -> dict[str, Any]:
         if flow not in self.kept:
@@ -107,10 +116,7 @@ def test_problems_say_what_and_where(defects: list[str]) -> None:
     chunked = {"Transfer-Encoding": "chunked"}
     assert web.post("/api/v1/flows", headers=chunked, content_type="application/json").status_code == 411
     assert web.get("/api/v1/flows/nothing").get_json()["status"] == 404
-    assert web.get("/api/v1/flows?wait=maybe").status_code == 200
-    late = web.post("/api/v1/flows", json={**FLOW, "id": "slow"})
-    assert late.status_code == 504 and late.get_json()["pending"] == ["switch a"]
-    assert web.post("/api/v1/flows?wait=false", json={**FLOW, "id": "slow"}).status_code == 202
+    assert web.get("/api/v1/flows?limmit=3").get_json()["errors"] == {"limmit": ["Unknown field."]}
     assert defects == []
 
 

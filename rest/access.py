@@ -1,0 +1,129 @@
+"""Who may ask what, and how often: bearer tokens with roles, and a bucket of requests for each.
+
+Without tokens there is one asker, who is on this machine and may do everything.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from flask import Response, g, request
+from hyroads.rest.contract import IDENTITY, PREFIX, Token
+from hyroads.rest.problems import problem
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+READS = ("GET", "HEAD", "OPTIONS")
+
+_ANYTHING = None
+WRITES: Mapping[str, Collection[str] | None] = {
+    "admin": _ANYTHING,
+    "slice-owner": ("slices", "flowspace"),
+    "application": ("flows", "handovers", "ncasts", "sessions", "reservations"),
+    "viewer": (),
+}
+"""Role -> the resources that it may change (None: all). Everybody may read everything; there are no secrets in it."""
+
+# Pages that hold nothing of the network: a browser that opens them can't send a token along.
+OPEN = (f"{PREFIX}/docs", f"{PREFIX}/openapi.json")
+# Ryu's queries with a filter in their body.
+READING_POSTS = ("/stats/flow/", "/stats/aggregateflow/")
+MAX_BUCKETS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many requests a second in the long run, so many at once."""
+
+    per_s: float
+    burst: float
+
+
+STRANGERS = Limit(per_s=2.0, burst=20.0)
+"""What an address may try without a token that we know."""
+
+
+class Buckets:
+    """Token buckets by name, of bounded number: those that were not used for longest are forgotten, being full."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str, now_s: float) -> float:
+        """Take one request out; 0, or how many seconds to wait until there is one."""
+        level, then_s = self._levels.pop(name, (self._limit.burst, now_s))
+        level = min(self._limit.burst, level + max(0.0, now_s - then_s) * self._limit.per_s)
+        wait_s = 0.0 if level >= 1.0 else (1.0 - level) / self._limit.per_s
+        self._levels[name] = (level if wait_s else level - 1.0, now_s)
+        if len(self._levels) > MAX_BUCKETS:
+            self._levels.popitem(last=False)
+        return wait_s
+
+
+class Access:
+    """Admits requests."""
+
+    def __init__(self, tokens: Sequence[Token], limit: Limit | None, clock: Callable[[], float]) -> None:
+        self._tokens = tuple(tokens)
+        self._clock = clock
+        self._buckets = None if limit is None else Buckets(limit)
+        self._strangers = Buckets(STRANGERS)
+
+    def admit(self) -> Response | None:
+        """The answer to who may not do this; None: go on, ``g.asker`` is the name of who asks."""
+        g.asker = ""
+        inside: Token | None = request.environ.get(IDENTITY)
+        if inside is not None:
+            refused = _permit(inside)
+            if refused is not None:
+                return refused
+        elif not self._tokens:
+            # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
+            if _host() not in LOOPBACK_NAMES:
+                return problem(403, "without api_tokens only loopback may be named as host")
+        elif request.path not in OPEN:
+            refused = self._check_token()
+            if refused is not None:
+                return refused
+        return self._count(self._buckets, g.asker)
+
+    def _check_token(self) -> Response | None:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        found = [t for t in self._tokens if hmac.compare_digest(t.token.encode(), given.strip().encode())]
+        if scheme.lower() != "bearer" or not found:
+            answer = self._count(self._strangers, request.remote_addr or "") or problem(401, "expected a bearer token")
+            if answer.status_code == 401:
+                answer.headers["WWW-Authenticate"] = "Bearer"
+            return answer
+        g.asker = found[0].name
+        return (
+            None if may(found[0].role) else problem(403, f"token {found[0].name} is {found[0].role}: may not do this")
+        )
+
+    def _count(self, buckets: Buckets | None, name: str) -> Response | None:
+        wait_s = buckets.take(name, self._clock()) if buckets is not None else 0.0
+        if not wait_s:
+            return None
+        answer = problem(429, "too many requests")
+        answer.headers["Retry-After"] = str(int(wait_s) + 1)
+        return answer
+
+
+def _permit(asker: Token) -> Response | None:
+    g.asker = asker.name
+    return None if may(asker.role) else problem(403, f"token {asker.name}: role {asker.role} may not do this")
+
+
+def may(role: str) -> bool:
+    """Whether a role may do what the current request asks for."""
+    if request.method in READS or (request.method == "POST" and request.path.startswith(READING_POSTS)):
+        return True
+    writes = WRITES[role]
+    return writes is _ANYTHING or request.path.removeprefix(PREFIX).split("/")[1] in writes
+
+
+def _host() -> str:
+    return request.host if request.host.endswith("]") else request.host.rsplit(":", 1)[0]
