@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "controller": "hyroads.controller.cli.controller_cmd",
     "ap-agent": "hyroads.controller.cli.ap_agent",
     "slicer": "hyroads.controller.cli.slicer",
+    "slices": "hyroads.controller.cli.slices",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -43,6 +44,7 @@ SUMMARIES: dict[str, str] = {
     "controller": "start the controller",
     "ap-agent": "serve an access point's radios over SNMP",
     "slicer": "let several controllers share the switches, a slice each",
+    "slices": "list and change the slices of a running slicer",
 }
 
 EXIT_BAD_INPUT = 2

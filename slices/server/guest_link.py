@@ -42,12 +42,14 @@ class GuestLink(MessageStream):
         self.session = session
         self.tenant = tenant
         self.joined = False
+        self.address = ""
         self._ids_changed = ids_changed
         self._resume: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def opened(self) -> None:
         """Say hello."""
+        self.address = self.name
         self.name = f"slice {self.tenant.name} at {self.name} for switch {self.switch.dpid:#x}"
         self.limit(_HIGH_WATER)
         self._deadline = self.loop.call_later(CONNECT_WITHIN_S, self.end, "no HELLO in time")

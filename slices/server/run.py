@@ -7,13 +7,20 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import signal
 import ssl
+import stat
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.slices.change import ModelChange
 from hyroads.slices.model import SliceModel
 from hyroads.slices.server import state, tls
+from hyroads.slices.server.control import Control
+from hyroads.slices.server.http import MOST_HEAD, HttpServer
 from hyroads.slices.server.settings import SlicerSettings, load
 from hyroads.slices.server.slicer import Slicer
 from hyroads.slices.server.switch_link import SwitchLink
@@ -68,17 +75,20 @@ class Server:
         context = None if self.settings.tls is None else tls.switch_side(self.settings.tls, self.config)
         tls.controller_side(self.settings.controllers_tls, self.config)
         listener = await self._listen(context)
+        control = await self.open_control()
         saving = self.slicer.start(self._save_for_ever())
         self.slicer.start(self.slicer.count_for_ever())
         LOG.info(
             "slices: %s; switches at %s:%d", ", ".join(self.slicer.model.slices), self.settings.host, self.settings.port
         )
         await ended.wait()
-        listener.close()
+        for each in (listener, control):
+            if each is not None:
+                each.close()
         self.slicer.close()
         with contextlib.suppress(asyncio.CancelledError):
             await saving
-        self._save()
+        self.save()
 
     async def _listen(self, context: ssl.SSLContext | None) -> asyncio.Server:
         within_s = None if context is None else TLS_WITHIN_S
@@ -90,6 +100,22 @@ class Server:
             place = f"{self.settings.host}:{self.settings.port}"
             raise ConfigError(self.config, "listen.openflow", f"can't listen at {place}: {error.strerror}") from error
 
+    async def open_control(self) -> asyncio.Server | None:
+        """Listen on the control socket: who may open it is the operator, so nobody but the owner of the process may."""
+        path = self.settings.control_socket
+        if path is None:
+            return None
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(Path(path).lstat().st_mode):
+                Path(path).unlink()
+        before = os.umask(0o177)
+        try:
+            return await asyncio.start_unix_server(HttpServer(Control(self)), path, limit=MOST_HEAD)
+        except OSError as error:
+            raise ConfigError(self.config, "listen.control", f"can't listen at {path}: {error.strerror}") from error
+        finally:
+            os.umask(before)
+
     def _accept(self) -> SwitchLink:
         self.slicer.connections += 1
         link = self.slicer.new_link()
@@ -99,16 +125,22 @@ class Server:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     async def reload(self) -> None:
-        """Read the settings' slices again; a wrong file changes nothing."""
+        """Read the slices of the settings again; a wrong file changes nothing."""
         try:
-            settings = load(self.config)
-            change = await self.slicer.become(settings.model)
+            change = await self.read_again()
         except HyroadsError as error:
             LOG.warning("reload: nothing changed: %s", error)
-            return
-        self.settings = settings
+        else:
+            LOG.info("reload: %s", ", ".join(sorted(change.names)) or "nothing changed")
+
+    async def read_again(self) -> ModelChange:
+        """The slices of the file, whatever was changed while running."""
+        settings = load(self.config)
+        change = await self.slicer.become(settings.model)
+        self.settings = replace(self.settings, model=settings.model)
         self.changed_slices = False
-        LOG.info("reload: %s", ", ".join(sorted(change.names)) or "nothing changed")
+        self.slicer.dirty.set()
+        return change
 
     # -- the state file -----------------------------------------------------------------------------------------------
 
@@ -120,7 +152,8 @@ class Server:
             text = self._text()
             await asyncio.to_thread(self._write, text)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the state file now."""
         self._write(self._text())
 
     def _text(self) -> str:

@@ -38,7 +38,7 @@ class Owner(Protocol):
         """A port-status message."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """Messages of the slicer's own, until the barrier behind them is answered."""
 

@@ -82,6 +82,57 @@ def test_a_guest_comes_and_goes_alone(rig: SlicerRig) -> None:
     assert rig.reaches(2, 1) and not rig.reaches(2, 3)
 
 
+def test_slices_change_while_they_run(rig: SlicerRig) -> None:
+    assert rig.reaches(5, 6)
+    before = sorted(rig.flows(0))
+    production = [line for line in rig.flows() if "output:5" in line]
+    assert production
+    assert rig.ask("add-slice", "green", "--controller", "tcp:127.0.0.1:6704")["added"] == ["green"]
+    assert rig.ask("add-flowspace", "green", "--port", "p5", "--port", "p6")["changed"] == ["green"]
+    assert not [line for line in rig.flows() if "output:5" in line], "rules to ports that are gone are gone"
+    assert rig.ask("list-slice-info", "production")["switches"]["0x1"]["ports"] == [0xFFFFFFFE]
+    assert not rig.reaches(5, 6), "nobody forwards there yet"
+    rig.ryu("green", 6704)
+    assert ovs_rig.wait_until(lambda: "slice green at" in rig.log("slicer"), 40), rig.log("slicer")
+    assert ovs_rig.wait_until(lambda: rig.reaches(5, 6), 20)
+    assert not rig.reaches(5, 1) and rig.reaches(1, 2)
+    [guest] = rig.ask("list-datapath-info", "1")["slices"]["green"]["controllers"]
+    assert guest == {"address": "127.0.0.1:6704", "role": "equal"}
+    refused = rig.slices("add-flowspace", "red", "--port", "p3")
+    assert refused.returncode == 2 and "slice red, rule 1 and slice blue, rule 0" in refused.stderr
+    assert rig.ask("remove-slice", "green")["removed"] == ["green"]
+    assert sorted(rig.flows(0)) == before and ovs_rig.wait_until(lambda: rig.reaches(5, 6), 20)
+    rig.stop("green")
+    for one, other in ACROSS:
+        assert not rig.reaches(one, other)
+
+
+def test_a_wrong_file_changes_nothing_and_a_right_one_all(rig: SlicerRig) -> None:
+    def reload(slices: list[dict[str, object]]) -> str:
+        seen = len(rig.log("slicer"))
+        rig.settings(slices)
+        rig.processes["slicer"].send_signal(signal.SIGHUP)
+        assert ovs_rig.wait_until(lambda: "reload:" in rig.log("slicer")[seen:], 20)
+        return rig.log("slicer")[seen:]
+
+    before = sorted(rig.flows(0))
+    assert "nothing changed: " in reload([*SLICES, {"name": "green", "flowspace": [{"ports": ["p1"]}]}])
+    assert sorted(rig.flows(0)) == before
+    assert "reload: blue" in reload([*SLICES[:2], {**SLICES[2], "flowspace": [{"ports": ["p3"]}]}])
+    assert not rig.reaches(3, 4)
+    assert "reload: blue" in reload(SLICES)
+    assert sorted(rig.flows(0)) == before and ovs_rig.wait_until(lambda: rig.reaches(3, 4), 20)
+
+
+def test_ports_come_and_go(rig: SlicerRig) -> None:
+    rig.vsctl("del-port", "s1", "p2")
+    assert ovs_rig.wait_until(lambda: rig.ask("list-slice-info", "red")["switches"]["0x1"]["ports"] == [1], 10)
+    assert not [line for line in rig.flows(0) if "in_port=2" in line]
+    rig.port("s1", "p2", 2)
+    assert ovs_rig.wait_until(lambda: rig.ask("list-slice-info", "red")["switches"]["0x1"]["ports"] == [1, 2], 10)
+    assert ovs_rig.wait_until(lambda: rig.reaches(1, 2), 20) and not rig.reaches(1, 3)
+
+
 def test_a_switch_comes_and_goes(rig: SlicerRig) -> None:
     connected = rig.log("slicer").count("connected")
     rig.vsctl("del-controller", "s1")

@@ -56,11 +56,23 @@ class SlicerRig(ovs_rig.Rig):
         self.start(name, sys.executable, "-c", MANAGER, *words, *(apps or ("ryu.app.simple_switch_13",)))
 
     def settings(self, slices: list[dict[str, Any]], **more: Any) -> None:
-        document = {"slices": slices, "state_file": "slicer.state", **more}
+        document = {"slices": slices, "state_file": "slicer.state", "listen": {"control": "control"}, **more}
         self.config.write_text(json.dumps(document))
 
     def slicer(self) -> None:
         self.start("slicer", sys.executable, "-m", "hyroads.controller.cli", "slicer", "--config", str(self.config))
+
+    def slices(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """``hyroads slices`` on the control socket."""
+        command = (sys.executable, "-m", "hyroads.controller.cli", "slices", "--socket", str(self.folder / "control"))
+        return subprocess.run((*command, *words), check=False, capture_output=True, text=True, timeout=60)
+
+    def ask(self, *words: str) -> Any:
+        """The JSON answer to a verb."""
+        done = self.slices("--json", *words)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return json.loads(done.stdout)
 
     def switch(self, name: str = "s1", dpid: int = 1, hosts: range = range(1, 7)) -> None:
         self.bridge(name, dpid, controlled=False)
