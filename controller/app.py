@@ -38,6 +38,8 @@ from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
 from hyroads.controller.services.requests import Requests
+from hyroads.controller.services.session_office import SessionOffice, fixed_hosts
+from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.settings import MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
@@ -45,7 +47,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, handovers, plugins
+from hyroads.rest import events, handovers, plugins, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -105,6 +107,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         found, left_out = discover(self.settings.plugins, _document())
         for what in left_out:
             LOG.warning("%s", what)
+        self.session_desk = SessionDesk(SessionOffice(self.coordinator), fixed_hosts(self.fabric.addressing))
+        self.coordinator.before_push.append(self.session_desk.follow)
+        self.coordinator.additions.append(self.session_desk.added_to)
+        for problem in self.session_desk.restore(saved.services.get("sessions")):
+            LOG.warning("a saved session is left out: %s", problem)
         self.requests = Requests()
         view = partial(network_view, self.coordinator)
         self.plugin_desk = PluginDesk(
@@ -162,6 +169,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             events.blueprint(self.event_log, max_listeners=limits.listeners),
             plugins.blueprint(self.plugin_desk),
             handovers.blueprint(self.handover_desk),
+            sessions.blueprint(self.session_desk),
         ]
         web = create_app(
             service,
@@ -270,7 +278,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _save(self, state: State, numbers: Numbers) -> None:
         try:
             # Syncing a disk takes as long as it likes.
-            shim.aside(self.store.save, to_save(self.fabric.network, state.flows.values(), numbers, state.confined))
+            services = {"sessions": self.session_desk.to_save()}
+            flows = state.flows.values()
+            shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
         except OSError as error:
             self.coordinator.fault("state file", f"can't be written: {error.strerror}")
 

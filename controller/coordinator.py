@@ -26,6 +26,7 @@ from hyroads.controller.faults import FaultBook
 from hyroads.controller.garbage import Garbage
 from hyroads.controller.marks import Marks
 from hyroads.controller.numbering import Numbers
+from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.plan import MULTIPATH, Plan, hello_configs
 from hyroads.controller.plan_log import log_plan
 from hyroads.controller.planning_options import loop_options_of, options_of
@@ -105,6 +106,10 @@ class Coordinator:
         self.fault, self.exception = self.faults.fault, self.faults.exception
         self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
         self.settled = False
+        self.before_push: list[Callable[[], None]] = []
+        """Services that follow the network and confirmations before anybody is told anything."""
+        self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
+        """What services want of a node's switch, besides what the network needs."""
         self.progress = shim.Signal()
         self._wake = shim.Signal()
         self._dirty = True
@@ -287,6 +292,7 @@ class Coordinator:
         self._plan_if_changed()
         self._breathe()
         if self.settled and self.plan is not None:
+            self._call(self.before_push)
             self._push(self.plan)
             self._breathe()
         if self.settled and self.live.has_news:
@@ -301,9 +307,12 @@ class Coordinator:
         self.progress.notify()
 
     def _tell(self) -> None:
-        for follower in self.followers:
+        self._call(self.followers)
+
+    def _call(self, services: list[Callable[[], None]]) -> None:
+        for service in services:
             try:
-                follower()
+                service()
             except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
                 self.exception("a service", error)
 
@@ -393,7 +402,10 @@ class Coordinator:
             for flow, classified in plan.classified.items()
             if plan.flows[flow].ingress == node and (only is None or flow in only)
         }
-        return Wanted(self.live.network.intents[node], flows)
+        intent = self.live.network.intents[node]
+        for addition in self.additions:
+            intent = addition(node, intent)
+        return Wanted(intent, flows)
 
     def _push_switches(self, orders: Orders) -> None:
         for node in list(self.switches):

@@ -1,4 +1,5 @@
-"""What survives a restart, in one JSON file: flows declared over REST, file flows removed, numbers given.
+"""What survives a restart, in one JSON file: flows declared over REST, file flows removed, numbers given, and
+what the desks of services keep.
 
 Written whole to a temporary file beside it and moved over it, so that a crash leaves the old or the new one.
 """
@@ -35,6 +36,8 @@ class Saved:
     numbers: Numbers = field(default_factory=Numbers)
     confined: Mapping[Key, Confined] = field(default_factory=dict)
     """Where clients' flows were when no handover was on its way."""
+    services: Mapping[str, Any] = field(default_factory=dict)
+    """By service: what its desk keeps, as it wrote it."""
 
 
 def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> FlowSpec:
@@ -60,9 +63,12 @@ def decode(text: str, name: str, network: Network) -> tuple[Saved, list[ConfigEr
             flows.append(parse_flow(entry, network, name))
         except ConfigError as error:
             problems.append(error)
+    services = document.get("services", {})
+    if not isinstance(services, Mapping):
+        raise ConfigError(name, "services", "expected what services keep, by their names")
     places, misplaced = _places(document.get("places", []), name, network)
     removed, numbers = frozenset(document.get("removed", [])), _numbers(document, name)
-    return Saved(tuple(flows), removed, numbers, places), problems + misplaced
+    return Saved(tuple(flows), removed, numbers, places, services), problems + misplaced
 
 
 def encode(saved: Saved) -> str:
@@ -81,6 +87,7 @@ def encode(saved: Saved) -> str:
             for (client, flow), confined in sorted(saved.confined.items(), key=str)
             if (place := confined.stays) is not None
         ],
+        "services": dict(sorted(saved.services.items())),
     }
     return json.dumps(document, indent=1) + "\n"
 
@@ -160,7 +167,11 @@ def declared(network: Network, saved: Saved) -> list[DeclaredFlow]:
 
 
 def to_save(
-    network: Network, flows: Iterable[DeclaredFlow], numbers: Numbers, confined: Mapping[Key, Confined] | None = None
+    network: Network,
+    flows: Iterable[DeclaredFlow],
+    numbers: Numbers,
+    confined: Mapping[Key, Confined] | None = None,
+    services: Mapping[str, Any] | None = None,
 ) -> Saved:
     """What :func:`declared` needs to give the same flows again."""
     flows = list(flows)
@@ -170,4 +181,5 @@ def to_save(
         removed=frozenset(flow.id for flow in network.flows if flow.id not in present),
         numbers=numbers,
         confined=confined or {},
+        services=services or {},
     )

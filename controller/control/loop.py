@@ -17,6 +17,7 @@ from hyroads.controller.control.handover import Lanes, by_path
 from hyroads.controller.control.measured import NO_RATES, AgentRates
 from hyroads.controller.control.recent_rates import RecentRates
 from hyroads.controller.control.routes import Routes
+from hyroads.controller.control.sessions import GroupTraffic
 from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
 from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
@@ -74,6 +75,8 @@ class LiveLoop:
         self.busy: dict[Interface, float] = {}
         """The last busy share of every interface that has told one."""
         self.governor: Governor = governor or NoGovernor()
+        self.group_traffic: GroupTraffic | None = None
+        """What multicast sessions take."""
         self.turns = 0
         self.last: Turn | None = None
         self._source = source

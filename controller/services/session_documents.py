@@ -1,0 +1,131 @@
+"""Sessions as JSON documents: for REST, and what the state file keeps of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hyroads.controller.control.sessions import LabelledPlan, LiveSession, airtime_per_mbps
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.labels import FIRST_LABEL, LABEL_SPACE
+from hyroads.controller.core.multicast import Media
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.services.sessions import SessionSpec, session_document, session_spec
+from hyroads.controller.ofp.session_trees import TreePlan
+
+Document = dict[str, Any]
+Rates = Mapping[tuple[str, str], float]
+"""Measured Mb/s by session and source node."""
+
+
+def session_view(live: LiveSession, media: Media | None, rates: Rates, pending: Sequence[str]) -> Document:
+    """What REST says of a session."""
+    apart = _apart(live)
+    participants = [
+        {
+            "name": host.name,
+            "node": host.node,
+            "mac": host.mac,
+            "ip": host.ip,
+            "source": host.is_source,
+            "reached": host.node is not None and host.node not in apart,
+        }
+        for host in live.hosts
+    ]
+    whole = not live.lost and all(one["reached"] for one in participants)
+    share = None if media is None else airtime_per_mbps(media, live)
+    return {
+        "id": live.spec.id,
+        "group": live.spec.group.text,
+        "mac": live.spec.group.mac,
+        "rate_mbps": live.spec.rate_mbps,
+        "membership": live.spec.membership,
+        "state": "activating" if pending else "active" if whole else "partial",
+        "pending": list(pending),
+        "participants": participants,
+        "airtime_per_mbps": None if share is None else float(np.max(share, initial=0.0)),
+        "trees": [_tree(live, source, media, rates) for source in sorted(live.session.trees)],
+    }
+
+
+def _apart(live: LiveSession) -> set[str]:
+    """Nodes that no other source reaches."""
+    missed = Counter(node for nodes in live.lost.values() for node in nodes)
+    return {node for node, count in missed.items() if count == len(live.session.trees.keys() - {node})}
+
+
+def _tree(live: LiveSession, source: str, media: Media | None, rates: Rates) -> Document:
+    plan = live.plans.get(source)
+    airtime = None if media is None else media.airtime(live.session.trees[source].links)
+    return {
+        "source": source,
+        "transmissions": [] if plan is None else [list(sent) for sent in plan.plan.transmissions],
+        "label": None if plan is None else plan.label,
+        "lost": sorted(live.lost.get(source, ())),
+        "airtime_ms_per_mb": None if airtime is None or not np.isfinite(airtime) else 1e3 * airtime,
+        "sent_mbps": rates.get((live.spec.id, source)),
+    }
+
+
+def to_save(live: LiveSession) -> Document:
+    """What the state file keeps: what was declared, and the trees that switches were told of."""
+    trees = {
+        source: {
+            "label": saved.label,
+            "transmissions": [list(sent) for sent in saved.plan.transmissions],
+            "receivers": sorted(saved.plan.receivers),
+        }
+        for source, saved in sorted(live.plans.items())
+    }
+    return {**session_document(live.spec), "trees": trees}
+
+
+def from_saved(document: object, network: Network, name: str) -> tuple[SessionSpec, dict[str, LabelledPlan]]:
+    """The session and its trees; trees that the network does not have any more are left out. ``ConfigError``."""
+    if not isinstance(document, Mapping):
+        raise ConfigError(name, "sessions", "expected a session")
+    declared = {key: value for key, value in document.items() if key != "trees"}
+    spec, given = session_spec(declared, name), document.get("trees")
+    plans = {}
+    for source, tree in given.items() if isinstance(given, Mapping) else ():
+        plan = _plan(source, tree, network)
+        if plan is not None:
+            plans[source] = plan
+    return spec, plans
+
+
+def _plan(source: object, tree: object, network: Network) -> LabelledPlan | None:
+    if not isinstance(tree, Mapping) or source not in network.nodes:
+        return None
+    label, sent, receivers = tree.get("label"), tree.get("transmissions"), tree.get("receivers")
+    if not isinstance(label, int) or not FIRST_LABEL <= label < LABEL_SPACE:
+        return None
+    if not isinstance(sent, list) or not all(isinstance(one, list) and one for one in sent):
+        return None
+    if not isinstance(receivers, list) or not all(node in network.nodes for node in receivers):
+        return None
+    links = [link for one in sent for link in one]
+    if not all(isinstance(link, str) and link in network.link_index for link in links):
+        return None
+    transmissions = tuple(tuple(one) for one in sent)
+    plan = TreePlan(str(source), transmissions, frozenset(receivers))
+    return LabelledPlan(plan, label) if _is_tree(plan, network) else None
+
+
+def _is_tree(plan: TreePlan, network: Network) -> bool:
+    """Every node has one link into it and hangs on the source; links of one transmission have one sender and medium."""
+    links = {name: network.links[network.link_index[name]] for name in plan.links}
+    parents = {link.target: link.source for link in links.values()}
+    one_sender = all(len({(links[n].source, links[n].technology) for n in sent}) == 1 for sent in plan.transmissions)
+    if len(parents) < sum(map(len, plan.transmissions)) or plan.source in parents or not one_sender:
+        return False
+    for node in parents:
+        seen, at = {node}, node
+        while at != plan.source:
+            at = parents.get(at, "")
+            if not at or at in seen:
+                return False
+            seen.add(at)
+    return True

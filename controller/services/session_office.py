@@ -1,0 +1,79 @@
+"""What the desk of sessions needs of the coordinator, and where hosts are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hyroads.controller.control.live_network import LiveNetwork
+from hyroads.controller.control.sessions import GroupTraffic, Host
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.state import Fabric
+
+
+class SessionOffice:
+    """The coordinator, as ``services.sessions.Office`` wants it."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    @property
+    def fabric(self) -> Fabric:
+        """See ``Office``."""
+        return self._coordinator.fabric
+
+    def clock(self) -> float:
+        """See ``Office``."""
+        return self._coordinator.clock()
+
+    def live_network(self) -> LiveNetwork | None:
+        """See ``Office``."""
+        ready = self._coordinator.settled and self._coordinator.plan is not None
+        return self._coordinator.live.network if ready else None
+
+    def confirmed_intent(self, node: str) -> SwitchIntent | None:
+        """See ``Office``."""
+        session = self._coordinator.switches.get(node)
+        confirmed = session.confirmed if session is not None else None
+        return confirmed.intent if confirmed is not None else None
+
+    def nodes_connected(self) -> Sequence[str]:
+        """See ``Office``."""
+        return list(self._coordinator.switches)
+
+    def wake(self) -> None:
+        """See ``Office``."""
+        self._coordinator.wake(now=True)
+
+    def note_unsaved(self) -> None:
+        """See ``Office``."""
+        self._coordinator.saver.note()
+        self._coordinator.wake()
+
+    def is_saved(self) -> bool:
+        """See ``Office``."""
+        return not self._coordinator.saver.pending
+
+    def wait(self, timeout_s: float) -> None:
+        """See ``Office``."""
+        self._coordinator.progress.wait(timeout_s)
+
+    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
+        """See ``Office``."""
+        return self._coordinator.events.publish(kind, document)
+
+    def take_traffic(self, traffic: GroupTraffic) -> None:
+        """See ``Office``."""
+        self._coordinator.live.loop.group_traffic = traffic
+
+
+def fixed_hosts(addressing: Addressing) -> Callable[[str], Host | None]:
+    """Finds the hosts that the network file names: by node id, MAC or IP."""
+    hosts = {
+        node: Host(node, True, node, addressing.host_mac[node], addressing.host_ip[node])
+        for node in addressing.node_number
+    }
+    by_name = {str(key): host for host in hosts.values() for key in (host.mac, host.ip)} | hosts
+    return lambda name: by_name.get(name) or by_name.get(name.lower())
