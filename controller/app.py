@@ -26,9 +26,10 @@ from hyroads.controller.numbering import Numbers
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
-from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY
+from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
 from hyroads.controller.planning_options import loop_options_of
 from hyroads.controller.service import ControllerService
+from hyroads.controller.services.clients import ClientDesk
 from hyroads.controller.services.handover_metrics import handover_metrics
 from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.managers import Managers
@@ -81,7 +82,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         _set_up_log()
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
-        self.fabric = Fabric.of(network, self.settings.network)
+        self.fabric = Fabric.of(network, self.settings.network, guards=self.settings.access.guard)
         self.store = Store(self.settings.state_file)
         saved, problems = self.store.load(network)
         for problem in problems:
@@ -141,8 +142,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             radios=self.feed.radios,
             markers=self.coordinator.marks,
         )
+        self.clients = ClientDesk(
+            self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
+        )
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
-            (MULTIPART_REPLY, MULTIPART_FLOW): SwitchSession.on_flow_stats,
+            (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.feed.port_stats,
         }
@@ -183,6 +187,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         shim.spawn(self.coordinator.run)
         shim.spawn(self.coordinator.run_slots)
         shim.spawn(self.coordinator.saver.run)
+        shim.spawn(self.clients.run)
         self.feed.start(self.coordinator)
         self.requests.use(web)
         self.plugin_desk.start()
@@ -223,6 +228,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def ports_changed(self, event: Any) -> None:
         """A port came, went or changed."""
         self.coordinator.switch_ports(shim.Connection(event.datapath))
+        self.clients.wake()
 
     @shim.on(shim.ofp_event.EventOFPBarrierReply, [shim.MAIN])
     @_guarded
@@ -244,6 +250,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
         try:
             guard.check(message)
+            if message[1] == PACKET_IN:
+                return self._punted(datapath, message)
             handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
             if handler is not None:
                 session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
@@ -254,6 +262,19 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self._malformed(datapath, error)
             return False
         return True
+
+    def _punted(self, datapath: Any, message: bytes) -> bool:
+        session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        if session is not None:
+            self.clients.packet_in(session, message)
+        return False
+
+    def _flow_stats(self, session: SwitchSession, message: bytes) -> None:
+        spoke = session.on_flow_stats(message)
+        if spoke:
+            self.clients.heard(session, spoke)
+        if session.is_read:
+            self.clients.wake()
 
     def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
         """A bad message is skipped; a peer that sends many is cut off."""

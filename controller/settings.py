@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.access_settings import AccessSettings, parse_access
 from hyroads.controller.core.checking import Place, Problems, Section
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
@@ -26,7 +27,7 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet", "api_limits",
+    "plugins", "policies", "sfnet", "api_limits", "access",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -99,6 +100,7 @@ class Settings:
     policies: tuple[str, ...] = ()
     """Built-in ones that are on."""
     sfnet: SfnetSettings | None = None
+    access: AccessSettings = field(default_factory=AccessSettings)
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -147,6 +149,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         plugins=parse_plugins(top.optional("plugins"), base),
         policies=parse_policies(top.optional("policies")),
         sfnet=parse_sfnet(top.optional("sfnet")),
+        access=parse_access(top),
     )
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()

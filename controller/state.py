@@ -45,12 +45,15 @@ class Fabric:
     addressing: Addressing
     labels: Labels
     document: str = "network"
+    guarded: frozenset[str] = frozenset()
+    """Nodes whose access port takes only frames of hosts that the controller has learned."""
 
     @classmethod
-    def of(cls, network: Network, document: str = "network") -> Fabric:
-        """Derive addresses and labels."""
+    def of(cls, network: Network, document: str = "network", *, guards: bool = False) -> Fabric:
+        """Derive addresses and labels; ``guards`` access ports or leaves them open."""
         addressing = Addressing.of(network, document)
-        return cls(network, addressing, Labels.of(network, addressing), document)
+        guarded = frozenset(addressing.access_port) if guards else frozenset()
+        return cls(network, addressing, Labels.of(network, addressing), document, guarded)
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:

@@ -15,10 +15,11 @@ from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.batch import Batch, Refusal, batch_of, error_of, next_xid
-from hyroads.controller.ofp.cookie import FULL_MASK
+from hyroads.controller.ofp.cookie import FULL_MASK, is_ours
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.group import GroupEntry
+from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.port_stats import PortCounters, parse_port_stats, port_stats_request
@@ -26,6 +27,7 @@ from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_gr
 from hyroads.controller.ofp.rule import Rule, RuleKey
 from hyroads.controller.ofp.rules import rules_for
 from hyroads.controller.push_gate import SwitchView
+from hyroads.controller.switch_hosts import HostLayer
 
 LOG = logging.getLogger("hyroads.switches")
 ANSWER_WITHIN_S = 5.0
@@ -111,6 +113,7 @@ class SwitchSession:
         self._ports_until_s = 0.0
         self._port_counters: list[PortCounters] = []
         self._life_until_s = math.inf
+        self.hosts = HostLayer(self.connection.send, self._xids, self.clock, self.report)
 
     # -- what the controller asks
 
@@ -132,7 +135,7 @@ class SwitchSession:
     @property
     def rule_count(self) -> int:
         """Our rules in the switch, as far as is known."""
-        return len(self._installed or ())
+        return len(self._installed or ()) + self.hosts.rule_count
 
     def view(self, wanted: Wanted) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
@@ -178,7 +181,7 @@ class SwitchSession:
         """Ends a connection that does not answer; tries again what was refused."""
         now_s = self.clock()
         waiting = self._batch is not None or self._installed is None
-        if waiting and now_s > self._deadline_s:
+        if (waiting and now_s > self._deadline_s) or self.hosts.is_late():
             self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
             self._deadline_s = now_s + ANSWER_WITHIN_S
             self.connection.close()
@@ -194,8 +197,10 @@ class SwitchSession:
     def ask_counters(self, cookies: Iterable[int], told: Callable[[FlowStat], None]) -> None:
         """Ask for the counters of rules of ours by their cookies; ``told`` gets what comes for the last question."""
         self._counters_xid, self._on_counters = self._xid(), told
-        mask = {"table": int(Table.CLASSIFY), "cookie_mask": FULL_MASK}
-        asked = (wire.flow_stats_request(self._counters_xid, cookie=cookie, **mask) for cookie in cookies)
+        asked = (
+            wire.flow_stats_request(self._counters_xid, table=Table.CLASSIFY, cookie=cookie, cookie_mask=FULL_MASK)
+            for cookie in cookies
+        )
         self.connection.send(b"".join(asked))
 
     def ask_ports(self) -> None:
@@ -226,14 +231,18 @@ class SwitchSession:
         self._ports_xid = None
         return self._port_counters
 
-    def on_flow_stats(self, message: bytes) -> None:
-        """A part of the answer to the readback request, or to one for counters."""
+    def on_flow_stats(self, message: bytes) -> list[str] | None:
+        """A part of the answer to the readback request, or to one for counters; of those of hosts, with the last part,
+        who has sent something.
+        """
         xid = wire.HEADER.unpack_from(message)[3]
         if xid == self._counters_xid:
             for stat in parse_flow_stats(message).flows:
                 self._on_counters(stat)
-        if xid != self._readback_xid or self._installed is not None:
-            return
+        if self._installed is not None:
+            return self.hosts.on_stats(xid, parse_flow_stats(message))
+        if xid != self._readback_xid:
+            return None
         part = parse_flow_stats(message)
         self._reading.extend(stat.rule for stat in part.flows)
         if len(self._reading) > MAX_READBACK_RULES:
@@ -241,6 +250,7 @@ class SwitchSession:
         if not part.more:
             self._readback_xid = 0
             self._all_read()
+        return None
 
     def on_groups(self, message: bytes) -> None:
         """A part of the answer to the question for groups."""
@@ -257,15 +267,18 @@ class SwitchSession:
     def _all_read(self) -> None:
         if self._readback_xid or self._groups_xid is not None:
             return
-        self._installed = {rule.key: rule for rule in self._reading}
+        learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.table, rule.priority)]
+        kept = {rule.key for rule in learned}
+        self._installed = {rule.key: rule for rule in self._reading if rule.key not in kept}
+        self.hosts.start(learned)
+        LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
         self._reading = []
-        LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._installed), len(self._groups))
         self.changed()
 
     def on_barrier(self, xid: int) -> None:
         """A barrier reply."""
         batch = self._batch
-        if batch is None or not batch.on_barrier(xid) or not batch.done:
+        if self.hosts.on_barrier(xid) or batch is None or not batch.on_barrier(xid) or not batch.done:
             return
         self._batch, change, self._change = None, self._change, Change()
         self._apply(change, batch.refusals)
@@ -276,7 +289,8 @@ class SwitchSession:
         """An error message."""
         xid, kind, code = error_of(message)
         self.counters.errors += 1
-        if self._batch is None or not self._batch.on_error(xid, kind, code):
+        ours = self.hosts.on_error(xid, kind, code) or (self._batch and self._batch.on_error(xid, kind, code))
+        if not ours:
             self.report(f"OpenFlow error type {kind} code {code} for request {xid}")
 
     def on_ports(self) -> None:
@@ -329,8 +343,13 @@ class SwitchSession:
             self._refused_until_s = self.clock() + RETRY_REFUSED_S
 
     def _xid(self) -> int:
-        self._last_xid = next_xid(self._last_xid)
-        return self._last_xid
+        return self._xids(1)
+
+    def _xids(self, count: int) -> int:
+        """The first of so many transaction ids in a row."""
+        first = next_xid(self._last_xid)
+        self._last_xid = first + count - 1
+        return first
 
 
 class _Goal:

@@ -143,7 +143,8 @@ class LiveNetwork:
         addressing, network = self.fabric.addressing, self.network
         routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
         tree = sorted(broadcast_tree(network))
-        return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree)
+        guarded = self.fabric.guarded
+        return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree, guarded=guarded)
 
 
 class Cache:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 IN_PORT = 0xFFFFFFF8
 """Reserved port: back out of the port the frame came in on (a plain output to it would be dropped)."""
 
+TABLE = 0xFFFFFFF9
+"""Reserved port: through the tables from the first one on (only in a packet-out)."""
+
 CONTROLLER = 0xFFFFFFFD
 """Reserved port: to the controller."""
 

@@ -6,7 +6,7 @@ ports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from hyroads.controller.core.addressing import Addressing
@@ -64,13 +64,14 @@ def intents_for(
     *,
     flows: Mapping[str, tuple[ClassifiedFlow, ...]] | None = None,
     places: Mapping[str, Place] | None = None,
+    guarded: Container[str] = (),
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
 
     ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
     attachment's link (a missing one is unreachable), ``flows`` an edge
     to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
-    client that is not in it is nowhere).
+    client that is not in it is nowhere), ``guarded`` nodes whose access port takes only frames of known hosts.
     """
     compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
     edges = tuple(tree)
@@ -81,7 +82,7 @@ def intents_for(
             node_label=labels.node[node],
             flood_label=labels.flood,
             media=compiler.media(node),
-            access=(AccessPort(addressing.access_port[node], (addressing.host_mac[node],)),),
+            access=(AccessPort(addressing.access_port[node], (addressing.host_mac[node],), node in guarded),),
             agent=compiler.agent(node),
             neighbours=compiler.neighbours[node],
             peers=compiler.peers[node],

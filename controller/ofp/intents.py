@@ -24,6 +24,8 @@ class AccessPort:
     name: str
     hosts: tuple[str, ...] = ()
     """MAC addresses known to be here."""
+    guarded: bool = False
+    """Frames of other sources go to the controller, and nowhere else until it has learned them (``hosts``)."""
 
 
 @dataclass(frozen=True, slots=True)

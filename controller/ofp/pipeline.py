@@ -33,9 +33,13 @@ PIPELINE: tuple[Stage, ...] = (
         (Table.CLASSIFY, Table.LABEL, Table.DELIVER),
     ),
     Stage(Table.CLASSIFY, "frames of multipath flows that this edge splits go to the agent", (Table.FORWARD,)),
-    Stage(Table.FORWARD, "single path of a user's frame: here, behind a node label, or flooded", (Table.DELIVER,)),
+    Stage(
+        Table.FORWARD,
+        "single path of a user's frame: here, behind a node label, or flooded",
+        (Table.LABEL, Table.DELIVER),
+    ),
     Stage(Table.LABEL, "labelled frames: pop and pass on, or restore the user's frame", (Table.DELIVER, Table.MEMBERS)),
-    Stage(Table.DELIVER, "user's frames to access ports and attached clients", ()),
+    Stage(Table.DELIVER, "user's frames to access ports and attached clients, or after one that moved", (Table.LABEL,)),
     Stage(Table.MEMBERS, "frames of sessions to those who take part", ()),
 )
 
@@ -51,10 +55,14 @@ class Priority(IntEnum):
     FLOOD = 10
     FLOOD_VARIANT = 11
     FLOOD_CLIENT = 12
+    LEARNED = 15
+    LEARNED_VARIANT = 16
     UNICAST = 20
     UNICAST_VARIANT = 21
     LABELLED = 30
     HELLO = 30
+    LEARNED_SOURCE = 35
+    BARRED_SOURCE = 36
     CLIENT = 40
     SESSION_CLOSED = 50
     SESSION = 51

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import session_rules
 from hyroads.controller.ofp.group import GroupEntry
-from hyroads.controller.ofp.intents import AttachedClient, Hop, NodeRoute, SwitchIntent
+from hyroads.controller.ofp.intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import (
     ETH_TYPE_HELLO,
@@ -48,6 +48,16 @@ def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     groups = session_rules.Groups()
     rules += session_rules.rules_of(intent, builder, groups)
     return RuleSet(tuple(rules), tuple(sorted(builder.missing)), groups.entries)
+
+
+def _access(number: int, port: AccessPort) -> Iterator[Rule]:
+    """Frames of hosts: all of them, or those of known hosts while the controller is told of others."""
+    if not port.guarded:
+        yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
+        return
+    yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), (act.Output(act.CONTROLLER),))
+    for mac in port.hosts:
+        yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.CLASSIFY)
 
 
 class _Builder:
@@ -87,8 +97,9 @@ class _Builder:
     def port(self) -> Iterator[Rule]:
         """What may come in, by port."""
         intent = self.intent
-        for _, number in self.numbered(port.name for port in intent.access):
-            yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
+        for port in intent.access:
+            for _, number in self.numbered((port.name,)):
+                yield from _access(number, port)
         for name, number in self.numbered(medium.name for medium in intent.media):
             match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=self.macs[name])
             yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)

@@ -19,6 +19,7 @@ from hyroads.controller.ofp.match import Match
 VERSION = 4
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY = 0, 1, 2, 3
 FEATURES_REQUEST, FEATURES_REPLY = 5, 6
+PACKET_IN, PACKET_OUT, METER_MOD = 10, 13, 29
 FLOW_MOD, GROUP_MOD, MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 14, 15, 18, 19, 20, 21
 ADD, MODIFY, MODIFY_STRICT, DELETE, DELETE_STRICT = 0, 1, 2, 3, 4
 GROUP_ADD, GROUP_DELETE = 0, 2
@@ -46,6 +47,11 @@ _NX_ENCAP = Struct("!HHIHHI")
 _NX_DECAP = Struct("!HHIH2xI")
 _NX_RESUBMIT = Struct("!HHIHHB3x")
 _NX_CLONE = Struct("!HHIH6x")
+_PACKET_OUT = Struct("!IIH6x")
+_METER_MOD = Struct("!HHI")
+_METER_BAND = Struct("!HHII4x")
+_METER_DELETE, _METER_PACKETS, _METER_BURST, _METER_CONTROLLER = 2, 2, 4, 0xFFFFFFFD
+_ANYTHING = Match()
 _IN_PORT_16 = 0xFFF8
 _MAX_LENGTH = 0xFFFF
 
@@ -278,10 +284,27 @@ def group_desc_request(xid: int) -> bytes:
     return message(MULTIPART_GROUP_DESC.to_bytes(2, "big") + b"\0" * 6, xid, MULTIPART_REQUEST)
 
 
-def flow_stats_request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0) -> bytes:
-    """Asks for the rules of a table whose cookie equals ``cookie`` under ``cookie_mask``."""
+def flow_stats_request(
+    xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0, match: Match = _ANYTHING
+) -> bytes:
+    """Asks for the rules of a table that match at least ``match``, with ``cookie`` under ``cookie_mask``."""
     body = _FLOW_STATS_REQUEST.pack(MULTIPART_FLOW, 0, table, ANY, ANY, cookie, cookie_mask)
-    return message(body + match_struct(b""), xid, MULTIPART_REQUEST)
+    return message(body + match_struct(match_fields(match)), xid, MULTIPART_REQUEST)
+
+
+def packet_out(xid: int, frame: bytes, in_port: int) -> bytes:
+    """Sends a frame through the tables as if it came in at a port."""
+    through = actions((act.Output(act.TABLE),))
+    head = _PACKET_OUT.pack(NO_BUFFER, in_port, len(through))
+    return message(head + through + frame, xid, PACKET_OUT)
+
+
+def controller_meter(xid: int, packets_per_s: int) -> bytes:
+    """Open vSwitch's meter of what it sends to the controller: two messages, for it may be there from before."""
+    delete = _METER_MOD.pack(_METER_DELETE, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)
+    add = _METER_MOD.pack(0, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)
+    band = _METER_BAND.pack(1, 16, packets_per_s, packets_per_s)
+    return message(delete, xid, METER_MOD) + message(add + band, xid, METER_MOD)
 
 
 def port_desc_request(xid: int) -> bytes:

@@ -177,6 +177,26 @@ def seen(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     return _put(state, moved, now_s)
 
 
+def heard(state: Clients, place: Place, macs: Iterable[str], now_s: float) -> Clients:
+    """Interfaces at a place that have sent something lately; others that are named don't count."""
+    interfaces = dict(state.interfaces)
+    for mac in macs:
+        old = interfaces.get(mac)
+        if old is not None and old.place == place:
+            del interfaces[mac]
+            interfaces[mac] = replace(old, heard_s=max(now_s, old.heard_s))
+    return replace(state, interfaces=interfaces)
+
+
+def forgotten(state: Clients, mac: str) -> Change:
+    """As if an interface had never been here; it may come again at once."""
+    old = state.interfaces.get(checked_mac(mac))
+    if old is None:
+        return Change(state)
+    notices = (Notice(Happened.LEFT, mac, None, old.place),) if old.place is not None else ()
+    return Change(_without(state, (mac,)), notices)
+
+
 def reported(state: Clients, client: str, places: Mapping[str, Place | None], now_s: float) -> Change:
     """A client's own (authenticated) agent tells all its interfaces and where they are (None: nowhere).
 

@@ -1,0 +1,128 @@
+"""Hosts that the controller learned at access ports -> their rules on one switch (docs/openflow.md, section 5).
+
+They come and go by the dozen each second, so they are kept apart from the rules of an intent: by priorities of their
+own. A rule names the label of the node where the host is and leaves the way there to table LABEL; so it depends on
+nothing but that, and is the same on all switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.pipeline import Priority, Table
+from hyroads.controller.ofp.rule import Rule
+from hyroads.controller.ofp.session_rules import behind
+
+_LEARNED = frozenset(
+    {
+        (Table.PORT, Priority.LEARNED_SOURCE),
+        (Table.PORT, Priority.BARRED_SOURCE),
+        (Table.FORWARD, Priority.LEARNED),
+        (Table.DELIVER, Priority.LEARNED),
+        (Table.DELIVER, Priority.LEARNED_VARIANT),
+    }
+)
+_OXM_ETH_DST, _OXM_ETH_SRC = 0x80000606, 0x80000806
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The host is at own ``port``. ``hairpin``: others behind the same port are reached through the switch, as stations
+    of an access point that isolates them are.
+    """
+
+    mac: str
+    port: str
+    hairpin: bool = False
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        if number is None:
+            return ()
+        rules: tuple[Rule, ...] = (
+            Rule(Table.PORT, Priority.LEARNED_SOURCE, Match(in_port=number, eth_src=self.mac), goto=Table.CLASSIFY),
+            Rule(Table.FORWARD, Priority.LEARNED, Match(eth_dst=self.mac), goto=Table.DELIVER),
+            Rule(Table.DELIVER, Priority.LEARNED, Match(eth_dst=self.mac), (act.Output(number),)),
+        )
+        if self.hairpin:
+            match = Match(in_port=number, eth_dst=self.mac)
+            rules += (Rule(Table.DELIVER, Priority.LEARNED_VARIANT, match, (act.Output(act.IN_PORT),)),)
+        return rules
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The host is at the node behind ``label``. ``follow``: it was here a moment ago, and frames that still come for it
+    are sent after it.
+    """
+
+    mac: str
+    label: int
+    follow: bool = False
+
+    def rules(self, _ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """No port is needed."""
+        match, actions = Match(eth_dst=self.mac), (*behind(self.label), act.Resubmit(Table.LABEL))
+        tables = (Table.FORWARD, Table.DELIVER) if self.follow else (Table.FORWARD,)
+        return tuple(Rule(table, Priority.LEARNED, match, actions) for table in tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Somebody at own ``port`` uses the address of a host that is elsewhere."""
+
+    mac: str
+    port: str
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        match = Match(in_port=number, eth_src=self.mac)
+        return () if number is None else (Rule(Table.PORT, Priority.BARRED_SOURCE, match),)
+
+
+HostIntent = Here | There | Barred
+
+
+def host_rules(intents: Iterable[HostIntent], ports: Mapping[str, int]) -> tuple[Rule, ...]:
+    """The rules of hosts on a switch with these ports."""
+    return tuple(rule for intent in intents for rule in intent.rules(ports))
+
+
+def is_learned(table: int, priority: int) -> bool:
+    """Whether a rule of ours at this place is one of these."""
+    return (table, priority) in _LEARNED
+
+
+def host_of(match_fields: bytes) -> str | None:
+    """The host that a rule of these is about."""
+    return _address(match_fields, _OXM_ETH_SRC) or _address(match_fields, _OXM_ETH_DST)
+
+
+def source_of(table: int, priority: int, match_fields: bytes) -> tuple[int, str] | None:
+    """Port number and host of a rule that lets the frames of a learned host in; None for other rules."""
+    if (table, priority) != (Table.PORT, Priority.LEARNED_SOURCE):
+        return None
+    mac = _address(match_fields, _OXM_ETH_SRC)
+    port = _field(match_fields, 0x80000004)
+    return (int.from_bytes(port, "big"), mac) if mac is not None and port is not None else None
+
+
+def _address(fields: bytes, header: int) -> str | None:
+    value = _field(fields, header)
+    return value.hex(":") if value is not None and len(value) == 6 else None
+
+
+def _field(fields: bytes, header: int) -> bytes | None:
+    """The value of an OXM field."""
+    offset, wanted = 0, header.to_bytes(4, "big")
+    while offset + 4 <= len(fields):
+        end = offset + 4 + fields[offset + 3]
+        if fields.startswith(wanted, offset):
+            return fields[offset + 4 : end]
+        offset = end
+    return None

@@ -1,0 +1,283 @@
+"""The desk of clients: takes evidence of where they are, keeps them reachable there, tells others (docs/clients.md).
+
+It lives in one green thread, which takes what switches, access points and agents say from a bounded queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.access_settings import AccessSettings
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.services import clients as core
+from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
+from hyroads.controller.core.services.place import WIRED, Place
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.packet_in import parse_packet_in
+from hyroads.controller.services.host_tables import HostTables, Spot
+from hyroads.controller.state import Fabric
+from hyroads.controller.switches import SwitchSession
+
+LOG = logging.getLogger("hyroads.clients")
+TICK_S = 0.1
+EVERY_S = 1.0
+MAX_QUEUED = 1024
+AT_ONCE = 32
+MAX_SENT_ON_PER_S = 16
+"""Frames of one host: a switch that does not have its rule, whatever it said, would send them again and again."""
+COMPLAINT_EVERY_S = 30.0
+MAX_COMPLAINTS = 1024
+
+_KINDS: Mapping[Happened, str] = {
+    Happened.JOINED: "client.joined",
+    Happened.MOVED: "client.moved",
+    Happened.LEFT: "client.left",
+    Happened.SPOOFED_MAC: "client.spoof",
+    Happened.SPOOFED_IP: "client.spoof",
+    Happened.TABLE_FULL: "client.refused",
+}
+_FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
+
+
+class Office(Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def switches(self) -> Mapping[str, SwitchSession]:
+        """Connected switches by node."""
+
+    def fault(self, where: str, what: str) -> None:
+        """Note something that went wrong."""
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect."""
+
+
+Publish = Callable[[str, Mapping[str, Any]], object]
+
+
+class ClientDesk:
+    """Holds ``state``; ``listeners`` are called with every notice, after the rules that follow from it were wanted."""
+
+    def __init__(
+        self, fabric: Fabric, settings: AccessSettings, office: Office, publish: Publish, clock: Callable[[], float]
+    ) -> None:
+        self.state = Clients(limits=settings.limits)
+        self.listeners: list[Callable[[Notice], None]] = []
+        self.counters: Counter[str] = Counter()
+        self.progress = shim.Signal()
+        self._fabric = fabric
+        self._office = office
+        self._publish = publish
+        self._clock = clock
+        self._ready: dict[str, SwitchSession] = {}
+        self._ports: dict[str, dict[str, int]] = {}
+        self.tables = HostTables(self._ready, clock)
+        addressing = fabric.addressing
+        self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
+        # Addresses of the network itself: nobody else may have them.
+        self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
+        self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
+        self._queue: deque[Callable[[], None]] = deque()
+        self._wake = shim.Signal()
+        self._is_awake = False
+        self._due_s = clock() + EVERY_S
+        self._complaints: dict[tuple[object, ...], float] = {}
+        self._sent_on: Counter[str] = Counter()
+
+    # -- evidence; all of it comes through the queue
+
+    def packet_in(self, session: SwitchSession, message: bytes) -> None:
+        """A frame of a source that a switch does not know."""
+        self._enqueue(partial(self._frame, session, message))
+
+    def heard(self, session: SwitchSession, macs: list[str]) -> None:
+        """Learned hosts that have sent something lately, by the counters of a switch."""
+        place = Place(session.node, WIRED)
+        self.state = core.heard(self.state, place, macs, self._clock())
+
+    def wake(self) -> None:
+        """A switch came, went or changed."""
+        self._is_awake = True
+        self._wake.notify()
+
+    def forget(self, mac: str) -> bool:
+        """As if a client had never been here; False if nobody knows it."""
+        known = mac in self.state.interfaces
+        self._take(core.forgotten(self.state, mac))
+        self.wake()
+        return known
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            if not self._is_awake and not self._queue:
+                self._wake.wait(TICK_S)
+            self._is_awake = False
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 - the desk outlives a defect; it is counted and shown
+                self._office.exception("the desk of clients", error)
+                shim.sleep(TICK_S)
+
+    def _turn(self) -> None:
+        self._look_at_switches()
+        for _ in range(min(AT_ONCE, len(self._queue))):
+            try:
+                self._queue.popleft()()
+            except HyroadsError as error:
+                self._complain(("evidence",), "clients", str(error))
+        now_s = self._clock()
+        if now_s >= self._due_s:
+            self._due_s = now_s + EVERY_S
+            self._each_second(now_s)
+        self.tables.advance()
+        self.progress.notify()
+        shim.sleep(0)
+
+    def _each_second(self, now_s: float) -> None:
+        self._sent_on.clear()
+        self._take(core.expired(self.state, now_s))
+        for node, session in self._ready.items():
+            number = session.ports.get(self._fabric.addressing.access_port[node])
+            if number is not None:
+                session.hosts.ask_packets(number)
+
+    def _enqueue(self, work: Callable[[], None]) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            self.counters["dropped"] += 1
+            return
+        self._queue.append(work)
+        self._wake.notify()
+
+    # -- switches
+
+    def _look_at_switches(self) -> None:
+        """Learn what came, went or changed since the last time."""
+        for node in [node for node, session in self._ready.items() if self._office.switches.get(node) is not session]:
+            del self._ready[node]
+        for node, session in self._office.switches.items():
+            if session.is_read and node not in self._ready:
+                self._welcome(node, session)
+            elif session.is_read and session.ports != self._ports[node]:
+                lost = self._ports[node].keys() - session.ports.keys()
+                self._ports[node] = dict(session.ports)
+                for name in lost:
+                    if (node, name) in self._place_of:
+                        self._take(core.place_down(self.state, self._place_of[node, name], self._clock()))
+                self.tables.switch_ready(node)
+
+    def _welcome(self, node: str, session: SwitchSession) -> None:
+        """A switch was read: whom it lets in is there, unless we know better."""
+        self._ready[node], self._ports[node] = session, dict(session.ports)
+        names = {number: name for name, number in session.ports.items()}
+        for number, mac in session.hosts.sources():
+            place = self._place_of.get((node, names.get(number, "")))
+            if place is not None and mac not in self.state.interfaces and mac not in self._fixed:
+                self._take(core.seen(self.state, mac, place, self._clock()))
+        session.hosts.is_adopted = True
+        session.hosts.changed = self.wake
+        self.tables.switch_ready(node)
+
+    # -- inside
+
+    def _frame(self, session: SwitchSession, message: bytes) -> None:
+        self.counters["punted"] += 1
+        packet = parse_packet_in(message)
+        names = {number: name for name, number in session.ports.items()}
+        place = self._place_of.get((session.node, names.get(packet.in_port, "")))
+        if place is None or self._ready.get(session.node) is not session:
+            return
+        # A group address sends nothing.
+        if len(packet.frame) < 14 or packet.frame[6] & 1:
+            return
+        mac = packet.frame[6:12].hex(":")
+        if mac in self._fixed:
+            home = Place(self._fixed[mac], WIRED)
+            change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
+        else:
+            change = core.seen(self.state, mac, place, self._clock())
+        self._take(change)
+        if not change.allowed:
+            self.tables.bar(mac, place.node, names[packet.in_port], self.state.limits.quiet_s)
+        else:
+            send_on = partial(self._send_on, session, packet.in_port, mac, packet.frame)
+            self.tables.place(mac, self._spot(mac, place), send_on)
+
+    def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
+        """A frame that waited until its sender was let in."""
+        self._sent_on[mac] += 1
+        if self._sent_on[mac] <= MAX_SENT_ON_PER_S:
+            session.connection.send(wire.packet_out(0, frame, port))
+
+    def _spot(self, mac: str, place: Place) -> Spot:
+        interface = self.state.interfaces.get(mac)
+        hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
+        fabric = self._fabric
+        return Spot(place.node, fabric.addressing.access_port[place.node], fabric.labels.node[place.node], hairpin)
+
+    def _take(self, change: Change) -> None:
+        """A new state: rules and listeners follow it."""
+        self.state = change.state
+        for notice in change.notices:
+            self._follow(notice)
+            if notice.what in _FAULTS:
+                self.counters["refused"] += 1
+                if not self._complain((notice.what, notice.mac, notice.place), _where(notice), _what(notice)):
+                    continue
+            self._publish(_KINDS[notice.what], notice_document(notice))
+            for listener in self.listeners:
+                listener(notice)
+
+    def _follow(self, notice: Notice) -> None:
+        if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
+            self.tables.place(notice.mac, self._spot(notice.mac, notice.place))
+        elif notice.what is Happened.LEFT:
+            self.tables.remove(notice.mac)
+
+    def _complain(self, key: tuple[object, ...], where: str, what: str) -> bool:
+        """Once in a while about the same; whether it was said."""
+        now_s = self._clock()
+        if now_s < self._complaints.get(key, 0.0):
+            return False
+        if len(self._complaints) >= MAX_COMPLAINTS:
+            self._complaints = {k: until_s for k, until_s in self._complaints.items() if until_s > now_s}
+        if len(self._complaints) >= MAX_COMPLAINTS:
+            return False
+        self._complaints[key] = now_s + COMPLAINT_EVERY_S
+        self._office.fault(where, what)
+        return True
+
+
+def notice_document(notice: Notice) -> dict[str, Any]:
+    """For the log of events."""
+    return {
+        "what": notice.what.value,
+        "mac": notice.mac,
+        "place": place_document(notice.place),
+        "other": place_document(notice.other),
+        "ip": notice.ip,
+    }
+
+
+def place_document(place: Place | None) -> dict[str, str] | None:
+    """A place as JSON."""
+    return None if place is None else {"node": place.node, "technology": place.technology}
+
+
+def _where(notice: Notice) -> str:
+    return f"client {notice.mac}" + (f" at {notice.place}" if notice.place else "")
+
+
+def _what(notice: Notice) -> str:
+    if notice.what is Happened.TABLE_FULL:
+        return "is refused: the table of clients is full"
+    owner = f"the host at {notice.other}" if notice.other else "somebody else"
+    return f"uses {notice.ip or 'the address'} of {owner}: dropped"

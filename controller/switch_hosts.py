@@ -1,0 +1,176 @@
+"""Rules of learned hosts in one switch: wanted by host, compared by host, sent as the difference of those that changed.
+
+A host that moves changes a handful of rules out of thousands, dozens of times a second; comparing all that a switch
+shall do, as is done for the rest (``switches``), would take longer than the move. One batch at a time is under way;
+what is wanted meanwhile goes with the next one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.batch import Batch, batch_of
+from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
+from hyroads.controller.ofp.hosts import host_of, source_of
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.pipeline import Table
+from hyroads.controller.ofp.readback import FlowStat, FlowStats
+from hyroads.controller.ofp.rule import Rule, RuleKey
+
+RETRY_REFUSED_S = 5.0
+ANSWER_WITHIN_S = 5.0
+MAX_PUNTED_PER_S = 200
+"""Frames that a switch may send to the controller, and as many at once."""
+
+
+@dataclass
+class HostLayer:
+    """``send`` queues bytes on the connection, ``next_xid`` reserves so many transaction ids and gives the first."""
+
+    send: Callable[[bytes], bool]
+    next_xid: Callable[[int], int]
+    clock: Callable[[], float]
+    report: Callable[[str], None]
+    changed: Callable[[], None] = lambda: None
+    """Told of every confirmation."""
+    is_adopted: bool = False
+    """Whether what was in the switch before has been looked at; until then nothing of it is taken away."""
+    flow_mods: int = 0
+    _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
+    _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
+    _dirty: dict[str, None] = field(default_factory=dict)
+    _refused: dict[str, float] = field(default_factory=dict)
+    _sent: frozenset[str] = frozenset()
+    _batch: Batch | None = None
+    _change: Change = field(default_factory=Change)
+    _deadline_s: float = 0.0
+    _stats_xid: int | None = None
+    _stats: list[FlowStat] = field(default_factory=list)
+    _packets: Mapping[str, int] = field(default_factory=dict)
+
+    # -- what the controller asks
+
+    @property
+    def rule_count(self) -> int:
+        """Rules of learned hosts in the switch, as far as is known."""
+        return sum(map(len, self._installed.values()))
+
+    def start(self, rules: Iterable[Installed]) -> None:
+        """What the switch has from before; and how many frames it may send to the controller from now on."""
+        for rule in rules:
+            self._installed[host_of(rule.match_fields) or ""][rule.key] = rule
+        # Whoever is not wanted until the first flush has to go.
+        self._dirty = dict.fromkeys(self._installed)
+        self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
+
+    def sources(self) -> list[tuple[int, str]]:
+        """Port number and host of all that are let in by what is in the switch."""
+        rules = (rule for known in self._installed.values() for rule in known.values())
+        found = (source_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
+        return [source for source in found if source is not None]
+
+    def want(self, host: str, rules: tuple[Rule, ...]) -> None:
+        """All rules of one host, sent with the next :meth:`flush`."""
+        if self._wanted.get(host, ()) != rules:
+            self._dirty[host] = None
+            self._refused.pop(host, None)
+        if rules:
+            self._wanted[host] = rules
+        else:
+            self._wanted.pop(host, None)
+
+    def flush(self) -> None:
+        """Send what is not in force yet, unless a batch is under way (then after it)."""
+        if self._batch is not None or not self._dirty or not self.is_adopted:
+            return
+        hosts, self._dirty = self._dirty, {}
+        wanted = (rule for host in hosts for rule in self._wanted.get(host, ()))
+        installed = (rule for host in hosts for rule in self._installed.get(host, {}).values())
+        change = difference(wanted, installed)
+        if not change:
+            return
+        count = len(change.adds) + len(change.deletes)
+        batch = batch_of(change, self.next_xid(count + 2))
+        self._batch, self._change, self._sent = batch, change, frozenset(hosts)
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        self.flow_mods += count
+        self.send(batch.data)
+
+    def is_confirmed(self, host: str) -> bool:
+        """Whether all that is wanted for a host is in force, and nothing else."""
+        return host not in self._dirty and host not in self._sent and host not in self._refused
+
+    def is_late(self) -> bool:
+        """Whether the switch owes an answer for too long; also tries again what was refused."""
+        now_s = self.clock()
+        for host in [host for host, until_s in self._refused.items() if now_s > until_s]:
+            del self._refused[host]
+            self._dirty[host] = None
+        self.flush()
+        return self._batch is not None and now_s > self._deadline_s
+
+    # -- what the switch says
+
+    def on_barrier(self, xid: int) -> bool:
+        """A barrier reply; False if it is not for us."""
+        batch = self._batch
+        if batch is None or not batch.on_barrier(xid):
+            return False
+        if batch.done:
+            self._apply(batch)
+            self.flush()
+            self.changed()
+        return True
+
+    def on_error(self, xid: int, kind: int, code: int) -> bool:
+        """An error; False if it is not for us."""
+        return self._batch is not None and self._batch.on_error(xid, kind, code)
+
+    def _apply(self, batch: Batch) -> None:
+        change, self._change, self._batch, self._sent = self._change, Change(), None, frozenset()
+        subjects = [refusal.subject for refusal in batch.refusals if isinstance(refusal.subject, Rule | Installed)]
+        refused = {subject.key for subject in subjects}
+        for added in as_installed(change.adds):
+            if added.key not in refused:
+                self._installed[host_of(added.match_fields) or ""][added.key] = added
+        for deleted in change.deletes:
+            host = host_of(deleted.match_fields) or ""
+            known = self._installed.get(host, {})
+            if deleted.key not in refused:
+                known.pop(deleted.key, None)
+            if not known:
+                self._installed.pop(host, None)
+        for refusal in batch.refusals:
+            self.report(f"refused: {refusal}")
+        for subject in subjects:
+            self._refused[host_of(subject.match_fields) or ""] = self.clock() + RETRY_REFUSED_S
+
+    # -- who speaks
+
+    def ask_packets(self, port: int) -> None:
+        """Ask how many frames each learned host behind a port has sent."""
+        self._stats_xid, self._stats = self.next_xid(1), []
+        self.send(wire.flow_stats_request(self._stats_xid, table=Table.PORT, match=Match(in_port=port)))
+
+    def on_stats(self, xid: int, part: FlowStats) -> list[str] | None:
+        """A part of the answer; with the last one, the hosts that have sent something since the last time."""
+        if xid != self._stats_xid:
+            return None
+        self._stats += part.flows
+        if part.more:
+            return None
+        self._stats_xid = None
+        packets, spoke = _packets(self._stats), []
+        for host, count in packets.items():
+            if count != self._packets.get(host, 0):
+                spoke.append(host)
+        self._packets = packets
+        return spoke
+
+
+def _packets(stats: Iterable[FlowStat]) -> Mapping[str, int]:
+    sources = ((source_of(s.rule.table, s.rule.priority, s.rule.match_fields), s.packets) for s in stats)
+    return {source[1]: packets for source, packets in sources if source is not None}

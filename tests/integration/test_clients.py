@@ -1,0 +1,127 @@
+"""Hosts at access ports, learned, moved and kept apart by the real controller on real Open vSwitch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
+    pytest.skip("needs root and Open vSwitch", allow_module_level=True)
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from client_lab import ClientLab, eventually, mesh
+
+pytestmark = pytest.mark.root
+QUIET_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[ClientLab]:
+    with ClientLab(mesh(3), {"access": {"quiet_s": QUIET_S}}) as lab:
+        yield lab
+
+
+def rules(lab: ClientLab, mac: str) -> dict[str, list[str]]:
+    """What the switches have about a host."""
+    return {node: [rule for rule in lab.flows(node) if mac in rule] for node in lab.addressing.dpid}
+
+
+def is_at(lab: ClientLab, mac: str, home: str) -> bool:
+    """Whether the switches have exactly what a host at ``home`` needs, and nothing is left of other places."""
+    counts = {node: len(found) for node, found in rules(lab, mac).items()}
+    return counts == {node: 3 if node == home else 1 for node in lab.addressing.dpid}
+
+
+def faults(lab: ClientLab, mac: str) -> list[dict[str, Any]]:
+    return [fault for fault in lab.rest("GET", "/health")[1]["last_errors"] if mac in fault["where"]]
+
+
+def test_the_first_frame_of_a_host_arrives_and_what_follows_takes_no_detour(lab):
+    x, y = "02:aa:00:00:01:01", "02:aa:00:00:01:02"
+    lab.send("n0", x, payload=b"hello from x")
+    assert lab.came("n1", b"hello from x")
+    lab.send("n1", y, x, payload=b"y to x")
+    assert lab.came("n0", b"y to x")
+    assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    list(lab.received("n2"))
+    lab.send("n0", x, y, payload=b"x to y")
+    assert lab.came("n1", b"x to y")
+    assert not lab.came("n2", b"x to y", 0.2)
+
+
+def test_a_host_moves_once_it_is_silent_at_its_old_place_and_nothing_is_left_there(lab):
+    x, y = "02:aa:00:00:02:01", "02:aa:00:00:02:02"
+    lab.send("n0", x)
+    lab.send("n1", y)
+    assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    # Counters are looked at each second; from the last frame on it takes as long again until it counts as silent.
+    time.sleep(2.5 + QUIET_S)
+    lab.send("n2", x, y, payload=b"from the new place")
+    assert lab.came("n1", b"from the new place")
+    lab.send("n1", y, x, payload=b"to the new place")
+    assert lab.came("n2", b"to the new place")
+    assert eventually(lambda: is_at(lab, x, "n2"))
+    assert not faults(lab, x)
+
+
+def test_the_address_of_a_host_that_is_active_elsewhere_is_of_no_use(lab):
+    x, y = "02:aa:00:00:03:01", "02:aa:00:00:03:02"
+    lab.send("n0", x)
+    lab.send("n1", y)
+    assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    lab.send("n2", x, y, payload=b"I am x")
+    assert not lab.came("n1", b"I am x", 0.5)
+    assert eventually(lambda: faults(lab, x))
+    assert [rule for rule in rules(lab, x)["n2"] if "actions=drop" in rule]
+    lab.send("n1", y, x, payload=b"to the real x")
+    assert lab.came("n0", b"to the real x")
+    assert not any(b"to the real x" in frame for frame in lab.received("n2"))
+    # The bar is lifted, and with it the last trace.
+    assert eventually(lambda: is_at(lab, x, "n0"))
+
+
+def test_nobody_has_the_addresses_of_the_network_itself(lab):
+    own = lab.addressing.host_mac["n1"]
+    lab.send("n0", own, payload=b"as n1's host")
+    assert not lab.came("n2", b"as n1's host", 0.5)
+    assert eventually(lambda: faults(lab, own))
+
+
+def test_hosts_whose_port_goes_down_are_nowhere(lab):
+    x = "02:aa:00:00:05:01"
+    lab.send("n2", x)
+    assert eventually(lambda: is_at(lab, x, "n2"))
+    lab.inside("ip", "link", "set", "n2-host", "down")
+    assert eventually(lambda: not any(rules(lab, x).values()))
+    lab.inside("ip", "link", "set", "n2-host", "up")
+    eventually(lambda: any("in_port=100 actions=CONTROLLER" in rule for rule in lab.flows("n2")))
+    lab.send("n0", x)
+    assert eventually(lambda: is_at(lab, x, "n0"))
+
+
+def test_a_new_controller_leaves_all_hosts_where_they_are(lab):
+    x, y = "02:aa:00:00:06:01", "02:aa:00:00:06:02"
+    lab.send("n0", x)
+    lab.send("n1", y)
+    assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    # Bars of other tests end by themselves.
+    assert eventually(
+        lambda: not any("actions=drop" in rule for node in ("n0", "n1", "n2") for rule in lab.flows(node))
+    )
+    before = {node: set(lab.flows(node)) for node in lab.addressing.dpid}
+    lab.stop_controller()
+    lab.send("n0", x, y, payload=b"without a controller")
+    assert lab.came("n1", b"without a controller")
+    lab.start_controller()
+    time.sleep(1.0)
+    for node, rules_before in before.items():
+        assert set(lab.flows(node)) ^ rules_before == set()
+    lab.send("n1", y, x, payload=b"with a new one")
+    assert lab.came("n0", b"with a new one")
