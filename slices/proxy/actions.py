@@ -12,6 +12,7 @@ from struct import Struct
 
 from hyroads.slices.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
 from hyroads.slices.match import ALL, TernaryMatch, describe
+from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole, translate_extension
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.refusal import bad_action
 from hyroads.slices.proxy.region import UNCHANGED
@@ -26,7 +27,7 @@ _U32 = Struct("!I")
 _U16 = Struct("!H")
 _GROUP = Struct("!HHI")
 _BAD_TYPE, _BAD_LEN, _BAD_OUT_PORT, _EPERM, _BAD_QUEUE, _BAD_OUT_GROUP, _BAD_SET_TYPE = 0, 1, 4, 6, 8, 9, 13
-_BAD_EXPERIMENTER, _BAD_SET_ARGUMENT = 2, 15
+_BAD_SET_ARGUMENT = 15
 
 
 def _bits(names: str) -> int:
@@ -68,10 +69,15 @@ def any_packet(view: GuestView) -> Origin:
 class Translator:
     """Walks one list of actions. ``output`` is what to send, ``rewrite`` what happened to the header."""
 
-    def __init__(self, view: GuestView, origin: Origin) -> None:
+    def __init__(self, view: GuestView, origin: Origin, table: int | None = None) -> None:
+        """``table`` is where the list is in, None if it is in none."""
         self.view = view
         self.origin = origin
+        self.table = table
         self.rewrite = UNCHANGED
+        self.bare = False
+        """Without its Ethernet header (``extensions``)."""
+        self.depth = 0
         self.parts: list[bytes] = []
 
     def walk(self, data: bytes, start: int, end: int) -> bytes:
@@ -84,10 +90,9 @@ class Translator:
                 raise bad_action(_BAD_LEN, f"action of type {kind} with length {length}")
             handler = _HANDLERS.get(kind)
             if handler is None:
-                code = _BAD_EXPERIMENTER if kind == 0xFFFF else _BAD_TYPE
-                raise bad_action(code, f"actions of type {kind} are not possible in a slice")
+                raise bad_action(_BAD_TYPE, f"actions of type {kind} are not possible in a slice")
             wanted = _LENGTHS.get(kind, 8)
-            if kind != SET_FIELD and length != wanted:
+            if kind not in _ANY_LENGTH and length != wanted:
                 raise bad_action(_BAD_LEN, f"action of type {kind} with length {length}, expected {wanted}")
             handler(self, data[start : start + length])
             start += length
@@ -106,6 +111,7 @@ class Translator:
     def output(self, port: int, action: bytes) -> None:
         """One output action."""
         view = self.view
+        check_whole(self)
         if port in {FLOOD, ALL_PORTS}:
             self.check_ports()
             self.parts.append(_GROUP.pack(GROUP, 8, view.flood_group + (port == ALL_PORTS)))
@@ -118,6 +124,7 @@ class Translator:
 
     def enter_group(self) -> None:
         """What a group does was checked for every packet of the slice, so this must still be one."""
+        check_whole(self)
         if self.rewrite.changed:
             self.check_out(None)
 
@@ -229,11 +236,13 @@ def _pop_pbb(walker: Translator, action: bytes) -> None:
 
 
 _LENGTHS = {OUTPUT: 16}
+_ANY_LENGTH = frozenset({SET_FIELD, EXPERIMENTER})
 _HANDLERS: dict[int, Callable[[Translator, bytes], None]] = {
     OUTPUT: _output,
     GROUP: _group,
     SET_QUEUE: _set_queue,
     SET_FIELD: _set_field,
+    EXPERIMENTER: translate_extension,
     PUSH_VLAN: _push_vlan,
     POP_VLAN: _pop_vlan,
     PUSH_MPLS: _push_header,

@@ -16,8 +16,9 @@ from hyroads.slices.errors import MatchError
 from hyroads.slices.fields import BY_NAME
 from hyroads.slices.match import TernaryMatch
 from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
+from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole
 from hyroads.slices.proxy.guest_view import ALL_TABLES, FLOOD_GROUPS, GuestView
-from hyroads.slices.proxy.refusal import BAD_INSTRUCTION, BAD_MATCH, FLOW_MOD_FAILED, Refused, bad_request
+from hyroads.slices.proxy.refusal import BAD_INSTRUCTION, BAD_MATCH, FLOW_MOD_FAILED, Refused, bad_action, bad_request
 
 ANY = 0xFFFFFFFF
 NO_SUCH_GROUP = FLOOD_GROUPS - 1
@@ -30,6 +31,7 @@ _GOTO = Struct("!HHB3x")
 _WRITE_METADATA = Struct("!HH4xQQ")
 _METER = Struct("!HHI")
 _ACTIONS = Struct("!HH4x")
+_EXTENSION = EXPERIMENTER.to_bytes(2, "big")
 _IN_PORT = BY_NAME["in_port"]
 _METADATA = BY_NAME["metadata"]
 _ADD, _DELETE, _DELETE_STRICT = 0, 3, 4
@@ -175,7 +177,10 @@ class _Instructions:
 
     def check_end(self) -> None:
         """A header that was rewritten must still be the slice's, if anything else can happen to the packet."""
-        if self.goes_on and self.applied is not None and self.applied.rewrite.changed:
+        if self.applied is None:
+            return
+        check_whole(self.applied)
+        if self.goes_on and self.applied.rewrite.changed:
             self.applied.check_out(None)
 
 
@@ -205,7 +210,7 @@ def _write_metadata(walker: _Instructions, message: bytes, start: int, end: int)
 
 
 def _apply_actions(walker: _Instructions, message: bytes, start: int, end: int) -> None:
-    walker.applied = Translator(walker.view, walker.origin)
+    walker.applied = Translator(walker.view, walker.origin, walker.table)
     actions = walker.applied.walk(message, start + 8, end)
     walker.parts.append(_ACTIONS.pack(4, 8 + len(actions)) + actions)
 
@@ -257,6 +262,8 @@ def translate_action_set(message: bytes, start: int, end: int, view: GuestView, 
     """
     origin = any_packet(view)
     actions = _split(message, start, end)
+    if any(action[:2] == _EXTENSION for action in actions):
+        raise bad_action(2, "Open vSwitch's own actions are for lists, not for action sets and groups")
     carried_out = sorted(range(len(actions)), key=lambda i: _ORDER.get(actions[i][0] << 8 | actions[i][1], 99))
     walker, parts = Translator(view, origin), [b""] * len(actions)
     for i in carried_out:

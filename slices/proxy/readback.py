@@ -6,10 +6,12 @@ shifted or mapped), so no copy of the guest's rules is kept.
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, GROUP, OUTPUT
+from hyroads.slices.proxy.extensions import EXPERIMENTER, guest_extension
 from hyroads.slices.proxy.guest_view import GuestView
 
 _HEADER = Struct("!HH")
@@ -99,6 +101,8 @@ def guest_actions(data: bytes, start: int, end: int, view: GuestView) -> bytes:
             else:
                 group = view.groups.guest(real)
                 part = part[:4] + _U32.pack(0xFFFFFFFF if group is None else group)
+        elif kind == EXPERIMENTER:
+            part = guest_extension(part, view.block.first, partial(guest_actions, view=view))
         parts.append(part)
         start += length
     return b"".join(parts)

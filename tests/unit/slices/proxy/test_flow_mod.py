@@ -144,7 +144,8 @@ def test_deletes_of_all_tables_stay_in_the_block() -> None:
         (flow_mod(apply(output(0xFFFFFFFE))), (2, 4)),  # LOCAL
         (flow_mod(apply(group(1))), (2, 9)),
         (flow_mod(apply(action(21, b"\0\0\0\1"))), (2, 8)),
-        (flow_mod(apply(struct.pack("!HHI", 0xFFFF, 8, 0x2320))), (2, 2)),
+        (flow_mod(apply(struct.pack("!HHI", 0xFFFF, 8, 0x2320))), (2, 1)),
+        (flow_mod(apply(struct.pack("!HHI", 0xFFFF, 8, 0x4F4E4600))), (2, 2)),
         (flow_mod(apply(struct.pack("!HHI", 0, 0, 0))), (2, 1)),
         (flow_mod(apply(struct.pack("!HHI", 25, 8, 0x80000606))), (2, 1)),
         (flow_mod(apply(set_field("metadata", 1))), (2, 13)),

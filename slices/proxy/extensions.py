@@ -1,0 +1,134 @@
+"""Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone.
+
+Layouts and meaning: Open vSwitch 3.1, ovs-actions(7). A packet without its Ethernet header is *bare*: it may not leave
+or meet another table so. ``resubmit`` leads to later tables of the same block only, so no loop can be built; what comes
+back from it may have any header, for those tables' rules may end with any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from hyroads.controller.ofp.wire import VENDOR_NICIRA
+from hyroads.slices.fields import BY_NAME, TOTAL_BITS
+from hyroads.slices.proxy.refusal import bad_action
+
+if TYPE_CHECKING:
+    from hyroads.slices.proxy.actions import Translator
+
+EXPERIMENTER = 0xFFFF
+RESUBMIT_TABLE, CLONE, ENCAP, DECAP = 14, 42, 46, 47
+MOST_NESTED = 4
+_HEAD = Struct("!HHIH")
+_ENCAP = Struct("!HHIHHI")
+_DECAP = Struct("!HHIH2xI")
+_RESUBMIT = Struct("!HHIHHB3x")
+_CLONE = Struct("!HHIH6x")
+_SAME_PORT = 0xFFF8
+_ETHERNET, _MPLS = 0, frozenset({0x0001_8847, 0x0001_8848})
+_NEXT = 0x0000_FFFE
+_BAD_LEN, _BAD_EXPERIMENTER, _BAD_EXPERIMENTER_TYPE, _BAD_ARGUMENT = 1, 2, 3, 5
+_PLACED = sum(BY_NAME[n].ones << BY_NAME[n].shift for n in ("in_port", "in_phy_port", "metadata", "tunnel_id"))
+_HEADER = (1 << TOTAL_BITS) - 1 & ~_PLACED
+_ETH_TYPE = BY_NAME["eth_type"]
+_VLAN = BY_NAME["vlan_vid"]
+
+
+def _bits(*names: str) -> int:
+    return sum(BY_NAME[name].ones << BY_NAME[name].shift for name in names)
+
+
+def translate_extension(walker: Translator, action: bytes) -> None:
+    """One action; :class:`Refused` if it is none of those above."""
+    vendor = int.from_bytes(action[4:8], "big")
+    if vendor != VENDOR_NICIRA:
+        raise bad_action(_BAD_EXPERIMENTER, f"actions of experimenter {vendor:#x} are not possible in a slice")
+    if len(action) < 16:
+        raise bad_action(_BAD_LEN, f"Open vSwitch's action of {len(action)} bytes")
+    kind = int.from_bytes(action[8:10], "big")
+    handler = _HANDLERS.get(kind)
+    if handler is None:
+        raise bad_action(_BAD_EXPERIMENTER_TYPE, f"Open vSwitch's action {kind} is not possible in a slice")
+    if kind != CLONE and len(action) != 16:
+        raise bad_action(_BAD_LEN, f"Open vSwitch's action {kind} with {len(action)} bytes, expected 16")
+    handler(walker, action)
+
+
+def check_whole(walker: Translator) -> None:
+    """Refuses if the packet has lost its Ethernet header at a place where it leaves or goes on."""
+    if walker.bare:
+        raise bad_action(_BAD_ARGUMENT, "the packet has no Ethernet header here")
+
+
+def _encap(walker: Translator, action: bytes) -> None:
+    packet_type = _ENCAP.unpack(action)[5]
+    if packet_type in _MPLS and not walker.bare:
+        # The new header's fields are of no packet known; whatever was a header is payload now.
+        eth_type = (packet_type & 0xFFFF) << _ETH_TYPE.shift
+        walker.rewrite = walker.rewrite.forget(_HEADER).set(eth_type, _bits("eth_type")).set(0, _bits("vlan_vid"))
+        walker.bare = True
+    elif packet_type == _ETHERNET and walker.bare:
+        walker.rewrite = walker.rewrite.forget(_bits("eth_src", "eth_dst"))
+        walker.bare = False
+    else:
+        raise bad_action(_BAD_ARGUMENT, f"encap to packet type {packet_type:#x} is not possible here")
+    walker.parts.append(action)
+
+
+def _decap(walker: Translator, action: bytes) -> None:
+    packet_type = _DECAP.unpack(action)[4]
+    if not walker.bare and packet_type == _NEXT:
+        walker.rewrite = walker.rewrite.forget(_bits("eth_src", "eth_dst", "vlan_vid", "vlan_pcp"))
+        walker.bare = True
+    elif walker.bare and packet_type == _ETHERNET:
+        walker.rewrite = walker.rewrite.forget(_HEADER)
+        walker.bare = False
+    else:
+        raise bad_action(_BAD_ARGUMENT, f"decap to packet type {packet_type:#x} is not possible here")
+    walker.parts.append(action)
+
+
+def _resubmit(walker: Translator, action: bytes) -> None:
+    *head, in_port, table = _RESUBMIT.unpack(action)
+    if walker.table is None or in_port != _SAME_PORT or not walker.table < table < walker.view.block.count:
+        raise bad_action(_BAD_ARGUMENT, "resubmit leads to later tables of the slice, from the packet's own port")
+    check_whole(walker)
+    if walker.rewrite.changed:
+        walker.check_out(None)
+    walker.parts.append(_RESUBMIT.pack(*head, in_port, walker.view.block.first + table))
+    walker.rewrite = walker.rewrite.forget(_HEADER)
+
+
+def _clone(walker: Translator, action: bytes) -> None:
+    if walker.depth >= MOST_NESTED:
+        raise bad_action(_BAD_ARGUMENT, f"actions are nested more than {MOST_NESTED} deep")
+    before = walker.rewrite, walker.bare, walker.parts
+    walker.parts = []
+    walker.depth += 1
+    inner = walker.walk(action, 16, len(action))
+    walker.depth -= 1
+    walker.rewrite, walker.bare, walker.parts = before
+    walker.parts.append(_CLONE.pack(EXPERIMENTER, 16 + len(inner), VENDOR_NICIRA, CLONE) + inner)
+
+
+_HANDLERS: dict[int, Callable[[Translator, bytes], None]] = {
+    RESUBMIT_TABLE: _resubmit,
+    CLONE: _clone,
+    ENCAP: _encap,
+    DECAP: _decap,
+}
+
+
+def guest_extension(action: bytes, first_table: int, inner: Callable[[bytes, int, int], bytes]) -> bytes:
+    """The action as the guest sent it: its own tables, also inside; ``inner`` turns a list of actions back."""
+    if len(action) < 16:
+        return action
+    _, _, vendor, kind = _HEAD.unpack_from(action)
+    if vendor == VENDOR_NICIRA and kind == RESUBMIT_TABLE and len(action) == 16:
+        return action[:12] + bytes((action[12] - first_table & 0xFF,)) + action[13:]
+    if vendor == VENDOR_NICIRA and kind == CLONE:
+        found = inner(action, 16, len(action))
+        return _CLONE.pack(EXPERIMENTER, 16 + len(found), VENDOR_NICIRA, CLONE) + found
+    return action

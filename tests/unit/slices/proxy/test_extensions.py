@@ -1,0 +1,163 @@
+"""Open vSwitch's own actions in a slice; all rules of HyRoads' own controller go through."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.rules import rules_for
+from hyroads.slices.allocation import Block
+from hyroads.slices.classifier import ClassifierEntry, at_port
+from hyroads.slices.match import ALL, completed
+from hyroads.slices.proxy.flow_mod import translate
+from hyroads.slices.proxy.guest_view import GuestView
+from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.readback import flow_stats
+from hyroads.slices.proxy.refusal import Refused
+from hyroads.slices.proxy.region import Regions
+
+PRODUCTION, RED, WEB = Block(1, 20, 8), Block(2, 40, 4), Block(3, 50, 4)
+ETHERNET, MPLS, NEXT = 0, 0x18847, 0xFFFE
+RING = """
+nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}, p: {role: client}}
+links:
+  - {id: ab-plc, from: a, to: b, technology: plc, capacity_mbps: 10, both: true}
+  - {id: ab-wifi, from: a, to: b, technology: wifi, capacity_mbps: 15, both: true}
+  - {id: bc-wifi, from: b, to: c, technology: wifi, capacity_mbps: 30, both: true}
+  - {id: ca-plc, from: c, to: a, technology: plc, capacity_mbps: 5, both: true}
+  - {id: cp-wifi, from: c, to: p, technology: wifi, capacity_mbps: 40, both: true}
+interference: {rule: technology}
+"""
+
+
+def view(*others: ClassifierEntry, ports: int = 20) -> GuestView:
+    entries = (*others, ClassifierEntry(0, ALL, PRODUCTION))
+    mine = frozenset(range(1, ports)) - {7}
+    return GuestView(PRODUCTION, mine, Regions(entries), IdMap(NumberPool(1, 99), 9), IdMap(NumberPool(1, 99), 9))
+
+
+AT_1 = Match(in_port=1)
+
+
+def rule(*actions: act.Action, match: Match = AT_1, table: int = 0, goto: int | None = None) -> bytes:
+    fields = wire.match_fields(match)
+    return wire.message(wire.flow_mod_body(wire.ADD, table, 9, fields, wire.instructions(actions, goto)), 3)
+
+
+RED_AT_7 = ClassifierEntry(100, at_port(ALL, 7), RED)
+WEB_EVERYWHERE = [ClassifierEntry(200, match, WEB) for match in completed({"tcp_dst": 80})]
+LABEL = (act.Encap(MPLS), act.SetMplsLabel(77), act.SetMplsTtl(64), act.Encap(ETHERNET))
+RESTORE = (act.Decap(NEXT), act.Decap(ETHERNET))
+
+
+@pytest.mark.parametrize("others", [(RED_AT_7,), ()])
+def test_every_rule_of_the_production_controller_passes_and_reads_back(others: tuple[ClassifierEntry, ...]) -> None:
+    network = load_text(RING, "ring")
+    addressing = Addressing.of(network)
+    places = default_places(addressing)
+    routes = all_routes(attached_only(network, addressing, places), (*addressing.dpid, *places))
+    intents = intents_for(network, addressing, Labels.of(network, addressing), routes, broadcast_tree(network))
+    count = 0
+    for intent in intents.values():
+        names = [port.name for port in (*intent.access, *intent.media)]
+        names += [intent.agent.access, intent.agent.network] if intent.agent is not None else []
+        numbers = {name: number for number, name in enumerate(names, 8)}
+        result = rules_for(intent, numbers)
+        assert not result.missing_ports
+        for each in result.rules:
+            [sent] = translate(wire.message(each.add_body, 1), view(*others))
+            assert readback(sent, view(*others)) == wire.message(each.add_body, 1)[48:]
+            count += 1
+    assert count > 60
+
+
+def readback(sent: bytes, mine: GuestView) -> bytes:
+    """Match and instructions of a flow-mod as the switch would report them, turned back."""
+    rest = sent[48:]
+    head = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(rest), sent[24], 0, 0, 9, 0, 0, 0, 0, 0, 0)
+    return flow_stats(head + rest, mine)[48:]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        rule(*LABEL, act.Output(2)),
+        rule(*RESTORE, act.Resubmit(4), table=3),
+        rule(act.Clone((*LABEL, act.Output(2))), goto=2),
+        rule(act.Clone((act.Clone((act.Output(3),)),)), act.Output(2)),
+    ],
+)
+def test_what_stays_inside_passes(message: bytes) -> None:
+    [sent] = translate(message, view(RED_AT_7))
+    assert len(sent) == len(message) and readback(sent, view(RED_AT_7)) == message[48:]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        # To another's port, also from inside a copy and after any header.
+        (rule(*LABEL, act.Output(7)), 4),
+        (rule(act.Clone((act.Output(7),))), 4),
+        (rule(act.Clone((*LABEL, act.Group(5)))), 9),
+        # Tables of others, tables before, loops.
+        (rule(act.Resubmit(8)), 5),
+        (rule(act.Resubmit(20)), 5),
+        (rule(act.Resubmit(255)), 5),
+        (rule(act.Resubmit(3), table=3), 5),
+        (rule(act.Resubmit(2), table=3), 5),
+        (rule(act.Clone((act.Resubmit(0),))), 5),
+        (rule(act.Resubmit(3)).replace(b"\xff\xf8\x03", b"\0\x07\x03"), 5),
+        # Without an Ethernet header a packet neither leaves nor goes on.
+        (rule(act.Encap(MPLS), act.Output(2)), 5),
+        (rule(act.Decap(NEXT), act.Output(2)), 5),
+        (rule(act.Decap(NEXT), act.Resubmit(3)), 5),
+        (rule(act.Encap(MPLS), goto=1), 5),
+        (rule(act.Decap(NEXT)), 5),
+        (rule(act.Encap(ETHERNET), act.Output(2)), 5),
+        (rule(act.Decap(ETHERNET), act.Output(2)), 5),
+        (rule(act.Encap(0x1894F)), 5),
+        (rule(*[act.Decap(NEXT)] * 2), 5),
+        # Registers, learning, notes, moves, conjunctions, other experimenters.
+        *((rule(act.Decap()).replace(b"\0\x2f\0\0", struct.pack("!HH", kind, 0)), 3) for kind in (6, 7, 16, 33, 35)),
+        (rule(act.Decap()).replace(b"\0\0\x23\x20", b"\0\0\x23\x21"), 2),
+    ],
+)  # fmt: skip
+def test_what_would_leave_is_refused(message: bytes, code: int) -> None:
+    with pytest.raises(Refused) as refused:
+        translate(message, view(RED_AT_7))
+    assert (refused.value.kind, refused.value.code) == (2, code)
+
+
+def test_a_header_that_comes_out_of_a_packet_is_nobodys_for_sure() -> None:
+    """Somebody's web traffic at the same ports: what is decapsulated, or comes back from another table, may be it."""
+    shared = view(*WEB_EVERYWHERE)
+    for actions in ((*RESTORE, act.Output(2)), (act.Resubmit(4), act.Output(2))):
+        with pytest.raises(Refused):
+            translate(rule(*actions), shared)
+        assert translate(rule(*actions), view(RED_AT_7))
+    assert translate(rule(*LABEL, act.Output(2)), shared), "behind a label it is no web traffic"
+
+
+def test_groups_and_action_sets_have_none() -> None:
+    body = wire.actions((act.Decap(),))
+    write = struct.pack("!HH4x", 3, 8 + len(body)) + body
+    message = wire.message(wire.flow_mod_body(wire.ADD, 0, 9, b"", write), 3)
+    with pytest.raises(Refused) as refused:
+        translate(message, view())
+    assert (refused.value.kind, refused.value.code) == (2, 2)
+
+
+def test_nesting_is_bounded() -> None:
+    action: act.Action = act.Output(2)
+    for _ in range(5):
+        action = act.Clone((action,))
+    with pytest.raises(Refused):
+        translate(rule(action), view())
