@@ -23,6 +23,8 @@ class SlicerRig(ovs_rig.Rig):
         super().__init__()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.hosts: dict[int, str] = {}
+        self.nodes: dict[str, str] = {}
+        self.ips: dict[str, str] = {}
         self.config = self.folder / "slicer.json"
 
     def __exit__(self, *words: object) -> None:
