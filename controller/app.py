@@ -39,6 +39,7 @@ from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
 from hyroads.controller.services.requests import Requests
+from hyroads.controller.services.ryu_queries import RyuQueries
 from hyroads.controller.services.session_office import SessionOffice, fixed_hosts
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
@@ -48,7 +49,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, handovers, plugins, sessions
+from hyroads.rest import events, handovers, plugins, ryu, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -145,6 +146,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.clients = ClientDesk(
             self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
         )
+        self.queries = RyuQueries(self.coordinator)
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
@@ -172,6 +174,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         resources = [
             events.blueprint(self.event_log, max_listeners=limits.listeners),
             plugins.blueprint(self.plugin_desk),
+            *ryu.blueprints(self.queries),
             handovers.blueprint(self.handover_desk),
             sessions.blueprint(self.session_desk),
         ]
@@ -242,6 +245,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     @_guarded
     def refused(self, event: Any) -> None:
         """A switch refused a message."""
+        if self.queries.refused(event.msg.datapath, bytes(event.msg.buf)):
+            return
         session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
         if session is not None:
             session.on_error(bytes(event.msg.buf))
@@ -252,6 +257,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             guard.check(message)
             if message[1] == PACKET_IN:
                 return self._punted(datapath, message)
+            if len(message) >= 12 and self.queries.take(datapath, message):
+                return False
             handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
             if handler is not None:
                 session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None

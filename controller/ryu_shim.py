@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -74,6 +74,11 @@ class Connection:
         address = self._datapath.address
         return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else "local"
 
+    @property
+    def datapath(self) -> Any:
+        """The framework's object, for this module."""
+        return self._datapath
+
     def ports(self) -> dict[str, int]:
         """Names of ports that are up -> OpenFlow port number."""
         down = ofproto.OFPPC_PORT_DOWN
@@ -117,6 +122,65 @@ def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
     if hasattr(parse, "unguarded"):
         parse = parse.unguarded
     _ofproto_parser.msg = guarded
+
+
+def parse_message(datapath: Any, message: bytes) -> Any:
+    """A message that the guard let through, as the framework's parser gives it."""
+    version, kind, length, xid = _ofproto_parser.header(message)
+    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
+    return parse(datapath, version, kind, length, xid, message)
+
+
+def parse_flow(message: bytes, place: int) -> Any:
+    """One rule of an answer with statistics of rules."""
+    rule = _load("ofproto.ofproto_v1_3_parser").OFPFlowStats.parser(message, place)
+    for instruction in rule.instructions:
+        for action in getattr(instruction, "actions", ()):
+            # The framework knows Open vSwitch's encap and decap, but has no words for them and asks for their bytes.
+            if action.cls_action_type == ofproto.OFPAT_EXPERIMENTER and not hasattr(action, "data"):
+                text = bytearray()
+                action.serialize(text, 0)
+                action.data = bytes(text[10:])
+    return rule
+
+
+def port_mac(connection: Any, number: int) -> str:
+    """The MAC of a switch's port."""
+    port = connection.datapath.ports.get(number)
+    return str(port.hw_addr) if port is not None else "00:00:00:00:00:00"
+
+
+def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+    """What ``ofctl_v1_3.get_...`` makes of a switch's answer, and whether there was any within its time.
+
+    ``waiters[dpid][xid]`` is where whoever hears switches puts answers. ValueRefusedError: a filter that is none.
+    """
+    ofctl = _load("lib.ofctl_v1_3")
+    datapath = connection.datapath
+    told: list[Any] = []
+
+    class Watched(dict[int, Any]):
+        """Remembers where answers go; the framework's functions do not tell."""
+
+        def __setitem__(self, xid: int, waiting: Any) -> None:
+            told.append(waiting)
+            super().__setitem__(xid, waiting)
+
+    waiters[datapath.id] = Watched()
+    answer = getattr(ofctl, f"get_{what}")(datapath, waiters, **arguments)
+    return answer, any(done.is_set() for done, _ in told)
+
+
+def match_problem(connection: Any, match: Mapping[str, Any]) -> str | None:
+    """What is wrong with a match in the framework's notation; None: nothing."""
+    try:
+        made = _load("lib.ofctl_v1_3").to_match(connection.datapath, dict(match))
+        made.serialize(bytearray(), 0)
+        if len(made.to_jsondict()["OFPMatch"]["oxm_fields"]) < len(match):
+            return "expected fields that Ryu knows"
+    except Exception as error:  # noqa: BLE001 - its converters raise whatever their parsers do
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
 
 
 def set_defaults(**values: object) -> None:

@@ -27,6 +27,12 @@ class _Id(BaseConverter):
     part_isolating = False
 
 
+class _Dpid(BaseConverter):
+    """A datapath id as Ryu writes it."""
+
+    regex = "[0-9a-f]{16}"
+
+
 def create_app(
     service: Service,
     tokens: Sequence[Token] = (),
@@ -56,6 +62,7 @@ def create_app(
     app.json.sort_keys = False  # type: ignore[attr-defined]
     for name in ("id", "flow_id"):
         app.url_map.converters[name] = _Id
+    app.url_map.converters["dpid"] = _Dpid
     # Two slashes in an id are not another way to write one.
     app.url_map.merge_slashes = False
     access, idempotency, begun = Access(tokens, limit, time.monotonic), Idempotency(clock), Operations(clock)

@@ -42,8 +42,9 @@ class ControllerProcess:
     """Runs as a context; ``settings`` are added to the few that it needs."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
-        openflow, agents, self.port = free_ports(3)
-        listen = {"openflow": {"port": openflow}, "agents": {"port": agents}, "rest": {"port": self.port}}
+        self.openflow, self.agents, self.port = free_ports(3)
+        ports = {"openflow": self.openflow, "agents": self.agents, "rest": self.port}
+        listen = {name: {"port": port} for name, port in ports.items()}
         document = {"network": str(NETWORK), "listen": listen, "timings": {"grace_s": 0.2}, **settings}
         self.settings = folder / "hyroads.json"
         self.settings.write_text(json.dumps(document))

@@ -1,0 +1,148 @@
+"""Ryu's own read endpoints: ``/v1.0/topology/...`` and ``/stats/...``, in its shapes, on the live switches.
+
+Rules are not written here: what is not declared would be taken out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from flask.typing import ResponseReturnValue
+from hyroads.rest import ryu_schemas as schemas
+from hyroads.rest.contract import Document, ValueRefusedError
+from hyroads.rest.replies import reply
+from hyroads.rest.resource import Resource
+from hyroads.rest.schemas import ProblemSchema
+
+MAX_DPID = 2**64 - 1
+
+
+class Queries(Protocol):
+    """What this needs of the controller (``services.ryu_queries``)."""
+
+    def dpids(self) -> list[int]:
+        """Of connected switches."""
+
+    def ask(self, dpid: int, what: str, arguments: Mapping[str, Any]) -> Document:
+        """A switch's answer; NotFoundError, TooBusyError, NotConfirmedError, ValueRefusedError."""
+
+    def switches(self) -> list[Document]:
+        """Connected switches with their ports."""
+
+    def links(self) -> list[Document]:
+        """Links that are up."""
+
+    def hosts(self) -> list[Document]:
+        """Hosts at access ports."""
+
+
+# Address -> Ryu's query, and the names of what may follow the switch in the address.
+_QUERIES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "desc": ("desc_stats", ()),
+    "flow": ("flow_stats", ()),
+    "aggregateflow": ("aggregate_flow_stats", ()),
+    "table": ("table_stats", ()),
+    "tablefeatures": ("table_features", ()),
+    "port": ("port_stats", ("port",)),
+    "queue": ("queue_stats", ("port", "queue_id")),
+    "queueconfig": ("queue_config", ("port",)),
+    "meterfeatures": ("meter_features", ()),
+    "meterconfig": ("meter_config", ("meter_id",)),
+    "meter": ("meter_stats", ("meter_id",)),
+    "groupfeatures": ("group_features", ()),
+    "groupdesc": ("group_desc", ()),
+    "group": ("group_stats", ("group_id",)),
+    "portdesc": ("port_desc", ()),
+    "role": ("role", ()),
+}
+_FILTERED = ("flow", "aggregateflow")
+
+
+def blueprints(queries: Queries) -> list[Resource]:
+    """Topology and statistics."""
+    return [_topology(queries), _stats(queries)]
+
+
+def _topology(queries: Queries) -> Resource:
+    topology = Resource("ryu-topology", url_prefix="/v1.0/topology", description="As Ryu's rest_topology")
+
+    def lists(name: str, schema: type[schemas.Any_], every: Callable[[], list[Document]], dpid_of: _DpidOf) -> None:
+        @topology.get(f"/{name}", endpoint=f"ryu-{name}")
+        @topology.response(200, schema(many=True))
+        def of_all() -> ResponseReturnValue:
+            return reply(every())
+
+        @topology.get(f"/{name}/<dpid:dpid>", endpoint=f"ryu-{name}-of")
+        @topology.response(200, schema(many=True))
+        def of_one(dpid: str) -> ResponseReturnValue:
+            return reply([document for document in every() if dpid_of(document) == dpid])
+
+        of_all.__doc__ = f"All {name}, as Ryu answers."
+        of_one.__doc__ = f"The {name} of one switch, as Ryu answers."
+
+    lists("switches", schemas.RyuSwitch, queries.switches, lambda document: document["dpid"])
+    lists("links", schemas.RyuLink, queries.links, lambda document: document["src"]["dpid"])
+    lists("hosts", schemas.RyuHost, queries.hosts, lambda document: document["port"]["dpid"])
+    return topology
+
+
+_DpidOf = Callable[[Document], Any]
+
+
+def _stats(queries: Queries) -> Resource:
+    stats = Resource("ryu-stats", url_prefix="/stats", description="As Ryu's ofctl_rest, reading only")
+
+    @stats.get("/switches")
+    @stats.response(200, {"type": "array", "items": {"type": "integer"}})
+    def switches() -> ResponseReturnValue:
+        """Datapath ids of connected switches."""
+        return reply(queries.dpids())
+
+    for address, (what, names) in _QUERIES.items():
+        for count in range(len(names) + 1):
+            _add(stats, queries, address, what, names[:count])
+    return stats
+
+
+def _add(stats: Resource, queries: Queries, address: str, what: str, names: Sequence[str]) -> None:
+    def ask(dpid: str, **given: str) -> ResponseReturnValue:
+        return reply(queries.ask(_dpid(dpid), what, {name: _number(name, text) for name, text in given.items()}))
+
+    def ask_filtered(body: dict[str, Any], dpid: str) -> ResponseReturnValue:
+        return reply(queries.ask(_dpid(dpid), what, {"flow": body}))
+
+    place = "".join(f"/<{name}>" for name in ("dpid", *names))
+    text = f"Query {what.replace('_', ' ')} of a switch, as Ryu answers."
+    ask.__doc__ = ask_filtered.__doc__ = text
+    endpoint = f"{address}-{len(names)}"
+    stats.get(f"/{address}{place}", endpoint=endpoint)(_described(stats, ask))
+    if address in _FILTERED:
+        filtered = stats.arguments(schemas.RyuFilter)(_described(stats, ask_filtered))
+        stats.post(f"/{address}{place}", endpoint=f"{endpoint}-filtered")(filtered)
+
+
+def _described(stats: Resource, endpoint: Callable[..., ResponseReturnValue]) -> Any:
+    answered = stats.response(200, schemas.BY_SWITCH, description="by datapath id")(endpoint)
+    for status, text in ((404, "no such switch"), (503, "others are asking"), (504, "the switch did not answer")):
+        answered = stats.alt_response(status, schema=ProblemSchema, description=text)(answered)
+    return answered
+
+
+def _dpid(text: str) -> int:
+    return _whole("dpid", text, MAX_DPID)
+
+
+def _number(name: str, text: str) -> int | None:
+    """A number as Ryu reads it; None: all."""
+    return None if text == "ALL" else _whole(name, text, 2**32 - 1)
+
+
+def _whole(name: str, text: str, most: int) -> int:
+    try:
+        number = int(text[:24], 0) if text.isascii() else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise ValueRefusedError(name, f"expected a number from 0 to {most}, decimal or with 0x")
+    return number
