@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "ap-agent": "hyroads.controller.cli.ap_agent",
     "slicer": "hyroads.controller.cli.slicer",
     "slices": "hyroads.controller.cli.slices",
+    "flowvisor": "hyroads.controller.cli.flowvisor",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -45,6 +46,7 @@ SUMMARIES: dict[str, str] = {
     "ap-agent": "serve an access point's radios over SNMP",
     "slicer": "let several controllers share the switches, a slice each",
     "slices": "list and change the slices of a running slicer",
+    "flowvisor": "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)",
 }
 
 EXIT_BAD_INPUT = 2

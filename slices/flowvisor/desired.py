@@ -1,0 +1,207 @@
+"""Slice model -> what FlowVisor shall have, or every reason why it can't. Pure.
+
+FlowVisor speaks OpenFlow 1.0: twelve fields, exact but for prefixes of IPv4 addresses. What it can't express is
+refused before anything is sent; what it does other than one would expect is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+from hyroads.slices.fields import VLAN_PRESENT, Field
+from hyroads.slices.flowvisor.entries import READ, WRITE, FlowVisorError, FvRule, FvSlice, Value
+from hyroads.slices.match import TernaryMatch
+from hyroads.slices.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
+from hyroads.slices.notation import write
+
+UNTAGGED = 65535
+MAX_RULES = 5000
+"""An entry takes a request and a poll, so many entries take minutes; more is a mistake."""
+_PREFIX_FIELDS = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}
+_MAC_FIELDS = {"eth_src": "dl_src", "eth_dst": "dl_dst"}
+_NUMBER_FIELDS = {
+    "eth_type": "dl_type", "vlan_pcp": "dl_vpcp", "ip_proto": "nw_proto", "arp_op": "nw_proto",
+    "tcp_src": "tp_src", "tcp_dst": "tp_dst", "udp_src": "tp_src", "udp_dst": "tp_dst",
+    "icmpv4_type": "tp_src", "icmpv4_code": "tp_dst",
+}  # fmt: skip
+
+
+class PreflightError(FlowVisorError):
+    """The slices can't be had on a FlowVisor; ``refusals`` are all the reasons."""
+
+    def __init__(self, refusals: tuple[str, ...]) -> None:
+        self.refusals = refusals
+        more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
+        super().__init__(f"not possible on FlowVisor: {refusals[0]}{more}")
+
+    def __reduce__(self) -> tuple[type[PreflightError], tuple[tuple[str, ...]]]:  # type: ignore[override]
+        """Pickle by the arguments of the constructor."""
+        return type(self), (self.refusals,)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Slices by name and flowspace entries by name, and what the operator should know."""
+
+    slices: Mapping[str, FvSlice]
+    rules: Mapping[str, FvRule]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class _Notes:
+    refusals: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def desired_of(model: SliceModel) -> Desired:
+    """What FlowVisor shall have; :class:`PreflightError` with every reason why it can't."""
+    notes = _Notes()
+    slices: dict[str, FvSlice] = {}
+    rules: dict[str, FvRule] = {}
+    for each in model.slices.values():
+        if each.name == PRODUCTION and not each.controllers:
+            notes.warnings.append(f"{PRODUCTION} has no controller: packets of nobody are dropped")
+            continue
+        found = _slice(each, notes)
+        if found is not None:
+            slices[each.name] = found
+        _remark(each, notes)
+        rules |= {rule.name: rule for rule in _rules(each, notes)}
+    _check_endpoints(slices, notes)
+    if len(rules) > MAX_RULES:
+        notes.refusals.append(f"{len(rules)} flowspace entries, expected at most {MAX_RULES}")
+    if notes.refusals:
+        raise PreflightError(tuple(notes.refusals))
+    return Desired(slices, rules, tuple(notes.warnings))
+
+
+def _slice(each: Slice, notes: _Notes) -> FvSlice | None:
+    where = f"slice {each.name}"
+    if len(each.controllers) != 1:
+        notes.refusals.append(f"{where}: expected exactly one controller, got {len(each.controllers)}")
+        return None
+    controller, limits = each.controllers[0], each.limits
+    if controller.tls:
+        notes.refusals.append(f"{where}: controller {controller}: FlowVisor connects to controllers by tcp only")
+    if ":" in controller.host:
+        notes.refusals.append(f"{where}: controller {controller}: FlowVisor knows no IPv6 addresses")
+    default = Limits()
+    for name in ("rate_in_mbps", "rate_out_mbps", "airtime_share"):
+        if getattr(limits, name):
+            notes.refusals.append(f"{where}: limits.{name}: FlowVisor limits no traffic")
+    notes.warnings += [
+        f"{where}: limits.{name} has no meaning in OpenFlow 1.0"
+        for name in ("tables", "groups", "meters")
+        if getattr(limits, name) != getattr(default, name)
+    ]
+    return FvSlice(each.name, controller.host, controller.port, limits.flow_entries, round(limits.flow_mods_per_s))
+
+
+def _remark(each: Slice, notes: _Notes) -> None:
+    where = f"slice {each.name}"
+    if Permission.DELEGATE in each.permissions:
+        notes.warnings.append(f"{where}: FlowVisor does not enforce delegation; only read and write are set")
+    if each.ssids:
+        notes.warnings.append(f"{where}: its SSIDs are not FlowVisor's business")
+    if any(rule.ports is not None and all(not match.mask for match in rule.matches) for rule in each.flowspace):
+        notes.warnings.append(f"{where}: a rule by ports alone breaks this slice's packet-outs in FlowVisor")
+    if any(match.field("vlan_vid")[1] for rule in each.flowspace for match in rule.matches):
+        notes.warnings.append(f"{where}: FlowVisor lets a slice rewrite VLAN numbers out of its flowspace")
+
+
+def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for each in slices.values():
+        other = seen.setdefault((each.host, each.port), each.name)
+        if other != each.name:
+            notes.refusals.append(
+                f"slices {other} and {each.name} have the same controller {each.host}:{each.port}; "
+                "FlowVisor wants one address for each slice"
+            )
+
+
+def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
+    permission = (READ if Permission.READ in each.permissions else 0) | (
+        WRITE if Permission.WRITE in each.permissions else 0
+    )
+    if each.name == PRODUCTION:
+        yield FvRule(each.name, permission, 0, None, {})
+        return
+    for number, rule in enumerate(each.flowspace):
+        where = f"slice {each.name}, rule {number}"
+        for port in _ports(rule, where, notes):
+            for match in rule.matches:
+                fields = _match(match, where, notes)
+                if fields is None:
+                    continue
+                if port is not None:
+                    fields["in_port"] = port
+                for dpid in sorted(rule.switches) if rule.switches is not None else (None,):
+                    yield FvRule(each.name, permission, rule.priority, dpid, fields)
+
+
+def _ports(rule: FlowspaceRule, where: str, notes: _Notes) -> tuple[int | None, ...]:
+    if rule.ports is None:
+        return (None,)
+    wrong = [port for port in sorted(rule.ports, key=str) if not isinstance(port, int) or port >= 0xFF00]
+    if wrong:
+        notes.refusals.append(f"{where}: port {wrong[0]!r}: OpenFlow 1.0 has ports by number, up to 65279")
+    return tuple(sorted(port for port in rule.ports if isinstance(port, int) and port < 0xFF00))
+
+
+def _match(match: TernaryMatch, where: str, notes: _Notes) -> dict[str, Value] | None:
+    fields: dict[str, Value] = {}
+    for each, value, mask in match.fields():
+        translate = _TRANSLATORS.get(each.name)
+        problem = translate(each, value, mask, fields) if translate else "OpenFlow 1.0 has no such field"
+        if problem is not None:
+            notes.refusals.append(f"{where}: {each.name}={write(each, value, mask)}: {problem}")
+            return None
+    return fields
+
+
+def _prefix(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
+    length = mask.bit_count()
+    if mask != 0xFFFFFFFF & ~((1 << 32 - length) - 1):
+        return "expected an address or a prefix"
+    fields[_PREFIX_FIELDS[each.name]] = f"{IPv4Address(value)}" + (f"/{length}" if length < 32 else "")
+    return None
+
+
+def _exact(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
+    if mask != each.ones:
+        return "expected one value: OpenFlow 1.0 has no masks and ranges here"
+    fields[_NUMBER_FIELDS[each.name]] = value
+    return None
+
+
+def _mac(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
+    if mask != each.ones:
+        return "expected one address: OpenFlow 1.0 has no masks here"
+    fields[_MAC_FIELDS[each.name]] = ":".join(f"{byte:02x}" for byte in value.to_bytes(6, "big"))
+    return None
+
+
+def _vlan(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
+    if mask != each.ones:
+        return "expected none or one VLAN number: OpenFlow 1.0 has no masks here"
+    fields["dl_vlan"] = value & 0xFFF if value & VLAN_PRESENT else UNTAGGED
+    return None
+
+
+def _dscp(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
+    fields["nw_tos"] = value << 2
+    return None
+
+
+_Translate = Callable[[Field, int, int, dict[str, Value]], str | None]
+_TRANSLATORS: dict[str, _Translate] = {
+    **dict.fromkeys(_PREFIX_FIELDS, _prefix),
+    **dict.fromkeys(_NUMBER_FIELDS, _exact),
+    **dict.fromkeys(_MAC_FIELDS, _mac),
+    "vlan_vid": _vlan,
+    "ip_dscp": _dscp,
+}

@@ -1,0 +1,130 @@
+"""What FlowVisor's management API calls slices and flowspace entries, as data. Pure.
+
+It reads back other than it is told: numbers of 16 bits come back signed, a match has a key ``wildcards``, and "every
+switch" is called ``all_dpids``. :func:`rule_of` undoes that, so that what is there can be compared with what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import IPv4Network
+from types import MappingProxyType
+from typing import Any
+
+from hyroads.slices.errors import SliceError
+
+ADMIN = "fvadmin"
+OURS = "hr-"
+"""Names of our flowspace entries begin with this; all others are left alone."""
+READ, WRITE = 2, 4
+EVERY_SWITCH = ("all", "any", "*", "all_dpids", "ff:ff:ff:ff:ff:ff:ff:ff")
+_NETWORKS = ("nw_src", "nw_dst")
+_SIXTEEN_BITS = ("dl_type", "dl_vlan", "tp_src", "tp_dst", "in_port")
+_TEXTS = ("dl_src", "dl_dst")
+_KEYS = (*_SIXTEEN_BITS, *_TEXTS, *_NETWORKS, "dl_vpcp", "nw_proto", "nw_tos")
+
+Value = int | str
+
+
+class FlowVisorError(SliceError):
+    """Something about a FlowVisor; ``code`` is its JSON-RPC error code if it gave one."""
+
+    def __init__(self, problem: str, code: int | None = None) -> None:
+        self.problem, self.code = problem, code
+        super().__init__(problem)
+
+    def __reduce__(self) -> tuple[type[FlowVisorError], tuple[str, int | None]]:
+        """Pickle by the arguments of the constructor."""
+        return type(self), (self.problem, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class FvSlice:
+    """A slice; ``flow_mod_limit`` counts entries per switch, ``messages_per_s`` has a burst of 200 (both -1: none)."""
+
+    name: str
+    host: str
+    port: int
+    flow_mod_limit: int = -1
+    messages_per_s: int = -1
+
+
+@dataclass(frozen=True)
+class FvRule:
+    """A flowspace entry that gives packets to one slice; ``dpid`` None is every switch."""
+
+    slice_name: str
+    permission: int
+    priority: int
+    dpid: int | None
+    match: Mapping[str, Value]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "match", MappingProxyType(dict(sorted(self.match.items()))))
+
+    @property
+    def name(self) -> str:
+        """Follows from the content: an entry that differs has another name, so nothing is ever updated in place."""
+        text = repr((self.slice_name, self.permission, self.priority, self.dpid, tuple(self.match.items())))
+        return f"{OURS}{self.slice_name}-{sha256(text.encode()).hexdigest()[:16]}"
+
+    def document(self) -> dict[str, Any]:
+        """The entry of ``add-flowspace``."""
+        return {
+            "name": self.name,
+            "dpid": "all" if self.dpid is None else dpid_text(self.dpid),
+            "priority": self.priority,
+            "match": dict(self.match),
+            "slice-action": [{"slice-name": self.slice_name, "permission": self.permission}],
+        }
+
+
+def dpid_text(dpid: int) -> str:
+    """A datapath id as FlowVisor writes it: eight bytes with colons."""
+    return ":".join(f"{byte:02x}" for byte in dpid.to_bytes(8, "big"))
+
+
+def dpid_of(text: object) -> int | None:
+    """The datapath id of FlowVisor's text; None is every switch. :class:`FlowVisorError` if it is neither."""
+    if text in EVERY_SWITCH:
+        return None
+    digits = str(text).replace(":", "")
+    if not 0 < len(digits) <= 16 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+        raise FlowVisorError(f"FlowVisor: a datapath id was expected, got {str(text)[:40]!r}")
+    return int(digits, 16)
+
+
+def rule_of(entry: Mapping[str, Any]) -> FvRule | None:
+    """An entry of ``list-flowspace``; None if it gives packets to several slices, which ours never do."""
+    actions, match = entry.get("slice-action"), entry.get("match", {})
+    if not isinstance(actions, list) or not isinstance(match, Mapping):
+        raise FlowVisorError(f"FlowVisor: a flowspace entry was expected, got {str(entry)[:80]!r}")
+    if len(actions) != 1 or not isinstance(actions[0], Mapping):
+        return None
+    try:
+        return FvRule(
+            str(actions[0]["slice-name"]),
+            int(actions[0]["permission"]),
+            int(entry["priority"]),
+            dpid_of(entry["dpid"]),
+            {key: _value(key, match[key]) for key in _KEYS if key in match},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FlowVisorError(f"FlowVisor: a flowspace entry can't be read: {error}") from error
+
+
+def _value(key: str, value: Any) -> Value:
+    if key in _TEXTS:
+        return str(value).lower()
+    if key in _NETWORKS:
+        return network_text(str(value))
+    number = int(value)
+    return number & 0xFFFF if key in _SIXTEEN_BITS else number & 0xFF
+
+
+def network_text(text: str) -> str:
+    """An IPv4 prefix as it is always written here: without a length if it is one address."""
+    network = IPv4Network(text, strict=False)
+    return str(network.network_address) if network.prefixlen == 32 else str(network)
