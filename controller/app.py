@@ -6,7 +6,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,11 @@ from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
 from hyroads.controller.services.requests import Requests
+from hyroads.controller.services.reservation_office import ReservationOffice
+from hyroads.controller.services.reservations import ReservationDesk
 from hyroads.controller.services.ryu_queries import RyuQueries
-from hyroads.controller.services.session_office import SessionOffice, fixed_hosts
+from hyroads.controller.services.session_meter import SessionMeter
+from hyroads.controller.services.session_office import SessionOffice, known_hosts
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.settings import MEASURED, Endpoint, load
@@ -49,7 +52,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, handovers, plugins, ryu, sessions
+from hyroads.rest import events, handovers, plugins, reservations, ryu, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -109,11 +112,6 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         found, left_out = discover(self.settings.plugins, _document())
         for what in left_out:
             LOG.warning("%s", what)
-        self.session_desk = SessionDesk(SessionOffice(self.coordinator), fixed_hosts(self.fabric.addressing))
-        self.coordinator.before_push.append(self.session_desk.follow)
-        self.coordinator.additions.append(self.session_desk.added_to)
-        for problem in self.session_desk.restore(saved.services.get("sessions")):
-            LOG.warning("a saved session is left out: %s", problem)
         self.requests = Requests()
         view = partial(network_view, self.coordinator)
         self.plugin_desk = PluginDesk(
@@ -147,6 +145,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
         )
         self.queries = RyuQueries(self.coordinator)
+        self._begin_sessions(saved.services)
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
@@ -165,6 +164,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
         shim.guard_parser(self._may_parse)
 
+    def _begin_sessions(self, saved: Mapping[str, Any]) -> None:
+        coordinator = self.coordinator
+        find = known_hosts(self.fabric.addressing, lambda: self.clients.state)
+        self.session_desk = SessionDesk(SessionOffice(coordinator), find)
+        coordinator.before_push.append(self.session_desk.follow)
+        coordinator.additions.append(self.session_desk.added_to)
+        self.clients.listeners.append(lambda _: self.session_desk.moved())
+        self.session_meter = SessionMeter(
+            coordinator.switches, lambda: self.session_desk.sessions, self.session_desk.measured, time.monotonic
+        )
+        self.reservation_desk = ReservationDesk(ReservationOffice(coordinator), self.session_desk)
+        coordinator.followers.append(self.reservation_desk.follow)
+        problems = self.session_desk.restore(saved.get("sessions"))
+        for problem in [*problems, *self.reservation_desk.restore(saved.get("reservations"))]:
+            LOG.warning("something saved is left out: %s", problem)
+
     def start(self) -> None:
         """Called by the framework once all applications are there."""
         super().start()
@@ -177,6 +192,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             *ryu.blueprints(self.queries),
             handovers.blueprint(self.handover_desk),
             sessions.blueprint(self.session_desk),
+            reservations.blueprint(self.reservation_desk),
         ]
         web = create_app(
             service,
@@ -188,6 +204,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             pause=lambda: shim.sleep(0),
         )
         shim.spawn(self.coordinator.run)
+        shim.spawn(self.session_meter.run, self.coordinator.exception)
         shim.spawn(self.coordinator.run_slots)
         shim.spawn(self.coordinator.saver.run)
         shim.spawn(self.clients.run)
@@ -306,7 +323,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _save(self, state: State, numbers: Numbers) -> None:
         try:
             # Syncing a disk takes as long as it likes.
-            services = {"sessions": self.session_desk.to_save()}
+            services = {"sessions": self.session_desk.to_save(), "reservations": self.reservation_desk.to_save()}
             flows = state.flows.values()
             shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
         except OSError as error:

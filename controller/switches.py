@@ -11,16 +11,18 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.batch import Batch, Refusal, batch_of, error_of, next_xid
-from hyroads.controller.ofp.cookie import FULL_MASK, is_ours
+from hyroads.controller.ofp.cookie import MARK_MASK, MARK_VALUE, is_ours
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
 from hyroads.controller.ofp.errors import OpenFlowError
 from hyroads.controller.ofp.group import GroupEntry
 from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.port_stats import PortCounters, parse_port_stats, port_stats_request
 from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_groups
@@ -194,14 +196,13 @@ class SwitchSession:
             self._confirmed_goal = None
             self._advance()
 
-    def ask_counters(self, cookies: Iterable[int], told: Callable[[FlowStat], None]) -> None:
-        """Ask for the counters of rules of ours by their cookies; ``told`` gets what comes for the last question."""
+    def ask_counters(self, matches: Iterable[Match], told: Callable[[FlowStat], None]) -> None:
+        """Ask for the counters of our rules of CLASSIFY with these fields; ``told`` gets what comes for the last
+        question.
+        """
         self._counters_xid, self._on_counters = self._xid(), told
-        asked = (
-            wire.flow_stats_request(self._counters_xid, table=Table.CLASSIFY, cookie=cookie, cookie_mask=FULL_MASK)
-            for cookie in cookies
-        )
-        self.connection.send(b"".join(asked))
+        ours = partial(wire.flow_stats_request, table=Table.CLASSIFY, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
+        self.connection.send(b"".join(ours(self._counters_xid, match=match) for match in matches))
 
     def ask_ports(self) -> None:
         """Ask for the counters of all ports, unless an answer is still awaited."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hyroads.controller.core.errors import HyroadsError
@@ -20,7 +21,12 @@ class NotFoundError(HyroadsError):
 
 
 class ConflictError(HyroadsError):
-    """The id is taken by something else, or what is asked for does not fit what is there."""
+    """The id is taken by something else, or what is asked for does not fit what is there.
+
+    ``details`` are further members of the problem document.
+    """
+
+    details: Mapping[str, Any] = MappingProxyType({})
 
 
 class ValueRefusedError(HyroadsError):

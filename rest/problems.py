@@ -35,7 +35,7 @@ _STATUS: Mapping[type[HyroadsError], int] = {NotFoundError: 404, ConflictError: 
 
 def _hyroads(error: HyroadsError) -> Response:
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    answer = problem(status, str(error))
+    answer = problem(status, str(error), **(error.details if isinstance(error, ConflictError) else {}))
     if status == 503:
         answer.headers["Retry-After"] = "1"
     return answer

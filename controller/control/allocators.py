@@ -5,13 +5,14 @@ for the state that the latter keeps from slot to slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from hyroads.controller.core.rates import Allocation, RateProblem, solve
 from hyroads.controller.core.rates.allocation import path_names
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step
+from hyroads.controller.core.rates.minimum import Guaranteed, solve_with_minimums
 from hyroads.controller.core.rates.utility import FloatArray
 
 
@@ -24,13 +25,61 @@ class Allocator(Protocol):
     def laid_out(self, problem: RateProblem) -> None:
         """Flows or paths changed."""
 
+    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
+        """Least rates of flows from now on; those in front go before the others where not all can be kept."""
+
+    @property
+    def granted(self) -> Mapping[str, Grant]:
+        """What was made of the guarantees in the last slot, for flows that were there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A guaranteed rate: what the flow wants of what was promised, and what could be given."""
+
+    wanted_mbps: float
+    given_mbps: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there is less than the flow wants."""
+        return self.given_mbps < self.wanted_mbps * (1 - _SHORT)
+
+
+# The solver's rounding is no shortage.
+_SHORT = 1e-4
+
 
 class SolverMode:
     """The optimum, every slot."""
 
+    def __init__(self) -> None:
+        self._minimums: Mapping[str, float] = {}
+        self._last: Guaranteed | None = None
+        self.granted: Mapping[str, Grant] = {}
+
+    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
+        """See :class:`Allocator`."""
+        self._minimums, self._last, self.granted = dict(minimum_mbps), None, {}
+
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """See :class:`Allocator`."""
-        return solve(problem, last)
+        number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
+        order = [number[flow] for flow in self._minimums if flow in number]
+        if not order:
+            self.granted = {}
+            return solve(problem, last)
+        minimum = np.zeros(problem.layout.flow_count)
+        minimum[order] = [self._minimums[problem.layout.flow_ids[flow]] for flow in order]
+        warm = self._last
+        if last is not None:
+            warm = Guaranteed(last, minimum, None if warm is None else warm.split)
+        self._last = found = solve_with_minimums(problem, minimum, order=order, warm=warm)
+        wanted = np.minimum(minimum, problem.demand_mbps)
+        self.granted = {
+            problem.layout.flow_ids[flow]: Grant(float(wanted[flow]), float(found.minimum_mbps[flow])) for flow in order
+        }
+        return found.allocation
 
     def laid_out(self, problem: RateProblem) -> None:
         """The warm start is in the last allocation already."""
@@ -47,6 +96,10 @@ class ControllerMode:
         self._settings = ControllerSettings()
         self._state: ControllerState | None = None
         self._names: list[tuple[str, tuple[int, ...]]] = []
+        self.granted: Mapping[str, Grant] = {}
+
+    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
+        """The papers' controller knows no least rates."""
 
     def laid_out(self, problem: RateProblem) -> None:
         """Paths that stay keep rate and average, links their prices; step size and oscillations start anew."""

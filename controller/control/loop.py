@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyroads.controller.control.allocators import Allocator, allocator
+from hyroads.controller.control.allocators import Allocator, Grant, allocator
 from hyroads.controller.control.governor import Fixed, Governor, NoGovernor, SlotView
 from hyroads.controller.control.handover import Lanes, by_path
 from hyroads.controller.control.measured import NO_RATES, AgentRates
 from hyroads.controller.control.recent_rates import RecentRates
 from hyroads.controller.control.routes import Routes
-from hyroads.controller.control.sessions import GroupTraffic
 from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
-from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, SlotResult, slot
+from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
@@ -75,7 +74,7 @@ class LiveLoop:
         self.busy: dict[Interface, float] = {}
         """The last busy share of every interface that has told one."""
         self.governor: Governor = governor or NoGovernor()
-        self.group_traffic: GroupTraffic | None = None
+        self.groups: GroupAirtime | None = None
         """What multicast sessions take."""
         self.turns = 0
         self.last: Turn | None = None
@@ -87,6 +86,7 @@ class LiveLoop:
         self._lanes: dict[str, Lanes] = {}
         self._fixed: dict[str, Fixed] = {}
         self._allocator: Allocator = allocator(options.mode)
+        self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(Hearing.of(network, ()))
@@ -105,6 +105,16 @@ class LiveLoop:
     def fixed(self) -> Mapping[str, Fixed]:
         """The flows that the governor decides."""
         return self._fixed
+
+    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
+        """Least rates of flows from the next slot on; those in front go before the others."""
+        self._minimums = dict(minimum_mbps)
+        self._allocator.guarantee(minimum_mbps)
+
+    @property
+    def granted(self) -> Mapping[str, Grant]:
+        """What was made of the guarantees in the last slot."""
+        return self._allocator.granted
 
     @property
     def heard(self) -> Heard:
@@ -180,6 +190,7 @@ class LiveLoop:
         used = [rate for flow, of in self._lanes.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         with np.errstate(divide="ignore"):
             busy = problem.airtime(np.array(used, dtype=float))
+        busy += 0.0 if self.groups is None else self.groups.reserved
         return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
 
     def external(self, now_s: float) -> dict[str, float]:
@@ -192,7 +203,7 @@ class LiveLoop:
         result = slot(
             self.state, self._measurements(taken, agents, now_s), now_s, fixed=fixed, allocate=self._allocator.allocate
         )
-        result = self._with_least(self._paced(result), fixed)
+        result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
@@ -216,7 +227,7 @@ class LiveLoop:
         offers = {
             flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
         }
-        return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s))
+        return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s), self.groups)
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
@@ -231,6 +242,20 @@ class LiveLoop:
         changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
         kept = {flow: rates for flow, rates in result.push.items() if flow not in least}
         return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+
+    def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
+        """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
+        slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
+        changed = {}
+        for flow, grant in self.granted.items():
+            rates = tuple(result.allocation.path_rates_mbps[slices[flow]].tolist())
+            told_mbps = sum(result.state.pushed.get(flow, ()))
+            if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
+                changed[flow] = rates
+        if not changed:
+            return result
+        pushed = {**result.state.pushed, **changed}
+        return replace(result, state=replace(result.state, pushed=pushed), push={**result.push, **changed})
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
         """The rates of a flow of the governor's as far as the others have to make room."""

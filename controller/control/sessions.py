@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyroads.controller.control.session_rollout import Confirmed, Enters, Rollout, advanced, is_told, wanting
+from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.labels import hashed
 from hyroads.controller.core.multicast import Media
@@ -30,7 +31,7 @@ _ATTEMPTS = 64
 @dataclass(frozen=True, slots=True)
 class Host:
     """A participant and where it is: ``node`` is the node whose switch delivers to it, or the plain client that it is;
-    None: nowhere that is known.
+    None: nowhere that is known. ``technology``: it is a station on that medium of the node that no file names.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Host:
     node: str | None = None
     mac: str | None = None
     ip: str | None = None
+    technology: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,20 @@ class World:
     media: Media
     places: Mapping[str, Place]
 
-    def client(self, node: str) -> AttachedClient | None:
-        """The plain client of this name as its access point sees it; None if it is none, or nowhere."""
-        place, fabric = self.places.get(node), self.fabric
-        if place is None:
+    def client(self, host: Host) -> AttachedClient | None:
+        """A host on a medium, as its access point sees it; None if it is at an access port, or nowhere."""
+        addressing, node = self.fabric.addressing, host.node
+        if node is None or host.mac is None:
             return None
-        port = fabric.addressing.interface_name[place.node, place.technology]
-        return AttachedClient(fabric.addressing.host_mac[node], port, fabric.labels.node[node])
+        place = self.places.get(node) if host.technology is None else Place(node, host.technology)
+        if place is None or (place.node, place.technology) not in addressing.interface_name:
+            return None
+        # Its label is not needed here: nothing is sent to it from elsewhere.
+        return AttachedClient(host.mac, addressing.interface_name[place.node, place.technology], 0)
+
+    def home(self, node: str) -> str:
+        """The node whose switch delivers to a node of a tree."""
+        return self.places[node].node if node in self.places else node
 
     def rooted(self, plan: TreePlan, label: int) -> RootedTree | None:
         """What the switches do for a tree."""
@@ -96,10 +105,10 @@ class LiveSession:
         wanted = {source: rollout.wanted for source, rollout in self.rollouts.items()}
         return {source: LabelledPlan(tree.plan, tree.label) for source, tree in wanted.items() if tree is not None}
 
-    def macs_at(self, node: str) -> tuple[str, ...]:
-        """Addresses of the sources at a node."""
-        found = (host.mac for host in self.hosts if host.node == node and host.is_source)
-        return tuple(sorted({mac for mac in found if mac is not None}))
+    def sources_at(self, node: str) -> tuple[Host, ...]:
+        """The sources at a node."""
+        found = (host for host in self.hosts if host.node == node and host.is_source and host.mac is not None)
+        return tuple({host.mac: host for host in found}.values())
 
 
 def planned(world: World, live: LiveSession, taken: Collection[int], *, quick: bool) -> LiveSession:
@@ -227,16 +236,17 @@ def _match(live: LiveSession, source: str | None = None) -> Match:
 def _members(world: World, live: LiveSession) -> dict[str, SessionMembers]:
     """Who gets messages, by the node whose switch delivers them."""
     access: dict[str, tuple[str, ...]] = {}
-    clients: dict[str, tuple[AttachedClient, ...]] = {}
-    for node in sorted({host.node for host in live.hosts if host.node is not None}):
-        client = world.client(node)
+    clients: dict[str, dict[str, AttachedClient]] = {}
+    for host in live.hosts:
+        if host.node is None:
+            continue
+        client = world.client(host)
         if client is not None:
-            home = world.places[node].node
-            clients[home] = (*clients.get(home, ()), client)
-        elif node in world.fabric.addressing.access_port:
-            access[node] = (world.fabric.addressing.access_port[node],)
+            clients.setdefault(world.home(host.node), {})[client.mac] = client
+        elif host.node in world.fabric.addressing.access_port:
+            access[host.node] = (world.fabric.addressing.access_port[host.node],)
     return {
-        node: SessionMembers(_match(live), access.get(node, ()), clients.get(node, ()))
+        node: SessionMembers(_match(live), access.get(node, ()), tuple(clients.get(node, {}).values()))
         for node in sorted({*access, *clients})
     }
 
@@ -244,36 +254,34 @@ def _members(world: World, live: LiveSession) -> dict[str, SessionMembers]:
 def _entries(
     world: World, live: LiveSession, source: str, tree: RootedTree, members: SessionMembers | None
 ) -> Iterable[SessionEntry]:
-    branch, client = tree.branches[tree.root], world.client(source)
-    return [SessionEntry(_match(live, mac), branch, members, client) for mac in live.macs_at(source)]
+    branch = tree.branches[tree.root]
+    return [
+        SessionEntry(_match(live, host.mac), branch, members, world.client(host)) for host in live.sources_at(source)
+    ]
 
 
 # -- airtime
 
 
-@dataclass(frozen=True, eq=False)
-class GroupTraffic:
-    """What sessions take, float64[L]: ``reserved`` of the time of every link's domain, and ``own`` Mb/s as if each
-    transmission were traffic of its first link, for what is known to be ours of what interfaces hear.
-    """
-
-    reserved: FloatArray
-    own_airtime: FloatArray
+Rates = Mapping[tuple[str, str], float]
+"""Mb/s that goes over the media, by session and source node."""
 
 
-def group_traffic(
-    media: Media, sessions: Iterable[LiveSession], measured_mbps: Mapping[tuple[str, str], float]
-) -> GroupTraffic:
-    """The traffic of all sessions: declared rates, or measured ones (by session and source) where these are more."""
+def group_airtime(
+    media: Media, sessions: Iterable[LiveSession], measured_mbps: Rates, promised_mbps: Mapping[str, float]
+) -> GroupAirtime:
+    """What all sessions take: rates promised or declared, or measured ones where these are more."""
     count = len(media.network.links)
     reserved, own = np.zeros(count), np.zeros(count)
     for live in sessions:
+        least = max(live.spec.rate_mbps or 0.0, promised_mbps.get(live.spec.id, 0.0))
         for source, tree in live.session.trees.items():
             measured = measured_mbps.get((live.spec.id, source), 0.0)
-            reserved += max(live.spec.rate_mbps or 0.0, measured) * finite(media.domain_airtime(tree.links))
+            reserved += max(least, measured) * finite(media.domain_airtime(tree.links))
             for sent in media.transmissions(tree.links):
-                own[sent.links[0]] += measured * (sent.airtime_s_per_mb if np.isfinite(sent.airtime_s_per_mb) else 0.0)
-    return GroupTraffic(reserved, own)
+                if np.isfinite(sent.airtime_s_per_mb):
+                    own[sent.links[0]] += measured * sent.airtime_s_per_mb
+    return GroupAirtime(reserved, own)
 
 
 def airtime_per_mbps(media: Media, live: LiveSession) -> FloatArray:

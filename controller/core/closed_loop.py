@@ -33,6 +33,17 @@ PathId = tuple[str, int]
 """(flow id, position of the path in the flow)."""
 
 
+@dataclass(frozen=True, eq=False)
+class GroupAirtime:
+    """What multicast sessions take, float64[L]: ``reserved`` is the share of time of every link's domain that flows
+    leave to them; ``own`` the share of time that they send on each link, as measured (a transmission that serves
+    several links counts for the first of them).
+    """
+
+    reserved: FloatArray
+    own: FloatArray
+
+
 @dataclass(frozen=True)
 class Measurements:
     """What came in during a slot: capacities, busy shares by interface, measured rates by path, offers by flow.
@@ -46,6 +57,7 @@ class Measurements:
     path_mbps: Mapping[PathId, float] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
     most_mbps: FloatArray | None = None
+    groups: GroupAirtime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +131,7 @@ def slot(
     demands = state.demands.carried(measured.offers, now_s, frozenset(layout.flow_ids))
     problem = state.problem.changed(
         capacity_mbps=capacity,
-        external=external.per_link(now_s),
+        external=external.per_link(now_s) + (0.0 if measured.groups is None else measured.groups.reserved),
         demand_mbps=np.array([demands.demand_mbps(flow) for flow in layout.flow_ids], dtype=float),
     )
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
@@ -141,6 +153,8 @@ def slot(
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
     hearing, rates = state.external.hearing, link_rates(state.problem, measured.path_mbps)
+    if measured.groups is not None:
+        rates += measured.groups.own * capacity
     own = hearing.own_airtime(rates, capacity)
     if measured.most_mbps is None or not measured.most_mbps.any():
         return state.external.after(measured.busy, own, now_s)

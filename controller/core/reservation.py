@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import FloatArray
-from hyroads.controller.core.rates.minimum import largest_rate
+from hyroads.controller.core.rates.minimum import bounded_rate
 from hyroads.controller.core.rates.problem import RateProblem
 
 _TOLERANCE = 1e-6
@@ -50,11 +50,12 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether a request was admitted, and the most that could be."""
+    """Whether a request was admitted, and the most that could be; ``full`` are the links whose domains bound that."""
 
     admitted: bool
     possible_mbps: float
     reservations: Reservations
+    full: tuple[int, ...] = ()
 
 
 def reserve_flow(reservations: Reservations, problem: RateProblem, flow: str, rate_mbps: float) -> Answer:
@@ -66,8 +67,9 @@ def reserve_flow(reservations: Reservations, problem: RateProblem, flow: str, ra
         raise PlanningError(f"no flow {flow!r} to reserve a rate for")
     others = replace(reservations, flows={name: r for name, r in reservations.flows.items() if name != flow})
     index, left = problem.layout.flow_ids.index(flow), others.with_sessions(problem)
-    possible = largest_rate(left, others.minimum_mbps(problem), flow=index, most_mbps=_checked(rate_mbps))
-    return _answer(reservations, replace(others, flows={**others.flows, flow: rate_mbps}), rate_mbps, possible)
+    found = bounded_rate(left, others.minimum_mbps(problem), flow=index, most_mbps=_checked(rate_mbps))
+    new = replace(others, flows={**others.flows, flow: rate_mbps})
+    return _answer(reservations, new, rate_mbps, found, problem)
 
 
 def reserve_session(
@@ -77,11 +79,11 @@ def reserve_session(
     kept = {name: load for name, load in reservations.sessions.items() if name != session}
     others = replace(reservations, sessions=kept)
     left = others.with_sessions(problem)
-    possible = largest_rate(
+    found = bounded_rate(
         left, others.minimum_mbps(problem), airtime_per_mbps=airtime_per_mbps, most_mbps=_checked(rate_mbps)
     )
     new = replace(others, sessions={**kept, session: SessionLoad(rate_mbps, airtime_per_mbps)})
-    return _answer(reservations, new, rate_mbps, possible)
+    return _answer(reservations, new, rate_mbps, found, problem)
 
 
 def released(reservations: Reservations, name: str) -> Reservations:
@@ -98,6 +100,10 @@ def _checked(rate_mbps: float) -> float:
     return rate_mbps
 
 
-def _answer(old: Reservations, new: Reservations, rate_mbps: float, possible_mbps: float) -> Answer:
+def _answer(
+    old: Reservations, new: Reservations, rate_mbps: float, found: tuple[float, tuple[int, ...]], problem: RateProblem
+) -> Answer:
+    possible_mbps, classes = found
     admitted = possible_mbps >= rate_mbps * (1 - _TOLERANCE)
-    return Answer(admitted, max(0.0, possible_mbps), new if admitted else old)
+    full = () if admitted else tuple(np.flatnonzero(np.isin(problem.layout.class_of, classes)).tolist())
+    return Answer(admitted, max(0.0, possible_mbps), new if admitted else old, full)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hyroads.controller.control.sessions import LabelledPlan, LiveSession, airtime_per_mbps
+from hyroads.controller.control.sessions import Host, LabelledPlan, LiveSession, airtime_per_mbps
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.labels import FIRST_LABEL, LABEL_SPACE
 from hyroads.controller.core.multicast import Media
@@ -16,6 +17,7 @@ from hyroads.controller.core.services.sessions import SessionSpec, session_docum
 from hyroads.controller.ofp.session_trees import TreePlan
 
 Document = dict[str, Any]
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 Rates = Mapping[tuple[str, str], float]
 """Measured Mb/s by session and source node."""
 
@@ -79,21 +81,43 @@ def to_save(live: LiveSession) -> Document:
         }
         for source, saved in sorted(live.plans.items())
     }
-    return {**session_document(live.spec), "trees": trees}
+    hosts = [
+        {"name": host.name, "node": host.node, "mac": host.mac, "ip": host.ip, "technology": host.technology}
+        for host in live.hosts
+    ]
+    return {**session_document(live.spec), "trees": trees, "hosts": hosts}
 
 
-def from_saved(document: object, network: Network, name: str) -> tuple[SessionSpec, dict[str, LabelledPlan]]:
-    """The session and its trees; trees that the network does not have any more are left out. ``ConfigError``."""
+Saved = tuple[SessionSpec, Mapping[str, LabelledPlan], tuple[Host, ...]]
+"""What was declared, the trees, and where hosts were."""
+
+
+def from_saved(document: object, network: Network, name: str) -> Saved:
+    """What :func:`to_save` kept; trees that the network does not have any more are left out. ``ConfigError``."""
     if not isinstance(document, Mapping):
         raise ConfigError(name, "sessions", "expected a session")
-    declared = {key: value for key, value in document.items() if key != "trees"}
+    declared = {key: value for key, value in document.items() if key not in ("trees", "hosts")}
     spec, given = session_spec(declared, name), document.get("trees")
     plans = {}
     for source, tree in given.items() if isinstance(given, Mapping) else ():
         plan = _plan(source, tree, network)
         if plan is not None:
             plans[source] = plan
-    return spec, plans
+    hosts = document.get("hosts")
+    return spec, plans, tuple(_hosts(hosts, spec, network)) if isinstance(hosts, list) else ()
+
+
+def _hosts(given: list[object], spec: SessionSpec, network: Network) -> Iterator[Host]:
+    for host in given:
+        if not isinstance(host, Mapping):
+            continue
+        participant = spec.find(str(host.get("name")))
+        mac, ip = host.get("mac"), host.get("ip")
+        sound = host.get("node") in network.nodes and isinstance(mac, str) and _MAC.fullmatch(mac) is not None
+        if participant is not None and sound:
+            technology = host.get("technology") if host.get("technology") in network.technologies else None
+            ip = ip if isinstance(ip, str) else None
+            yield Host(participant.name, participant.is_source, host["node"], mac, ip, technology)
 
 
 def _plan(source: object, tree: object, network: Network) -> LabelledPlan | None:

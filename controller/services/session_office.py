@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hyroads.controller.control.live_network import LiveNetwork
-from hyroads.controller.control.sessions import GroupTraffic, Host
+from hyroads.controller.control.sessions import Host
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.closed_loop import GroupAirtime
+from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.core.services.place import WIRED
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.state import Fabric
 
@@ -64,9 +67,9 @@ class SessionOffice:
         """See ``Office``."""
         return self._coordinator.events.publish(kind, document)
 
-    def take_traffic(self, traffic: GroupTraffic) -> None:
+    def take_airtime(self, airtime: GroupAirtime) -> None:
         """See ``Office``."""
-        self._coordinator.live.loop.group_traffic = traffic
+        self._coordinator.live.loop.groups = airtime
 
 
 def fixed_hosts(addressing: Addressing) -> Callable[[str], Host | None]:
@@ -77,3 +80,25 @@ def fixed_hosts(addressing: Addressing) -> Callable[[str], Host | None]:
     }
     by_name = {str(key): host for host in hosts.values() for key in (host.mac, host.ip)} | hosts
     return lambda name: by_name.get(name) or by_name.get(name.lower())
+
+
+def known_hosts(addressing: Addressing, clients: Callable[[], Clients]) -> Callable[[str], Host | None]:
+    """Finds these, and hosts that were learned: by MAC or IP."""
+    fixed = fixed_hosts(addressing)
+
+    def find(name: str) -> Host | None:
+        host = fixed(name)
+        if host is not None:
+            return host
+        known, text = clients(), name.lower()
+        address = known.addresses.get(text)
+        interface = known.interfaces.get(text if address is None else address.mac)
+        if interface is None:
+            return None
+        place, ip = interface.place, text if address is not None else None
+        if place is None:
+            return Host(name, True, None, interface.mac, ip)
+        wired = place.technology == WIRED
+        return Host(name, True, place.node, interface.mac, ip, None if wired else place.technology)
+
+    return find

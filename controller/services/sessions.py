@@ -16,20 +16,20 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.session_rollout import is_told
 from hyroads.controller.control.sessions import (
-    GroupTraffic,
     Host,
-    LabelledPlan,
     LiveSession,
+    Rates,
     Told,
     World,
     forgotten,
-    group_traffic,
+    group_airtime,
     improved,
     planned,
     restored,
     stepped,
     told_of,
 )
+from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.services.sessions import (
@@ -41,7 +41,7 @@ from hyroads.controller.core.services.sessions import (
 from hyroads.controller.ofp.compile import default_places
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.session_trees import RootedTree
-from hyroads.controller.services.session_documents import from_saved, session_view, to_save
+from hyroads.controller.services.session_documents import Saved, from_saved, session_view, to_save
 from hyroads.controller.state import Fabric
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
@@ -88,7 +88,7 @@ class Office(Protocol):
     def publish(self, kind: str, document: Mapping[str, Any]) -> object:
         """Tell listeners of an event."""
 
-    def take_traffic(self, traffic: GroupTraffic) -> None:
+    def take_airtime(self, airtime: GroupAirtime) -> None:
         """Airtime of sessions, for the rates of flows."""
 
 
@@ -104,7 +104,7 @@ class SessionDesk:
         self._find = find
         self._group_rate = group_rate
         self._fabric = office.fabric
-        self._saved: dict[str, tuple[SessionSpec, Mapping[str, LabelledPlan]]] = {}
+        self._saved: dict[str, Saved] = {}
         self._live: dict[str, LiveSession] = {}
         self._ending: dict[str, LiveSession] = {}
         self._world: World | None = None
@@ -113,6 +113,7 @@ class SessionDesk:
         self._told_of: tuple[LiveSession, ...] = ()
         self._intents: dict[str, tuple[SwitchIntent, Told, SwitchIntent]] = {}
         self._rates: dict[tuple[str, str], float] = {}
+        self._promised: Mapping[str, float] = {}
         self._improving = False
         self._count_endings = count(1)
 
@@ -123,16 +124,16 @@ class SessionDesk:
         problems = []
         for document in documents if isinstance(documents, list) else ():
             try:
-                spec, plans = from_saved(document, self._fabric.network, "state file")
+                saved = from_saved(document, self._fabric.network, "state file")
             except ConfigError as error:
                 problems.append(error)
             else:
-                self._saved[spec.id] = spec, plans
+                self._saved[saved[0].id] = saved
         return problems
 
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
-        waiting = [{**session_document(spec), "trees": {}} for spec, _ in self._saved.values()]
+        waiting = [{**session_document(spec), "trees": {}} for spec, _, _ in self._saved.values()]
         return waiting + [to_save(live) for live in self._live.values()]
 
     # -- the coordinator's loop
@@ -167,8 +168,8 @@ class SessionDesk:
         self._network = network
         media = Media(network.network, group_rate=self._group_rate)
         world = self._world = World(self._fabric, media, default_places(self._fabric.addressing))
-        for name, (spec, plans) in self._saved.items():
-            self._live[name] = restored(world, spec, plans)
+        for name, (spec, plans, hosts) in self._saved.items():
+            self._live[name] = replace(restored(world, spec, plans), hosts=hosts)
         self._saved = {}
         for name, live in self._live.items():
             self._replan(name, live)
@@ -186,7 +187,7 @@ class SessionDesk:
         """On the network of now, with its hosts where they are now."""
         if self._world is None:
             return live
-        hosts = tuple(self._host(participant) for participant in live.spec.participants)
+        hosts = self._hosts(live)
         quick = len(self._fabric.network.links) >= QUICK_FROM_LINKS
         return planned(self._world, replace(live, hosts=hosts), self._labels(live.spec.id), quick=quick)
 
@@ -198,10 +199,15 @@ class SessionDesk:
         self._count()
         self._office.wake()
 
-    def _host(self, participant: Participant) -> Host:
-        found = self._find(participant.name)
-        host = Host(participant.name, participant.is_source) if found is None else found
-        return replace(host, name=participant.name, is_source=participant.is_source)
+    def _hosts(self, live: LiveSession) -> tuple[Host, ...]:
+        """The participants where they are now; one that nobody knows any more is where it was last."""
+        last = {host.name: host for host in live.hosts}
+        found = []
+        for participant in live.spec.participants:
+            name = participant.name
+            host = self._find(name) or last.get(name) or Host(name, True)
+            found.append(replace(host, name=name, is_source=participant.is_source))
+        return tuple(found)
 
     def _labels(self, but: str) -> set[int]:
         others = [live for name, live in self._live.items() if name != but]
@@ -248,12 +254,23 @@ class SessionDesk:
 
     def _count(self) -> None:
         if self._world is not None:
-            self._office.take_traffic(group_traffic(self._world.media, self._live.values(), self._rates))
+            sessions = self._live.values()
+            self._office.take_airtime(group_airtime(self._world.media, sessions, self._rates, self._promised))
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""
         self._rates = dict(rates)
         self._count()
+
+    def promise(self, rates_mbps: Mapping[str, float]) -> None:
+        """What sources of sessions may send, by reservations."""
+        self._promised = dict(rates_mbps)
+        self._count()
+
+    @property
+    def rates(self) -> Rates:
+        """What sources were measured to send."""
+        return self._rates
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -374,8 +391,7 @@ class SessionDesk:
     def moved(self) -> None:
         """Hosts are elsewhere: sessions with one of them follow."""
         for name, live in list(self._live.items()):
-            hosts = tuple(self._host(participant) for participant in live.spec.participants)
-            if hosts != live.hosts:
+            if self._hosts(live) != live.hosts:
                 self._replan(name, live)
 
     def _get(self, name: str) -> LiveSession:

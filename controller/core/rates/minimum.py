@@ -33,6 +33,8 @@ _AHEAD = 4.0
 # A guarantee is rounded down by so much of what is possible, so that the solver has an inside to work in.
 _ROOM = 1e-6
 _UNBOUNDED = 3
+# Mb/s that a share of airtime would bring: less is rounding.
+_PRICED = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,18 @@ def largest_rate(
     """The largest rate of ``flow``, or of something that takes ``airtime_per_mbps[L]`` of every link's domain, in Mb/s,
     that leaves all minimums (float64[F]) possible; -1 if they are not possible as they are. At most ``most_mbps``.
     """
+    return bounded_rate(problem, minimum_mbps, flow=flow, airtime_per_mbps=airtime_per_mbps, most_mbps=most_mbps)[0]
+
+
+def bounded_rate(
+    problem: RateProblem,
+    minimum_mbps: FloatArray,
+    *,
+    flow: int | None = None,
+    airtime_per_mbps: FloatArray | None = None,
+    most_mbps: float = np.inf,
+) -> tuple[float, tuple[int, ...]]:
+    """:func:`largest_rate`, and what bounds it: the classes of links (``Layout.class_of``) whose domains are full."""
     layout, paths = problem.layout, problem.layout.path_count
     extra = np.zeros(layout.link_count) if airtime_per_mbps is None else airtime_per_mbps
     rows = layout.domains @ sparse.diags(_airtime(problem)) @ layout.routing.T
@@ -117,8 +131,11 @@ def largest_rate(
     gain = np.append(np.zeros(paths), -1.0)
     solved = linprog(gain, A_ub=limits.tocsr(), b_ub=right, bounds=bounds, method="highs")
     if solved.status == _UNBOUNDED:
-        return float("inf")
-    return float(solved.x[-1]) if solved.x is not None else -1.0
+        return float("inf"), ()
+    if solved.x is None:
+        return -1.0, ()
+    full = np.flatnonzero(solved.ineqlin.marginals[: rows.shape[0]] < -_PRICED)
+    return float(solved.x[-1]), tuple(full.tolist())
 
 
 def _airtime(problem: RateProblem) -> FloatArray:

@@ -19,7 +19,7 @@ from hyroads.controller.control.sessions import (
     LiveSession,
     World,
     forgotten,
-    group_traffic,
+    group_airtime,
     improved,
     planned,
     restored,
@@ -231,8 +231,8 @@ def test_improving_never_costs_airtime() -> None:
         stage = Stage(ring(seed))
         for count in range(2, 7):
             stage.join(*(f"n{i}" for i in range(count % 6 + 1)))
-        before = group_traffic(stage.world.media, [replace_rate(stage.live)], {}).reserved.sum()
-        after = group_traffic(stage.world.media, [replace_rate(improved(stage.world, stage.live, ()))], {})
+        before = group_airtime(stage.world.media, [replace_rate(stage.live)], {}, {}).reserved.sum()
+        after = group_airtime(stage.world.media, [replace_rate(improved(stage.world, stage.live, ()))], {}, {})
         assert after.reserved.sum() <= before * (1 + 1e-9)
 
 
@@ -244,13 +244,15 @@ def test_traffic_is_what_is_declared_or_what_is_measured_if_that_is_more() -> No
     stage = Stage(ring(4))
     stage.join("n0", "n1", "n2")
     media, live = stage.world.media, replace_rate(stage.live)
-    declared = group_traffic(media, [live], {})
-    assert declared.reserved.max() > 0 and not declared.own_airtime.any()
-    low = group_traffic(media, [live], {("s", "n0"): 0.5})
-    assert (low.reserved == declared.reserved).all() and low.own_airtime.sum() == pytest.approx(
+    declared = group_airtime(media, [live], {}, {})
+    assert declared.reserved.max() > 0 and not declared.own.any()
+    low = group_airtime(media, [live], {("s", "n0"): 0.5}, {})
+    assert (low.reserved == declared.reserved).all() and low.own.sum() == pytest.approx(
         0.5 * media.airtime(live.session.trees["n0"].links)
     )
-    assert (group_traffic(media, [live], {("s", "n0"): 3.0}).reserved >= declared.reserved).all()
+    promised = group_airtime(media, [live], {}, {"s": 2.0})
+    assert promised.reserved == pytest.approx(2 * declared.reserved)
+    assert (group_airtime(media, [live], {("s", "n0"): 3.0}, {}).reserved >= declared.reserved).all()
 
 
 # -- declared

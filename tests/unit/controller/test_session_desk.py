@@ -65,7 +65,7 @@ class Office:
     def publish(self, kind: str, document) -> None:
         self.events.append((kind, document))
 
-    def take_traffic(self, traffic) -> None:
+    def take_airtime(self, traffic) -> None:
         self.traffic = traffic
 
     def cut(self, *links: str) -> None:

@@ -1,0 +1,326 @@
+"""The desk of reservations: least rates of flows and sessions, admitted if the airtime exists, kept by the slots."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hyroads.controller.control.allocators import Grant
+from hyroads.controller.control.routes import FlowRoute
+from hyroads.controller.control.sessions import LiveSession, airtime_per_mbps, finite
+from hyroads.controller.core.checking import id_problem
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.interface_graph import FloatArray
+from hyroads.controller.core.multicast import Media
+from hyroads.controller.core.network import Network, Policy
+from hyroads.controller.core.rates import RateProblem
+from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
+from hyroads.controller.core.services.sessions import rate
+from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
+
+LOG = logging.getLogger("hyroads.reservations")
+MAX_RESERVATIONS = 1024
+MAX_DOMAINS_TOLD = 8
+# What is short for a moment while rates follow a change is no news.
+SHORT_FOR_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A promise to a flow, or to every source of a session."""
+
+    id: str
+    flow: str | None
+    session: str | None
+    rate_mbps: float
+
+    @property
+    def subject(self) -> tuple[str | None, str | None]:
+        """Whom it is for."""
+        return self.flow, self.session
+
+
+class NotAdmittedError(ConflictError):
+    """The airtime does not exist: what would be possible, and the domains that are full."""
+
+    def __init__(self, what: str, rate_mbps: float, possible_mbps: float, domains: Sequence[Document]) -> None:
+        missing = rate_mbps - possible_mbps
+        self.details = {"possible_mbps": possible_mbps, "missing_mbps": missing, "domains": list(domains)}
+        where = "; ".join(f"{domain['technology']} ({', '.join(domain['links'])})" for domain in domains)
+        full = f"; no airtime is left on {where}" if where else ""
+        super().__init__(f"{what}: {missing:.3g} of {rate_mbps:.3g} Mb/s are missing{full}")
+
+
+class Office(Protocol):
+    """What the desk needs of the coordinator."""
+
+    def clock(self) -> float:
+        """Monotonic time."""
+
+    def network(self) -> Network:
+        """The network of the file."""
+
+    def ready(self) -> bool:
+        """Whether rates are planned."""
+
+    def has_minimums(self) -> bool:
+        """Whether the allocation keeps least rates."""
+
+    def problem(self) -> RateProblem:
+        """The rate problem of now, with the airtime of others taken out, and of no session."""
+
+    def routes(self) -> Mapping[str, FlowRoute]:
+        """All flows that are carried, and how."""
+
+    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
+        """Least rates of flows from the next slot on, oldest first."""
+
+    def granted(self) -> Mapping[str, Grant]:
+        """What was made of them in the last slot."""
+
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
+        """Tell listeners of an event."""
+
+
+class Sessions(Protocol):
+    """What the desk needs of that of sessions."""
+
+    @property
+    def sessions(self) -> Mapping[str, LiveSession]:
+        """All that are declared."""
+
+    @property
+    def rates(self) -> Mapping[tuple[str, str], float]:
+        """What sources were measured to send."""
+
+    @property
+    def media(self) -> Media | None:
+        """What trees were planned on."""
+
+    def promise(self, rates_mbps: Mapping[str, float]) -> None:
+        """What sources of sessions may send, by reservations."""
+
+
+class ReservationDesk:
+    """One per controller. Promises are kept in the order in which they were made."""
+
+    def __init__(self, office: Office, sessions: Sessions) -> None:
+        self._office = office
+        self._sessions = sessions
+        self._kept: dict[str, Reservation] = {}
+        self._short_since_s: dict[str, float] = {}
+        self._short: dict[str, float] = {}
+
+    # -- the state file
+
+    def restore(self, documents: object) -> list[ConfigError]:
+        """Takes in what an earlier controller promised; what is wrong with some of it."""
+        problems = []
+        for document in documents if isinstance(documents, list) else ():
+            try:
+                reservation = _parsed(document if isinstance(document, Mapping) else {}, "state file")
+            except ConfigError as error:
+                problems.append(error)
+            else:
+                self._kept[reservation.id] = reservation
+        self._tell()
+        return problems
+
+    def to_save(self) -> list[Document]:
+        """What :meth:`restore` needs to go on from here."""
+        return [_declared(reservation) for reservation in self._kept.values()]
+
+    # -- REST
+
+    def names(self) -> Sequence[str]:
+        """See ``rest.reservations.Reservations``."""
+        return tuple(self._kept)
+
+    def documents(self, names: Sequence[str]) -> list[Document]:
+        """See ``rest.reservations.Reservations``."""
+        return [self.document(name) for name in names if name in self._kept]
+
+    def document(self, name: str) -> Document:
+        """See ``rest.reservations.Reservations``."""
+        reservation = self._get(name)
+        state, given = self._state(reservation)
+        return {**_declared(reservation), "state": state, "given_mbps": given}
+
+    def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
+        """See ``rest.reservations.Reservations``."""
+        new = _parsed(document, "request")
+        known = self._kept.get(new.id)
+        if known is not None:
+            if known != new:
+                raise ConflictError(f"reservation {new.id!r} exists with other content")
+            return self.document(new.id), False
+        self._admit(new)
+        self._office.publish("reservation.made", _declared(new))
+        return self.document(new.id), True
+
+    def change(self, name: str, document: Mapping[str, Any]) -> Document:
+        """See ``rest.reservations.Reservations``."""
+        old = self._get(name)
+        new = _parsed({**_declared(old), **document}, "request")
+        if new != old:
+            self._admit(new)
+            self._office.publish("reservation.changed", _declared(new))
+        return self.document(name)
+
+    def release(self, name: str) -> None:
+        """See ``rest.reservations.Reservations``."""
+        self._get(name)
+        del self._kept[name]
+        self._tell()
+        self._office.note_unsaved()
+        self._office.publish("reservation.released", {"id": name})
+
+    def _get(self, name: str) -> Reservation:
+        found = self._kept.get(name)
+        if found is None:
+            raise NotFoundError(f"no reservation {name[:64]!r}")
+        return found
+
+    # -- admission
+
+    def _admit(self, new: Reservation) -> None:
+        others = [each for each in self._kept.values() if each.id != new.id]
+        for other in others:
+            if other.subject == new.subject:
+                raise ConflictError(f"reservation {other.id!r} is for the same")
+        if len(others) >= MAX_RESERVATIONS:
+            raise TooBusyError(f"there are {MAX_RESERVATIONS} reservations already")
+        if not self._office.ready():
+            raise TooBusyError("the controller is starting; no rates are planned yet")
+        if not self._office.has_minimums():
+            raise ConflictError("mode controller keeps no least rates")
+        answer = self._asked(new, others)
+        if not answer.admitted:
+            what = f"reservation {new.id!r}"
+            raise NotAdmittedError(what, new.rate_mbps, answer.possible_mbps, self._domains(answer.full))
+        self._kept[new.id] = new
+        self._tell()
+        self._office.note_unsaved()
+
+    def _asked(self, new: Reservation, others: Sequence[Reservation]) -> Answer:
+        problem = self._office.problem()
+        flows = {each.flow: each.rate_mbps for each in others if each.flow is not None}
+        promised = Reservations(flows, self._loads(new))
+        if new.flow is not None:
+            self._check_flow(new.flow)
+            return reserve_flow(promised, problem, new.flow, new.rate_mbps)
+        live, media = self._sessions.sessions.get(new.session or ""), self._sessions.media
+        if live is None or media is None:
+            raise ConfigError("request", "session", f"no session {(new.session or '')[:64]!r}")
+        # What the session takes anyway is taken out of flows already; here it asks for a rate of its own.
+        sessions = {name: load for name, load in promised.sessions.items() if not name.startswith(f"{live.spec.id}\0")}
+        share = airtime_per_mbps(media, live)
+        return reserve_session(Reservations(flows, sessions), problem, live.spec.id, new.rate_mbps, share)
+
+    def _check_flow(self, flow: str) -> None:
+        route = self._office.routes().get(flow)
+        if route is None:
+            raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
+        if route.reason is not None:
+            raise ConflictError(f"flow {flow!r} has no multipath, so nobody paces it: {route.reason}")
+        if route.spec.policy.learns or route.spec.policy is Policy.LATENCY:
+            raise ConflictError(f"flow {flow!r} has policy {route.spec.policy.value}, which decides its rates")
+
+    def _loads(self, but: Reservation) -> dict[str, SessionLoad]:
+        """What sessions take, by session and source: promised, declared or measured, whichever is most."""
+        media = self._sessions.media
+        if media is None:
+            return {}
+        promised = {each.session: each.rate_mbps for each in self._kept.values() if each.id != but.id}
+        loads = {}
+        for name, live in self._sessions.sessions.items():
+            least = max(live.spec.rate_mbps or 0.0, promised.get(name, 0.0))
+            for source in live.session.trees:
+                mbps = max(least, self._sessions.rates.get((name, source), 0.0))
+                loads[f"{name}\0{source}"] = SessionLoad(mbps, _share(media, live, source))
+        return loads
+
+    def _domains(self, full: Sequence[int]) -> list[Document]:
+        """Links whose domains are full, by technology."""
+        links = self._office.network().links
+        by_technology: dict[str, list[str]] = {}
+        for index in full:
+            by_technology.setdefault(links[index].technology, []).append(links[index].id)
+        return [
+            {"technology": technology, "links": names[:MAX_DOMAINS_TOLD]} for technology, names in by_technology.items()
+        ]
+
+    # -- keeping
+
+    def _tell(self) -> None:
+        kept = self._kept.values()
+        self._office.guarantee({each.flow: each.rate_mbps for each in kept if each.flow is not None})
+        self._sessions.promise({each.session: each.rate_mbps for each in kept if each.session is not None})
+
+    def _state(self, reservation: Reservation) -> tuple[str, float | None]:
+        if reservation.session is not None:
+            there = reservation.session in self._sessions.sessions
+            return ("kept", reservation.rate_mbps) if there else ("idle", None)
+        grant = self._office.granted().get(reservation.flow or "")
+        if grant is None:
+            route = self._office.routes().get(reservation.flow or "")
+            is_carried = route is not None and route.reason is None
+            # Until the next slot.
+            return ("kept", reservation.rate_mbps) if is_carried else ("idle", None)
+        # A flow that wants less than it was promised has all that it wants.
+        return ("short", grant.given_mbps) if grant.is_short else ("kept", reservation.rate_mbps)
+
+    def follow(self) -> None:
+        """Called after slots: tells of promises that can't be kept, and of those that can again."""
+        now_s, granted = self._office.clock(), self._office.granted()
+        for name, reservation in self._kept.items():
+            grant = granted.get(reservation.flow or "")
+            if grant is None or not grant.is_short:
+                self._short_since_s.pop(name, None)
+                if self._short.pop(name, None) is not None:
+                    LOG.info("reservation %s is kept again", name)
+                    self._office.publish("reservation.kept", {"id": name})
+                continue
+            since_s = self._short_since_s.setdefault(name, now_s)
+            if name not in self._short and now_s - since_s >= SHORT_FOR_S:
+                self._short[name] = grant.given_mbps
+                LOG.warning("reservation %s: only %.2f Mb/s can be kept", name, grant.given_mbps)
+                told = {**_declared(reservation), "given_mbps": grant.given_mbps}
+                self._office.publish("reservation.short", told)
+        for gone in (self._short.keys() | self._short_since_s.keys()) - self._kept.keys():
+            self._short.pop(gone, None)
+            self._short_since_s.pop(gone, None)
+
+
+def _share(media: Media, live: LiveSession, source: str) -> FloatArray:
+    return finite(media.domain_airtime(live.session.trees[source].links))
+
+
+def _declared(reservation: Reservation) -> Document:
+    return {
+        "id": reservation.id,
+        "flow": reservation.flow,
+        "session": reservation.session,
+        "rate_mbps": reservation.rate_mbps,
+    }
+
+
+def _parsed(document: Mapping[str, Any], name: str) -> Reservation:
+    what = id_problem(document.get("id"))
+    if what:
+        raise ConfigError(name, "id", f"expected {what}")
+    flow, session = document.get("flow"), document.get("session")
+    if (flow is None) == (session is None):
+        raise ConfigError(name, "flow", "expected either a flow or a session")
+    subject = flow if session is None else session
+    if not isinstance(subject, str):
+        raise ConfigError(name, "flow" if session is None else "session", "expected an id")
+    mbps = rate(document.get("rate_mbps"), name)
+    if mbps is None:
+        raise ConfigError(name, "rate_mbps", "expected a rate")
+    return Reservation(str(document["id"]), flow, session, mbps)
