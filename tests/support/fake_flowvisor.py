@@ -38,7 +38,7 @@ class Refused(Exception):
 
 @dataclass
 class FakeFlowVisor:
-    """What it holds. ``crash_on``: methods that fail with an empty HTTP 500; ``polls``: how long a request is pending."""
+    """``crash_on``: methods that fail with an empty HTTP 500; ``polls``: how often a request is pending."""
 
     slices: dict[str, dict[str, Any]] = field(default_factory=lambda: {"fvadmin": {"admin-status": True}})
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
