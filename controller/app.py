@@ -33,6 +33,7 @@ from hyroads.controller.services.clients import ClientDesk
 from hyroads.controller.services.handover_metrics import handover_metrics
 from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.managers import Managers
+from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.office import CoordinatorOffice
 from hyroads.controller.services.plugin_discovery import discover
@@ -52,7 +53,7 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, handovers, plugins, reservations, ryu, sessions
+from hyroads.rest import events, handovers, ncasts, plugins, reservations, ryu, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -129,7 +130,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             time.time,
             Managers(self.plugin_desk.managers),
         )
-        self.coordinator.followers.append(self.handover_desk.advance)
+        self.ncast_desk = NCastDesk(CoordinatorOffice(self.coordinator), self.event_log.publish, time.monotonic)
+        self.coordinator.followers += [self.handover_desk.advance, self.ncast_desk.advance]
         self.plugin_desk.on_managers = self.coordinator.wake
         self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
         self.agents = AgentServer(
@@ -191,6 +193,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             plugins.blueprint(self.plugin_desk),
             *ryu.blueprints(self.queries),
             handovers.blueprint(self.handover_desk),
+            ncasts.blueprint(self.ncast_desk),
             sessions.blueprint(self.session_desk),
             reservations.blueprint(self.reservation_desk),
         ]

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
-from flask import jsonify
+from flask import Response
 from flask.typing import ResponseReturnValue
-from flask_smorest import Blueprint
-from hyroads.rest.contract import PREFIX, Document
-from hyroads.rest.schemas import Number, ProblemSchema, Strict, WaitQuery
+from hyroads.rest.contract import PREFIX, ConflictError, Document
+from hyroads.rest.operations import accepted
+from hyroads.rest.paging import page
+from hyroads.rest.replies import reply
+from hyroads.rest.resource import Resource
+from hyroads.rest.schemas import (
+    Number,
+    OperationSchema,
+    PageQuery,
+    PageSchema,
+    ProblemSchema,
+    Strict,
+    WaitQuery,
+    answered,
+    told,
+)
 from marshmallow import Schema, fields, validate
 
+ADDRESS = f"{PREFIX}/handovers"
 WAIT_S = 10.0
 MAX_SECONDS = 60.0
 
@@ -19,8 +34,11 @@ MAX_SECONDS = 60.0
 class Handovers(Protocol):
     """What this resource needs of the controller; documents as in docs/services.md, section 3."""
 
-    def documents(self) -> list[Document]:
-        """All that are on their way or wait, then the latest of those that are over."""
+    def names(self) -> Sequence[str]:
+        """Ids of the latest handovers, oldest first: those that are over, on their way, and waiting."""
+
+    def documents(self, names: Sequence[str]) -> list[Document]:
+        """These, as far as they are kept."""
 
     def document(self, handover: str) -> Document:
         """One; NotFoundError."""
@@ -76,84 +94,113 @@ class HandoverRequest(Strict):
     timings = fields.Nested(TimingsSchema)
 
 
+def _place(text: str, **options: Any) -> Any:
+    return fields.Nested(PlaceSchema, **told(text, **options))
+
+
+def _places(text: str) -> Any:
+    return fields.List(fields.Nested(PlaceSchema), **told(text))
+
+
 class StepSchema(Schema):
     """When it came into a phase."""
 
-    phase = fields.String()
-    after_s = fields.Float()
+    phase = fields.String(**answered())
+    after_s = fields.Float(**answered())
 
 
 class HandoverSchema(Schema):
     """A handover."""
 
-    id = fields.String()
-    client = fields.String()
-    old = fields.Nested(PlaceSchema, data_key="from", allow_none=True)
-    to = fields.Nested(PlaceSchema, allow_none=True)
-    manager = fields.String()
-    flows = fields.List(fields.String())
-    phase = fields.String(metadata={"description": "waiting, associating, preparing, ..., done, failed"})
-    reason = fields.String(allow_none=True, metadata={"description": "why it failed"})
-    over = fields.Boolean()
-    asked_at = fields.Float(metadata={"description": "Unix time"})
+    id = fields.String(**answered())
+    client = fields.String(**told("node id"))
+    old = _place("null: nowhere, or it has not begun", data_key="from", allow_none=True)
+    to = _place("null: all its places", allow_none=True)
+    manager = fields.String(**answered())
+    flows = fields.List(fields.String(), **told("that are handed over"))
+    phase = fields.String(**told("waiting, associating, preparing, ..., done, failed"))
+    reason = fields.String(**told("why it failed", allow_none=True))
+    over = fields.Boolean(**answered())
+    asked_at = fields.Float(**told("Unix time"))
     moved_after_s = fields.Float(
-        allow_none=True, metadata={"description": "until packets went by the new place, confirmed by agents"}
+        **told("until packets went by the new place, confirmed by all agents", allow_none=True)
     )
-    over_after_s = fields.Float(allow_none=True)
-    known = fields.List(fields.Nested(PlaceSchema), metadata={"description": "both ends are configured for these"})
-    carry = fields.List(fields.Nested(PlaceSchema), metadata={"description": "packets go by these"})
-    copies = fields.Boolean(metadata={"description": "each packet by all of them"})
-    join = fields.Nested(PlaceSchema, allow_none=True, metadata={"description": "the client is asked to join this"})
-    leave = fields.Nested(PlaceSchema, allow_none=True, metadata={"description": "the client is asked to leave this"})
-    steps = fields.List(fields.Nested(StepSchema))
+    over_after_s = fields.Float(**answered(allow_none=True))
+    known = _places("both ends are configured for these")
+    carry = _places("packets go by these")
+    copies = fields.Boolean(**told("each packet by all of them"))
+    join = _place("the client is asked to join this", allow_none=True)
+    leave = _place("the client is asked to leave this", allow_none=True)
+    steps = fields.List(fields.Nested(StepSchema), **answered())
 
 
-class HandoverList(Schema):
-    """All handovers that are kept."""
+class HandoverList(PageSchema):
+    """A page of handovers."""
 
-    handovers = fields.List(fields.Nested(HandoverSchema))
+    handovers = fields.List(fields.Nested(HandoverSchema), **answered())
 
 
-def blueprint(desk: Handovers) -> Blueprint:
-    """The resource ``/handovers``."""
-    found = Blueprint(
-        "handovers", "handovers", url_prefix=f"{PREFIX}/handovers", description="Clients move without loss"
-    )
+def blueprint(desk: Handovers) -> Resource:
+    """The resource ``handovers``."""
+    found = Resource("handovers", url_prefix=ADDRESS, description="Clients move without loss")
+    _reads(found, desk)
+    _changes(found, desk)
+    return found
 
+
+def _reads(found: Resource, desk: Handovers) -> None:
     @found.get("")
+    @found.arguments(PageQuery, location="query")
     @found.response(200, HandoverList)
-    def list_handovers() -> ResponseReturnValue:
-        """Handovers on their way, then the latest that are over."""
-        return jsonify({"handovers": desk.documents()})
+    def list_handovers(query: dict[str, Any]) -> ResponseReturnValue:
+        """The latest handovers, oldest first."""
+        return page("handovers", desk.names(), desk.documents, query)
 
-    @found.post("")
-    @found.arguments(HandoverRequest)
-    @found.arguments(WaitQuery, location="query")
-    @found.response(201, HandoverSchema)
-    @found.alt_response(202, schema=HandoverSchema, description="its flows have not moved yet")
-    @found.alt_response(409, schema=ProblemSchema)
-    @found.alt_response(422, schema=ProblemSchema)
-    def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
-        """Move a client; answered once its flows have moved, or it failed."""
-        document = desk.request(body, wait_s=WAIT_S if query["wait"] else 0.0)
-        answer = jsonify(document)
-        answer.status_code = 201 if document["over"] or document["moved_after_s"] is not None else 202
-        answer.headers["Location"] = f"{PREFIX}/handovers/{document['id']}"
-        return answer
-
-    @found.get("/<handover>")
+    @found.get("/<id:handover>")
     @found.response(200, HandoverSchema)
     @found.alt_response(404, schema=ProblemSchema)
     def show_handover(handover: str) -> ResponseReturnValue:
         """One handover."""
-        return jsonify(desk.document(handover))
+        return reply(desk.document(handover))
 
-    @found.delete("/<handover>")
+
+def _changes(found: Resource, desk: Handovers) -> None:
+    @found.post("")
+    @found.arguments(HandoverRequest)
+    @found.arguments(WaitQuery, location="query")
+    @found.response(201, HandoverSchema, description="its flows have moved, confirmed by all agents, or it failed")
+    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not within 10 s")
+    @found.alt_response(409, schema=ProblemSchema, description="the client is there already")
+    @found.alt_response(503, schema=ProblemSchema, description="too many handovers")
+    def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
+        """Move a client; answered once its flows have moved, or it failed."""
+        return _answer(desk, desk.request(body, wait_s=WAIT_S if query["wait"] else 0.0))
+
+    @found.delete("/<id:handover>")
     @found.response(200, HandoverSchema)
     @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(409, schema=ProblemSchema)
+    @found.alt_response(409, schema=ProblemSchema, description="its flows have moved, or it is over")
     def cancel_handover(handover: str) -> ResponseReturnValue:
         """Give a handover up, as long as nothing has moved."""
-        return jsonify(desk.cancel(handover))
+        return reply(desk.cancel(handover))
 
-    return found
+
+def _answer(desk: Handovers, document: Document) -> Response:
+    name, address = document["id"], f"{ADDRESS}/{document['id']}"
+    if not _has_moved(document):
+        return accepted(f"handover {name}", address, partial(_pending, desk, name))
+    answer = reply(document, 201)
+    answer.headers["Location"] = address
+    return answer
+
+
+def _pending(desk: Handovers, name: str) -> list[str]:
+    """What the operation waits for; one that failed says why."""
+    document = desk.document(name)
+    if document["phase"] == "failed":
+        raise ConflictError(document["reason"])
+    return [] if _has_moved(document) else [f"handover {name}: {document['phase']}"]
+
+
+def _has_moved(document: Document) -> bool:
+    return document["over"] or document["moved_after_s"] is not None

@@ -42,6 +42,11 @@ class Confined:
         return places[-1] if places else None
 
     @property
+    def is_of_paths(self) -> bool:
+        """Whether its ways are paths, not places."""
+        return any(not isinstance(way, Place) for way in self.known)
+
+    @property
     def is_moving(self) -> bool:
         """Whether this is a step on the way to something else."""
         return self.copies or bool(self.waits) or set(self.known) != set(self.carry)

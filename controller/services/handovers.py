@@ -7,8 +7,8 @@ handover per client at a time: a second one cancels the first while nothing has 
 from __future__ import annotations
 
 import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
@@ -93,27 +93,39 @@ class HandoverDesk:
         self._managers = managers or Managers()
         self._active: dict[str, Journey] = {}
         self._waiting: dict[str, Asked] = {}
-        self._history: deque[Document] = deque(maxlen=KEPT)
+        self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
         self.counters: Counter[str] = Counter()
         self._advancing = False
 
     # -- rest.handovers.Handovers
 
-    def documents(self) -> list[Document]:
-        """All that are on their way or wait, then the latest of those that are over."""
-        waiting = [self._waiting_document(asked) for asked in self._waiting.values()]
-        return [*(journey.document() for journey in self._active.values()), *waiting, *reversed(self._history)]
+    def names(self) -> list[str]:
+        """Ids of the latest handovers: those that are over, on their way, and waiting."""
+        active = (journey.id for journey in self._active.values())
+        return [*self._history, *active, *(asked.id for asked in self._waiting.values())]
+
+    def documents(self, names: Sequence[str]) -> list[Document]:
+        """These, as far as they are kept."""
+        return [document for name in names if (document := self._found(name)) is not None]
 
     def document(self, handover: str) -> Document:
         """One; NotFoundError."""
-        active = (journey.document() for journey in self._active.values() if journey.id == handover)
-        waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
-        over = (document for document in reversed(self._history) if document["id"] == handover)
-        found = next(chain(active, waiting, over), None)
+        found = self._found(handover)
         if found is None:
             raise NotFoundError(f"no handover {handover[:64]!r}")
         return found
+
+    def _found(self, handover: str) -> Document | None:
+        over = self._history.get(handover)
+        active = (journey.document() for journey in self._active.values() if journey.id == handover)
+        waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
+        return over or next(chain(active, waiting), None)
+
+    def _keep(self, document: Document) -> None:
+        self._history[document["id"]] = document
+        if len(self._history) > KEPT:
+            self._history.popitem(last=False)
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
@@ -155,10 +167,11 @@ class HandoverDesk:
         """A client's flows use all its places again: paths come and go without loss anyway."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
-        keys = [key for key in self._office.confinements if key[0] == client]
+        places = {key: confined.stays for key, confined in self._office.confinements.items() if key[0] == client}
+        keys = [key for key, place in places.items() if place is not None]
         if not keys:
             raise ConflictError(f"{client} uses all its places already")
-        old = self._office.confinements[keys[0]].stays
+        old = places[keys[0]]
         self._office.confine(dict.fromkeys(keys))
         document = {
             **idle_document(_new_id(), client, None, HARD, self._wall_clock()),
@@ -166,7 +179,7 @@ class HandoverDesk:
             "phase": Phase.DONE.value,
             **_OVER,
         }
-        self._history.append(document)
+        self._keep(document)
         self._publish("handover.done", document)
         return document
 
@@ -196,11 +209,16 @@ class HandoverDesk:
         return Asked(client, to, body.get("manager"), chosen, timings, _new_id(), now_s, self._wall_clock())
 
     def _flows_of(self, client: str) -> dict[str, FlowSpec]:
-        """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent."""
+        """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
+        that are n-cast have paths of their own.
+        """
+        copied = {flow for (_, flow), confined in self._office.confinements.items() if confined.is_of_paths}
         return {
             name: spec
             for name, spec in self._office.flows().items()
-            if client in (spec.source, spec.target) and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
+            if client in (spec.source, spec.target)
+            and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
+            and name not in copied
         }
 
     def _begin(self, asked: Asked) -> None:
@@ -208,7 +226,8 @@ class HandoverDesk:
         chosen = self._flows_of(client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
         # What was said of single flows gives way to what is said of all.
-        dropped = tuple(key for key in office.confinements if key[0] == client and key not in keys)
+        others = ((key, confined) for key, confined in office.confinements.items() if key[0] == client)
+        dropped = tuple(key for key, confined in others if key not in keys and not confined.is_of_paths)
         if asked.flows is not None:
             keys, dropped = tuple((client, flow) for flow in sorted(asked.flows)), ()
         before = {key: office.confinements.get(key) for key in (*keys, *dropped)}
@@ -265,13 +284,22 @@ class HandoverDesk:
             before, in_force = journey.handover, journey.carrying.is_in_force
             now_s = self._clock()
             self._look(journey)
-            for event in list(journey.carrying.events()):
-                journey.on(event, now_s)
+            self._listen(journey, now_s)
             journey.tick(now_s)
             self._carry_out(journey)
             if journey.is_over or (journey.handover == before and journey.carrying.is_in_force == in_force):
                 break
         journey.carrying.settle()
+
+    def _listen(self, journey: Journey, now_s: float) -> None:
+        """Tells the machine what came of what it wanted; to another phase that would mean something else."""
+        carrying = journey.carrying
+        if journey.wanted() != carrying.wanted:
+            return
+        for event in carrying.events():
+            journey.on(event, now_s)
+            if journey.wanted() != carrying.wanted:
+                return
 
     def _look(self, journey: Journey) -> None:
         """Tells the machine who is where."""
@@ -336,7 +364,7 @@ class HandoverDesk:
         took_s = (journey.moved_s if journey.moved_s is not None else now_s) - journey.asked_s
         self.seconds.setdefault((journey.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
         document = journey.document()
-        self._history.append(document)
+        self._keep(document)
         self._publish(f"handover.{outcome}", document)
         self._next(journey.client)
 
@@ -348,13 +376,13 @@ class HandoverDesk:
         try:
             self._begin(asked)
         except ConflictError as error:
-            self._history.append({**self._waiting_document(asked), **_never(str(error))})
+            self._keep({**self._waiting_document(asked), **_never(str(error))})
 
     def _drop_waiting(self, client: str, reason: str) -> None:
         asked = self._waiting.pop(client, None)
         if asked is not None:
             document = {**self._waiting_document(asked), **_never(f"cancelled: {reason}")}
-            self._history.append(document)
+            self._keep(document)
             self._publish("handover.failed", document)
 
     def _is_answered(self, asked: Asked) -> bool:

@@ -12,7 +12,7 @@ from hyroads.controller.plan import MULTIPATH, FlowPlan
 
 
 class CoordinatorOffice:
-    """See ``services.handovers.Office``."""
+    """See ``services.handovers.Office`` and ``services.ncasts.Office``."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -26,6 +26,15 @@ class CoordinatorOffice:
     def network(self) -> Network:
         """As the file says."""
         return self._coordinator.fabric.network
+
+    @property
+    def live_network(self) -> Network:
+        """With the capacities that plans count on, 0 where a link is down."""
+        return self._coordinator.live.network.network
+
+    def flow_known(self, flow: str) -> bool:
+        """Whether a flow is declared."""
+        return flow in self._coordinator.state.flows
 
     @property
     def confinements(self) -> Confinements:

@@ -18,6 +18,7 @@ from hyroads.controller.plan import MULTIPATH, FlowPlan, Options, hello_configs
 from hyroads.controller.push_agents import AgentPusher
 from hyroads.controller.push_gate import SwitchView, Views, gate, pending_of
 from hyroads.controller.services.handovers import HandoverDesk
+from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
 from planning import NO_REPORTS, live_of
 
@@ -84,6 +85,7 @@ class Rig:
             hello = hello_configs(self.fabric, Options())[node]
             self.pusher.joined(agent, AgentConfig(hello))  # type: ignore[arg-type]
         self.desk = HandoverDesk(self, self._publish, lambda: self.now_s, lambda: 0.0)
+        self.ncasts = NCastDesk(self, self._publish, lambda: self.now_s)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
         self.step()
 
@@ -103,6 +105,7 @@ class Rig:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
             self.pusher.push(self.plan, gate(self.plan, self.views()))
             self.desk.advance()
+            self.ncasts.advance()
             if before == (len(self.told), self.state.version):
                 return
         raise AssertionError("it does not come to rest")
@@ -163,6 +166,13 @@ class Rig:
     @property
     def network(self):
         return self.fabric.network
+
+    @property
+    def live_network(self):
+        return self.live.network.network
+
+    def flow_known(self, flow: str) -> bool:
+        return flow in self.state.flows
 
     @property
     def confinements(self):

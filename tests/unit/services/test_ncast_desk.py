@@ -1,0 +1,118 @@
+"""n-cast switched on and off over REST's desk, against agents that do what they are told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from handover_rig import Rig
+from hyroads.controller.control.handover import Confined
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.services.place import Place
+from hyroads.rest.contract import ConflictError, NotFoundError
+
+A = Place("a", "wifi1")
+LINKS = {"ac-wifi1", "bc-wifi2", "bc-plc", "xc-lte"}
+
+
+def copies(rig: Rig, flow: str) -> bool:
+    plan = rig.plan.flows[flow]
+    return rig.agents[plan.ingress].carrying(plan.number)[1]
+
+
+def test_on_and_off_again():
+    rig = Rig()
+    document = rig.ncasts.switch_on({"flow": "down", "copies": 3})
+    assert len(document["paths"]) == 3 and document["shared_links"] == 0
+    rig.step()
+    assert rig.ncasts.document("down")["phase"] == "copying" and rig.ncasts.document("down")["copying_after_s"] == 0.0
+    assert copies(rig, "down") and not copies(rig, "up")
+    used = rig.carry("down")
+    assert used == {path[-1] for path in document["paths"]}
+    rates = {path.rate_mbps for path in rig.plan.flows["down"].paths if path.rate_mbps}
+    assert len(rates) == 1 and max(rig.live.loop.airtime().values()) <= 0.95 + 1e-6
+    # Until markers have come by all paths of before, receivers wait for these; then no longer.
+    assert "hold" in rig.receiver("down")
+    rig.arrive("down", *LINKS)
+    assert "hold" not in rig.receiver("down") and copies(rig, "down")
+    rig.ncasts.switch_off("down")
+    rig.step()
+    assert rig.ncasts.document("down")["phase"] == "draining" and len(rig.carry("down")) == 1
+    rig.arrive("down", *LINKS)
+    assert rig.ncasts.names() == [] and rig.state.confined == {}
+    assert not copies(rig, "down") and rig.carry("down") == LINKS
+    assert rig.receiver("down").keys() & {"hold", "watch", "late"} == set()
+    assert [kind for kind, _ in rig.events] == ["ncast.on", "ncast.off"]
+
+
+def test_off_before_it_is_on_and_without_markers():
+    rig = Rig()
+    rig.agents["g"].deaf = True
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    rig.ncasts.switch_off("down")
+    rig.after(5.1)
+    assert rig.ncasts.names() == [] and rig.state.confined == {}
+
+
+def test_it_ends_although_markers_do_not_come():
+    rig = Rig()
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    rig.step()
+    rig.ncasts.switch_off("down")
+    rig.after(2.1)
+    assert rig.ncasts.names() == [] and rig.carry("down") == LINKS
+
+
+def test_given_paths_and_a_path_that_dies():
+    rig = Rig()
+    paths = [["ga", "ac-wifi1"], ["gb", "bc-plc"]]
+    rig.ncasts.switch_on({"flow": "down", "paths": paths, "copies": 2})
+    rig.step()
+    rig.arrive("down", *LINKS)
+    assert rig.carry("down") == {"ac-wifi1", "bc-plc"}
+    rig.link("ac-wifi1", False)
+    assert rig.carry("down") == {"bc-plc"}
+    rig.link("ac-wifi1", True)
+    assert rig.carry("down") == {"ac-wifi1", "bc-plc"}
+
+
+def test_handovers_leave_the_flow_alone():
+    rig = Rig(before={("c", None): Confined((A,), (A,))})
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    rig.step()
+    rig.arrive("down", *LINKS)
+    both = rig.carry("down")
+    answer = rig.desk.request({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "hard"})
+    rig.step()
+    assert answer["flows"] == ["up"] and rig.carry("up") == {"bc-plc"} and rig.carry("down") == both
+    rig.ncasts.switch_off("down")
+    rig.after(2.1)
+    assert rig.carry("down") == {"bc-plc"}  # its client's place counts again
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"flow": "f", "copies": 2}, "flow"),
+        ({"flow": "down", "paths": [["ga", "ac-wifi1"], ["gb"]]}, "paths[1]"),
+        ({"flow": "down", "paths": [["ga", "x"], ["gb", "bc-plc"]]}, "paths[0]"),
+        ({"flow": "down", "paths": [["gb", "bc-plc"], ["gb", "bc-plc"]]}, "paths"),
+    ],
+)
+def test_bad_requests(body, place):
+    rig = Rig()
+    with pytest.raises(ConfigError) as error:
+        rig.ncasts.switch_on(body)
+    assert error.value.place == place and rig.state.confined == {}
+
+
+def test_twice_or_never():
+    rig = Rig()
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    with pytest.raises(ConflictError):
+        rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    with pytest.raises(NotFoundError):
+        rig.ncasts.switch_off("up")
