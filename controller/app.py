@@ -29,10 +29,12 @@ from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
 from hyroads.controller.planning_options import loop_options_of
 from hyroads.controller.service import ControllerService
+from hyroads.controller.services.client_book import ClientBook
 from hyroads.controller.services.clients import ClientDesk
+from hyroads.controller.services.declared_clients import interfaces_of
 from hyroads.controller.services.handover_metrics import handover_metrics
 from hyroads.controller.services.handovers import HandoverDesk
-from hyroads.controller.services.managers import Managers
+from hyroads.controller.services.managers import DEFAULT, Managers
 from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.office import CoordinatorOffice
@@ -53,7 +55,8 @@ from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
-from hyroads.rest import events, handovers, ncasts, plugins, reservations, ryu, sessions
+from hyroads.plugins.registry import Selection
+from hyroads.rest import clients, events, handovers, ncasts, plugins, reservations, ryu, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -123,12 +126,14 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self.sfnet = self._sfnet()
+        preferred: dict[str, str] = {}
+        managers = Managers(self.plugin_desk.managers, Selection(DEFAULT, by_client=preferred))
         self.handover_desk = HandoverDesk(
             CoordinatorOffice(self.coordinator),
             self.event_log.publish,
             time.monotonic,
             time.time,
-            Managers(self.plugin_desk.managers),
+            managers,
         )
         self.ncast_desk = NCastDesk(CoordinatorOffice(self.coordinator), self.event_log.publish, time.monotonic)
         self.coordinator.followers += [self.handover_desk.advance, self.ncast_desk.advance]
@@ -148,6 +153,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.queries = RyuQueries(self.coordinator)
         self._begin_sessions(saved.services)
+        self.client_book = ClientBook(
+            self.clients, interfaces_of(self.fabric), preferred, managers.named, time.monotonic
+        )
+        self.policy_desk.may_steer = self.client_book.may_steer
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
@@ -196,6 +205,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             ncasts.blueprint(self.ncast_desk),
             sessions.blueprint(self.session_desk),
             reservations.blueprint(self.reservation_desk),
+            clients.blueprint(self.client_book),
         ]
         web = create_app(
             service,

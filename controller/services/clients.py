@@ -19,8 +19,9 @@ from hyroads.controller.core.services.clients import Change, Clients, Evidence, 
 from hyroads.controller.core.services.place import WIRED, Place
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.packet_in import parse_packet_in
+from hyroads.controller.services.declared_clients import reported_places
 from hyroads.controller.services.host_tables import HostTables, Spot
-from hyroads.controller.state import Fabric
+from hyroads.controller.state import Fabric, State
 from hyroads.controller.switches import SwitchSession
 
 LOG = logging.getLogger("hyroads.clients")
@@ -50,6 +51,10 @@ class Office(Protocol):
     @property
     def switches(self) -> Mapping[str, SwitchSession]:
         """Connected switches by node."""
+
+    @property
+    def state(self) -> State:
+        """What is known of agents and links."""
 
     def fault(self, where: str, what: str) -> None:
         """Note something that went wrong."""
@@ -145,6 +150,8 @@ class ClientDesk:
     def _each_second(self, now_s: float) -> None:
         self._sent_on.clear()
         self._take(core.expired(self.state, now_s))
+        for client, places in reported_places(self._fabric, self._office.state).items():
+            self._take(core.reported(self.state, client, places, now_s))
         for node, session in self._ready.items():
             number = session.ports.get(self._fabric.addressing.access_port[node])
             if number is not None:
@@ -237,6 +244,9 @@ class ClientDesk:
                 listener(notice)
 
     def _follow(self, notice: Notice) -> None:
+        # Clients of the network file have rules of their own, which follow from links.
+        if notice.mac in self._fixed:
+            return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
             self.tables.place(notice.mac, self._spot(notice.mac, notice.place))
         elif notice.what is Happened.LEFT:

@@ -116,6 +116,7 @@ class PolicyDesk:
     ) -> None:
         self.movers: list[Mover] = []
         self.refusals = Refusals()
+        self.may_steer: Callable[[str], bool] = lambda _client: True
         self._policies = policies
         self._view = view
         self._publish = publish
@@ -142,7 +143,7 @@ class PolicyDesk:
         clients: dict[str, ClientView] = {}
         now_s = self._clock()
         for mover in self.movers:
-            found = mover.clients(now_s)
+            found = {name: client for name, client in mover.clients(now_s).items() if self.may_steer(name)}
             clients.update(found)
             movers.update(dict.fromkeys(found, mover))
         view = self.refusals.allowed(replace(self._view(), time_s=now_s, clients=self._settled(clients, now_s)))

@@ -106,6 +106,38 @@ def test_hosts_whose_port_goes_down_are_nowhere(lab):
     assert eventually(lambda: is_at(lab, x, "n0"))
 
 
+def test_clients_over_rest(lab):
+    x, y = "02:aa:00:00:07:01", "02:aa:00:00:07:02"
+    lab.send("n0", x)
+    lab.send("n1", y)
+    assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    status, client = lab.rest("GET", f"/clients/{x}")
+    assert status == 200
+    assert (client["id"], client["declared"], client["manager"], client["steering"]) == (x, False, None, True)
+    [attachment] = client["attachments"]
+    place = {"interface": x, "node": "n0", "technology": "host", "known_by": "traffic", "pending": []}
+    assert {key: attachment[key] for key in place} == place
+    assert 0 <= attachment["heard_s"] <= attachment["since_s"] < 10
+    assert lab.rest("PATCH", f"/clients/{x}", {"manager": "bicast", "steering": False})[1]["manager"] == "bicast"
+    assert lab.rest("PATCH", f"/clients/{x}", {"manager": "none such"})[0] == 422
+    assert lab.rest("GET", f"/clients/{x}")[1]["steering"] is False
+    listed, address = [], "/clients?limit=1"
+    while address:
+        status, page = lab.rest("GET", address)
+        assert status == 200
+        assert len(page["clients"]) == 1
+        listed += [client["id"] for client in page["clients"]]
+        address = page["next"] and page["next"].removeprefix("/api/v1")
+    assert {x, y} <= set(listed)
+    assert listed == sorted(set(listed))
+    assert lab.rest("DELETE", f"/clients/{x}")[0] == 204
+    assert not any(rules(lab, x).values())
+    assert lab.rest("GET", f"/clients/{x}")[0] == 404
+    assert lab.rest("DELETE", f"/clients/{x}")[0] == 404
+    lab.send("n2", x, y, payload=b"here again")
+    assert lab.came("n1", b"here again")
+
+
 def test_a_new_controller_leaves_all_hosts_where_they_are(lab):
     x, y = "02:aa:00:00:06:01", "02:aa:00:00:06:02"
     lab.send("n0", x)

@@ -136,6 +136,12 @@ class ClientLab(ovs_rig.Rig):
             self.controller.kill()
             self.controller.wait()
 
+    def cpu_s(self) -> float:
+        """Processor time of the controller so far."""
+        assert self.controller is not None
+        fields = Path(f"/proc/{self.controller.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     # -- hosts
 
     def send(self, node: str, source: str, target: str = BROADCAST, **how: Any) -> None:

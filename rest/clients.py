@@ -1,0 +1,122 @@
+"""Clients: who is where, since when, with which addresses; who serves their handovers; forgetting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from flask.typing import ResponseReturnValue
+from hyroads.rest.contract import PREFIX, Document
+from hyroads.rest.paging import page
+from hyroads.rest.replies import reply
+from hyroads.rest.resource import Resource
+from hyroads.rest.schemas import PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
+from marshmallow import Schema, fields, validate
+
+
+class Clients(Protocol):
+    """What this resource needs of the controller; documents as in docs/clients.md. ``client`` is an id or a MAC."""
+
+    def ids(self) -> Sequence[str]:
+        """All clients."""
+
+    def documents(self, clients: Sequence[str]) -> list[Document]:
+        """Those of them that are there."""
+
+    def document(self, client: str) -> Document:
+        """One; NotFoundError."""
+
+    def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
+        """Set what is named; NotFoundError, ConfigError."""
+
+    def forget(self, client: str, *, wait: bool) -> None:
+        """As if it had never been here; NotFoundError, ConflictError, NotConfirmedError."""
+
+
+class AddressSchema(Schema):
+    """An IP address of an interface."""
+
+    ip = fields.String()
+    by_dhcp = fields.Boolean(metadata={"description": "given by DHCP"})
+
+
+class AttachmentSchema(Schema):
+    """An interface of a client, and where it is."""
+
+    interface = fields.String(metadata={"description": "MAC"})
+    node = fields.String(allow_none=True, metadata={"description": "null: nowhere"})
+    technology = fields.String(allow_none=True, metadata={"description": "host: a wired access port"})
+    known_by = fields.String(metadata={"description": "traffic, agent or association"})
+    signal_dbm = fields.Float(allow_none=True)
+    since_s = fields.Float(metadata={"description": "for how long it has been there"})
+    heard_s = fields.Float(metadata={"description": "how long ago it was last heard"})
+    addresses = fields.List(fields.Nested(AddressSchema))
+    pending = fields.List(fields.String(), metadata={"description": "switches that have not confirmed its rules"})
+
+
+class ClientSchema(Schema):
+    """A client."""
+
+    id = fields.String(metadata={"description": "of the network file's node, else the MAC"})
+    declared = fields.Boolean(metadata={"description": "a node of the network file"})
+    manager = fields.String(allow_none=True, metadata={"description": "of its handovers; null: the default"})
+    steering = fields.Boolean(metadata={"description": "whether policies may move it"})
+    attachments = fields.List(fields.Nested(AttachmentSchema))
+
+
+class ClientList(PageSchema):
+    """A page of clients."""
+
+    clients = fields.List(fields.Nested(ClientSchema))
+
+
+class ClientWishes(Strict):
+    """What shall be so for a client."""
+
+    manager = fields.String(
+        validate=validate.Length(1, 41),
+        allow_none=True,
+        metadata={"description": "of its handovers; null: the default"},
+    )
+    steering = fields.Boolean(metadata={"description": "whether policies may move it"})
+
+
+def blueprint(desk: Clients) -> Resource:
+    """The resource ``/clients``."""
+    found = Resource("clients", url_prefix=f"{PREFIX}/clients", description="Who is where")
+
+    @found.get("")
+    @found.arguments(PageQuery, location="query")
+    @found.response(200, ClientList)
+    def list_clients(query: dict[str, Any]) -> ResponseReturnValue:
+        """All clients, in the order of their ids."""
+        return page("clients", desk.ids(), desk.documents, query)
+
+    @found.get("/<client>")
+    @found.response(200, ClientSchema)
+    @found.alt_response(404, schema=ProblemSchema)
+    def show_client(client: str) -> ResponseReturnValue:
+        """One client, by its id or the MAC of one of its interfaces."""
+        return reply(desk.document(client))
+
+    @found.patch("/<client>")
+    @found.arguments(ClientWishes)
+    @found.response(200, ClientSchema)
+    @found.alt_response(404, schema=ProblemSchema)
+    @found.alt_response(422, schema=ProblemSchema)
+    def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
+        """Which manager serves its handovers, and whether policies may move it; what is not named stays."""
+        return reply(desk.prefer(client, body))
+
+    @found.delete("/<client>")
+    @found.arguments(WaitQuery, location="query")
+    @found.response(204)
+    @found.alt_response(202, description="accepted, not confirmed yet")
+    @found.alt_response(404, schema=ProblemSchema)
+    @found.alt_response(409, schema=ProblemSchema, description="it is declared in the network file")
+    def forget(query: dict[str, Any], client: str) -> ResponseReturnValue:
+        """Forget a client; answered once all switches have let go of it. It may come again at once."""
+        desk.forget(client, wait=query["wait"])
+        return "", 204 if query["wait"] else 202
+
+    return found
