@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from flask import Flask, Response, request
 from flask_smorest import Api, Blueprint
-from hyroads.rest import flows, network, operations, replies
+from hyroads.rest import flows, network, openapi, operations, replies
 from hyroads.rest.access import Access, Limit
-from hyroads.rest.contract import PREFIX, Service, Token
+from hyroads.rest.contract import Service, Token
 from hyroads.rest.idempotency import Idempotency
 from hyroads.rest.operations import Operations
 from hyroads.rest.problems import problem, register
@@ -33,6 +33,12 @@ class _Dpid(BaseConverter):
     regex = "[0-9a-f]{16}"
 
 
+_PATH_SCHEMAS = (
+    (_Id, {"type": "string", "minLength": 1}),
+    (_Dpid, {"type": "string", "pattern": "^[0-9a-f]{16}$"}),
+)
+
+
 def create_app(
     service: Service,
     tokens: Sequence[Token] = (),
@@ -54,8 +60,6 @@ def create_app(
         API_TITLE="HyRoads",
         API_VERSION=version,
         OPENAPI_VERSION="3.1.0",
-        OPENAPI_URL_PREFIX=PREFIX,
-        OPENAPI_JSON_PATH="openapi.json",
         MAX_CONTENT_LENGTH=MAX_BODY,
         PROPAGATE_EXCEPTIONS=False,
     )
@@ -71,9 +75,12 @@ def create_app(
     app.after_request(idempotency.after)
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
+    for converter, schema in _PATH_SCHEMAS:
+        api.register_converter(converter, lambda _, schema=schema: dict(schema))
     for blueprint in (flows.blueprint(service), network.blueprint(service), operations.blueprint(begun), *resources):
         api.register_blueprint(blueprint)
     app.add_url_rule("/metrics", "metrics", lambda: Response(service.metrics(), content_type=METRICS_TYPE))
+    openapi.register(app, api)
     register(app, on_defect)
     return app
 

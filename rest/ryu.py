@@ -75,6 +75,7 @@ def _topology(queries: Queries) -> Resource:
 
         @topology.get(f"/{name}/<dpid:dpid>", endpoint=f"ryu-{name}-of")
         @topology.response(200, schema(many=True))
+        @topology.alt_response(404, schema=ProblemSchema, description="not 16 hexadecimal digits")
         def of_one(dpid: str) -> ResponseReturnValue:
             return reply([document for document in every() if dpid_of(document) == dpid])
 

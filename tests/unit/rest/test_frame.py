@@ -382,3 +382,26 @@ def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [buckets.take(name, 0.0) > 0 for name in ("a", "b", "b", "a", "c", "b")] == [
         False, False, True, True, False, False,
     ]  # fmt: skip
+
+
+# -- document and page
+
+
+def test_the_document_says_what_holds_for_all_endpoints() -> None:
+    document = Web().client.get("/api/v1/openapi.json").get_json()
+    declare = document["paths"]["/api/v1/flows"]["post"]
+    assert {"201", "202", "409", "401", "403", "413", "415", "422", "429"} <= set(declare["responses"])
+    assert list(declare["responses"]["422"]["content"]) == ["application/problem+json"]
+    assert {"name": "Idempotency-Key", "in": "header"}.items() <= declare["parameters"][-1].items()
+    assert "default" not in declare["responses"]
+    names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()
+             if isinstance(operation, dict)]  # fmt: skip
+    assert len(names) == len(set(names)) > 10
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    page = Web().client.get("/api/v1/docs")
+    text = page.get_data(as_text=True)
+    assert page.status_code == 200 and "openapi.json" in text
+    assert "http://" not in text and "https://" not in text and " src=" not in text
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]

@@ -1,0 +1,133 @@
+"""The OpenAPI document, and a page to browse it.
+
+flask-smorest makes the document from endpoints and schemas; here it gets what holds for all of them: problem documents,
+tokens, limits, idempotency keys, the bounds of bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from flask import Flask, Response
+from flask_smorest import Api
+from hyroads.rest.contract import PREFIX
+from hyroads.rest.idempotency import HEADER, MAX_KEY_LENGTH
+from hyroads.rest.network_schemas import NetworkGraphSchema
+
+Document = dict[str, Any]
+PROBLEM = "application/problem+json"
+DOCUMENT_PATH, PAGE_PATH = f"{PREFIX}/openapi.json", f"{PREFIX}/docs"
+# The page is all there is: nothing from elsewhere, and it asks nobody but us.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_METHODS = ("get", "put", "post", "delete", "patch")
+
+_ALWAYS = {"401": "no token, or none that is known", "403": "the token's role may not do this",
+           "429": "too many requests; see Retry-After", "500": "a defect of the controller"}  # fmt: skip
+_WITH_BODY = {"400": "no JSON", "411": "a body without Content-Length", "413": "the body is too long",
+              "415": "the body is not application/json", "422": "what is expected where"}  # fmt: skip
+_WITH_KEY = {"400": "not readable", "409": "there is something else, or the first request with this key is at work",
+             "422": "what is expected where, or the key was used for another request"}  # fmt: skip
+_DESCRIPTION = (
+    "Answers with 2xx but 202 are confirmed by switches and agents; 202 names an operation to ask for. Rates are Mb/s "
+    "at L2 payload, times seconds unless the name says `_ms`. Errors are RFC 9457 problem documents."
+)
+
+
+def register(app: Flask, api: Api) -> None:
+    """Serve document and page. The document is made when it is first asked for: then all resources are there."""
+    made: list[str] = []
+    page = files("hyroads.rest").joinpath("static", "docs.html").read_text(encoding="utf-8")
+
+    def document() -> Response:
+        if not made:
+            with app.app_context():
+                made.append(json.dumps(completed(api.spec.to_dict()), indent=1))
+        return Response(made[0], content_type="application/json")
+
+    def show() -> Response:
+        return Response(page, content_type="text/html; charset=utf-8", headers={"Content-Security-Policy": POLICY})
+
+    with app.app_context():
+        api.spec.components.schema("NetworkGraph", schema=NetworkGraphSchema)
+    app.add_url_rule(DOCUMENT_PATH, "openapi", document)
+    app.add_url_rule(PAGE_PATH, "docs", show)
+
+
+def completed(spec: Document) -> Document:
+    """The document with what holds for all endpoints."""
+    spec["info"]["description"] = _DESCRIPTION
+    spec["components"].setdefault("securitySchemes", {})["token"] = {"type": "http", "scheme": "bearer"}
+    spec["components"].pop("responses", None)
+    spec["components"]["schemas"].pop("Error", None)
+    spec["components"]["schemas"].pop("PaginationMetadata", None)
+    # Without configured tokens none is needed.
+    spec["security"] = [{}, {"token": []}]
+    for path, operations in spec["paths"].items():
+        for method in _METHODS:
+            if method in operations:
+                _complete(path, method, operations[method], operations.get("parameters", []))
+    topology = spec["paths"].get(f"{PREFIX}/topology", {}).get("get")
+    if topology is not None:
+        answer = topology["responses"]["200"]["content"]["application/json"]
+        answer["schema"] = {"oneOf": [answer["schema"], {"$ref": "#/components/schemas/NetworkGraph"}]}
+    spec["paths"]["/metrics"] = _metrics()
+    return spec
+
+
+def _complete(path: str, method: str, operation: Document, shared: list[Document]) -> None:
+    parameters = operation.setdefault("parameters", [])
+    for parameter in parameters:
+        _without_null(parameter["schema"])
+    operation.setdefault("operationId", _name(path, method))
+    known = operation["responses"]
+    known.pop("default", None)
+    # What the framework says of wrong arguments is not how we answer them.
+    for status in [status for status, answer in known.items() if "$ref" in answer]:
+        del known[status]
+    problems = dict(_ALWAYS)
+    if parameters or shared:
+        problems["422"] = "what is expected where"
+        known["414"] = {"description": "the address is too long"}
+    if "requestBody" in operation or method in ("post", "put", "patch"):
+        problems |= _WITH_BODY
+    if method == "post" and path.startswith(PREFIX):
+        problems |= _WITH_KEY
+        parameters.append(_header(HEADER, "the same request with the same key is done once", MAX_KEY_LENGTH))
+    if path == f"{PREFIX}/events":
+        parameters.append(_header("Last-Event-ID", "events after this one", 18, pattern="^[0-9]{1,18}$"))
+    for status, text in problems.items():
+        known.setdefault(status, {"description": text})
+    for status, answer in known.items():
+        if int(status) >= 400 and status != "414":
+            answer["content"] = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        elif status in ("204", "304"):
+            answer.pop("content", None)
+
+
+def _without_null(schema: Document) -> None:
+    """A parameter that is not given is not null."""
+    if isinstance(schema.get("type"), list):
+        kinds = [kind for kind in schema["type"] if kind != "null"]
+        schema["type"] = kinds[0] if len(kinds) == 1 else kinds
+    if schema.get("default", "") is None:
+        del schema["default"]
+
+
+def _header(name: str, text: str, longest: int, pattern: str = "^[ -~]+$") -> Document:
+    schema = {"type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern}
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
+
+
+def _name(path: str, method: str) -> str:
+    words = path.removeprefix(PREFIX).strip("/").replace("{", "").replace("}", "").replace("-", "_").split("/")
+    return "_".join([method, *words])
+
+
+def _metrics() -> Document:
+    schema = {"type": "string"}
+    responses = {"200": {"description": "Prometheus' text format", "content": {"text/plain": {"schema": schema}}}}
+    operation: Document = {"tags": ["network"], "summary": "All metrics.", "responses": responses}
+    _complete("/metrics", "get", operation, [])
+    return {"get": operation}
