@@ -16,6 +16,8 @@ from hyroads.controller.agents import AgentServer
 from hyroads.controller.control.governors import Governors
 from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning, RadioMeter
+from hyroads.controller.control.pair_tests import PairTests, TestedSource
+from hyroads.controller.control.source import Source
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.events import EventLog
@@ -38,6 +40,7 @@ from hyroads.controller.services.managers import DEFAULT, Managers
 from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.office import CoordinatorOffice
+from hyroads.controller.services.pair_tests import PairTestDesk, testable_links
 from hyroads.controller.services.plugin_discovery import discover
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
@@ -49,14 +52,14 @@ from hyroads.controller.services.session_meter import SessionMeter
 from hyroads.controller.services.session_office import SessionOffice, known_hosts
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
-from hyroads.controller.settings import MEASURED, Endpoint, load
+from hyroads.controller.settings import IDLE, MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
 from hyroads.controller.switch_server import SwitchServer, tls_context
 from hyroads.controller.switches import SwitchSession
 from hyroads.controller.version import version
 from hyroads.plugins.registry import Selection
-from hyroads.rest import clients, events, handovers, ncasts, plugins, reservations, ryu, sessions
+from hyroads.rest import clients, events, handovers, ncasts, pair_tests, plugins, reservations, ryu, sessions
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -100,6 +103,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         how = loop_options_of(self.fabric, self.settings)
         meter = RadioMeter(self.feed.inbox, shim.later)
         self.learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
+        source, tests = self._pair_tests()
         self.event_log = EventLog(time.time, shim.Signal())
         self.coordinator = Coordinator(
             self.fabric,
@@ -109,10 +113,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
             save=self._save,
             confined=saved.confined,
-            source=self.feed.source,
-            governor=Governors({"bandit": self.learning, "latency": Latency()}),
+            source=source,
+            governor=Governors({"bandit": self.learning, "latency": Latency(), **tests}),
             events=self.event_log,
         )
+        self.pair_tests = PairTestDesk(self.coordinator, tests.get("pair tests"))
         found, left_out = discover(self.settings.plugins, _document())
         for what in left_out:
             LOG.warning("%s", what)
@@ -206,6 +211,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             sessions.blueprint(self.session_desk),
             reservations.blueprint(self.reservation_desk),
             clients.blueprint(self.client_book),
+            pair_tests.blueprint(self.pair_tests),
         ]
         web = create_app(
             service,
@@ -221,6 +227,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         shim.spawn(self.coordinator.run_slots)
         shim.spawn(self.coordinator.saver.run)
         shim.spawn(self.clients.run)
+        shim.spawn(self.pair_tests.run)
         self.feed.start(self.coordinator)
         self.requests.use(web)
         self.plugin_desk.start()
@@ -238,6 +245,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             len(self.coordinator.state.flows),
             *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
         )
+
+    def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
+        """What the loop measures with, and the tests that overrule what it says of interference."""
+        source = self.feed.source
+        if source is None or self.settings.pair_tests != IDLE:
+            return source, {}
+        tested = TestedSource(source, self.fabric.network)
+        tests = PairTests(self.fabric.network, testable_links(self.fabric), tested.heard)
+        tested.follow(tests)
+        return tested, {"pair tests": tests}
 
     # -- OpenFlow
 

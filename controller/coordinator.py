@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +144,16 @@ class Coordinator:
     def confine(self, changes: Mapping[Key, Confined | None]) -> None:
         """Flows of clients shall use other paths (docs/services.md, section 3)."""
         self._become(confined(self.state, changes), urgent=True)
+        self._plan_if_changed()
+
+    def change_flows(self, new: Iterable[DeclaredFlow], gone: Iterable[str]) -> None:
+        """Several at once, in one plan."""
+        state = self.state
+        for flow in gone:
+            state = flow_removed(state, flow)
+        for declared in new:
+            state = flow_declared(state, declared)
+        self._become(state)
         self._plan_if_changed()
 
     # -- events: switches

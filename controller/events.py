@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from hyroads.controller.core.netfile_flows import flow_document
-from hyroads.controller.state import Fabric, Presence, State
+from hyroads.controller.state import DeclaredFlow, Fabric, Origin, Presence, State
 
 Document = Mapping[str, Any]
 KEPT = 4096
@@ -125,7 +125,13 @@ def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _flows(before: State, after: State) -> Iterator[Change]:
     if before.flows is after.flows:
         return
-    for flow in sorted(after.flows.keys() - before.flows.keys()):
-        yield "flow.declared", flow_document(after.flows[flow].spec)
-    for flow in sorted(before.flows.keys() - after.flows.keys()):
+    was, now = _users(before), _users(after)
+    for flow in sorted(now.keys() - was.keys()):
+        yield "flow.declared", flow_document(now[flow].spec)
+    for flow in sorted(was.keys() - now.keys()):
         yield "flow.removed", {"id": flow}
+
+
+def _users(state: State) -> dict[str, DeclaredFlow]:
+    """Flows that somebody else declared."""
+    return {flow: declared for flow, declared in state.flows.items() if declared.origin is not Origin.TEST}

@@ -13,7 +13,7 @@ from hyroads.controller.agent_protocol import AgentConfig, EgressFlow, HelloConf
 from hyroads.controller.control.handover import Use
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.routes import FlowRoute, Routes
-from hyroads.controller.core.network import FlowSpec, Policy
+from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.numbering import Numbers, PathName
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
@@ -136,7 +136,7 @@ def make_plan(
         version=version,
         flows=flows,
         agents=_agents(live.fabric, flows, options),
-        classified={flow: _classified(live.fabric, plan) for flow, plan in flows.items() if plan.mode == MULTIPATH},
+        classified={flow: _classified(live.fabric, plan) for flow, plan in flows.items() if _takes_frames(plan)},
         numbers=numbers,
     )
 
@@ -178,6 +178,11 @@ def _classified(fabric: Fabric, plan: FlowPlan) -> ClassifiedFlow:
     # The number only orders flows whose matches overlap without one being narrower.
     precedence = len(spec.match) * PRECEDENCE_STEP + plan.number % PRECEDENCE_STEP
     return ClassifiedFlow(spec.id, plan.number, match, precedence)
+
+
+def _takes_frames(plan: FlowPlan) -> bool:
+    """Whether frames of users go into a flow's multipath."""
+    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.DUMMIES
 
 
 def _agents(fabric: Fabric, flows: Mapping[str, FlowPlan], options: Options) -> dict[str, AgentConfig]:

@@ -37,7 +37,8 @@ class ControllerService:
 
     def flow_ids(self) -> Sequence[str]:
         """See ``rest.contract.Service``."""
-        return tuple(self._coordinator.state.flows)
+        flows = self._coordinator.state.flows
+        return tuple(flow for flow, declared in flows.items() if declared.origin is not Origin.TEST)
 
     def flows(self, flows: Sequence[str]) -> list[Document]:
         """See ``rest.contract.Service``."""
@@ -51,7 +52,7 @@ class ControllerService:
 
     def _flow(self, flow: str, views: Views) -> Document:
         declared = self._coordinator.state.flows.get(flow)
-        if declared is None:
+        if declared is None or declared.origin is Origin.TEST:
             raise NotFoundError(f"no flow {flow[:64]!r}")
         plan = self._coordinator.plan
         planned = plan.flows.get(flow) if plan else None

@@ -27,10 +27,11 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet", "api_limits", "access",
+    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
+OFF, IDLE = "off", "idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Settings:
     slot_ms: int = 100
     tcp_margin: float = 0.05
     flap_damping: bool = True
+    pair_tests: str = OFF
+    """``idle``: which links conflict is tested where nobody sends."""
     snmp: CollectorConfig | None = None
     """The access points that the SNMP collector polls."""
     plugins: tuple[PluginSetting, ...] = ()
@@ -150,7 +153,10 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         policies=parse_policies(top.optional("policies")),
         sfnet=parse_sfnet(top.optional("sfnet")),
         access=parse_access(top),
+        pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
     )
+    if settings.pair_tests == IDLE and settings.capacities != MEASURED:
+        top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
     return settings

@@ -35,6 +35,8 @@ class Origin(StrEnum):
 
     FILE = "file"
     API = "api"
+    TEST = "test"
+    """The controller itself: gone with it."""
 
 
 @dataclass(frozen=True)

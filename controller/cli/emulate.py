@@ -50,6 +50,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--radios", action="store_true", help="emulated radios tell busy times, capacities are the file's"
     )
+    group.add_argument("--pair-tests", action="store_true", help="with --measured: idle links are tested for conflicts")
     for name, (option, text) in ERRORS.items():
         group.add_argument(option, dest=name, type=float, metavar="X", help=text)
 
@@ -84,6 +85,8 @@ def options(args: argparse.Namespace) -> RunOptions:
     discover = getattr(args, "discover", False)
     if discover and not measured:
         raise EmulationError("--discover: only with --measured")
+    if getattr(args, "pair_tests", False) and not measured:
+        raise EmulationError("--pair-tests: only with --measured")
     given = {name: value for name, value in errors.items() if value is not None}
     radios = getattr(args, "radios", False)
     if given and not (measured or radios or getattr(args, "snmp", False)):
@@ -97,13 +100,20 @@ def options(args: argparse.Namespace) -> RunOptions:
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
         snmp=getattr(args, "snmp", False),
-        settings={name: value for name, value in (("margin", args.margin), ("mode", args.mode)) if value is not None},
+        settings=_settings(args),
         measured=measured,
         discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
         radios=radios,
     )
     return RunOptions(publish=args.publish, emulation=emulation)
+
+
+def _settings(args: argparse.Namespace) -> dict[str, object]:
+    """What goes into the controller's settings."""
+    pair_tests = "idle" if getattr(args, "pair_tests", False) else None
+    given = {"margin": args.margin, "mode": args.mode, "pair_tests": pair_tests}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def say(message: str) -> None:

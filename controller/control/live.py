@@ -21,7 +21,7 @@ from hyroads.controller.control.measured import AgentRates, measured
 from hyroads.controller.control.routes import FlowRoute, improved, make_routes, warm
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping
-from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray
+from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import Options, Plan, make_plan
 from hyroads.controller.reports import ReportBook
@@ -119,6 +119,8 @@ class Live:
     def replan(self, state: State, reports: ReportBook, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
+        if self._network is not None and self._routes:
+            self._pending += domain_changes(live.network, self._network.network.interference)
         routes = make_routes(state, live, self._routes)
         self._use(live, routes, state.version, reports, now_s)
         if not self._detector.links:

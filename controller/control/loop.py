@@ -23,8 +23,9 @@ from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.network import FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates.utility import FloatArray
 from hyroads.controller.numbering import PathName
 
 DEFAULT_MARGIN = 0.05
@@ -149,6 +150,9 @@ class LiveLoop:
             for flow, fixed in self._fixed.items()
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
+        # Dummies are sent only if their governor says so.
+        dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.DUMMIES)
+        self._fixed = {**{flow: Fixed({}) for flow in dummies}, **self._fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
         same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
@@ -207,7 +211,7 @@ class LiveLoop:
         self.state = result.state
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
-        link_rates = np.asarray(wanted.layout.routing.T @ wanted.path_rates_mbps)
+        link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
             flow: by_path(self._in_order(flow, each.fill_mbps), self._lanes[flow], len(self._order[flow]))
@@ -256,6 +260,18 @@ class LiveLoop:
             return result
         pushed = {**result.state.pushed, **changed}
         return replace(result, state=replace(result.state, pushed=pushed), push={**result.push, **changed})
+
+    def _unreserved(self) -> FloatArray:
+        """What the governor's flows may send beyond what the others leave to them, in the order of the problem."""
+        beyond: list[float] = []
+        for flow, lanes in self._lanes.items():
+            fixed = self._fixed.get(flow)
+            if fixed is None or fixed.reserved_mbps is None:
+                beyond += [0.0] * len(lanes)
+                continue
+            given = zip(self._in_order(flow, fixed.rates_mbps), self._in_order(flow, fixed.reserved_mbps), strict=True)
+            beyond += [max(0.0, rate - reserved) for rate, reserved in given]
+        return np.array(beyond, dtype=float)
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
         """The rates of a flow of the governor's as far as the others have to make room."""

@@ -28,7 +28,7 @@ from hyroads.controller.core.infer.change import (
     minimal_replan,
 )
 from hyroads.controller.core.interface_graph import capacities_of
-from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.core.network import FlowSpec, Network, Policy, Traffic
 from hyroads.controller.core.paths import Path
 from hyroads.controller.numbering import PathName
 from hyroads.controller.private_paths import two_networks
@@ -286,6 +286,8 @@ def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
     first: dict[tuple[object, ...], str] = {}
     result = dict(routes)
     for flow, route in routes.items():
+        if route.spec.traffic is Traffic.DUMMIES:
+            continue
         key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
         if route.reason is None and first.setdefault(key, flow) != flow:
             reason = f"flow {first[key]} matches the same frames"

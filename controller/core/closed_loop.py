@@ -214,13 +214,11 @@ _LEAST_SPARE = 0.01
 def plus(problem: RateProblem, allocation: Allocation, spare: Allocation) -> Allocation:
     """Both together; utility and certificate are those of the first."""
     rates = allocation.path_rates_mbps + spare.path_rates_mbps
-    with np.errstate(divide="ignore"):
-        airtime = float((problem.airtime(rates) + problem.external).max(initial=0.0))
     return replace(
         allocation,
         path_rates_mbps=rates,
         flow_rates_mbps=problem.layout.flow_rates(rates),
-        max_airtime=airtime,
+        max_airtime=problem.busiest(rates),
     )
 
 

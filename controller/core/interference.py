@@ -268,6 +268,22 @@ class ConflictInterference(_ExplicitRule):
         return {"conflicts": {link: list(others) for link, others in self._conflicts.items()}}
 
 
+class ExplicitInterference(_ExplicitRule):
+    """Rule ``conflicts`` from a matrix that is not 0 where links contend; the symmetric closure is taken."""
+
+    def __init__(self, links: Sequence[Link], matrix: sparse.csr_matrix[np.float64]) -> None:
+        super().__init__(matrix)
+        self._ids = tuple(link.id for link in links)
+
+    def declaration(self) -> dict[str, Any]:
+        """See :class:`Interference`; each pair once."""
+        pairs = {
+            mine: [self._ids[other] for other in self.domain(link).tolist() if other > link]
+            for link, mine in enumerate(self._ids)
+        }
+        return {"conflicts": {link: others for link, others in pairs.items() if others}}
+
+
 class DisjointDomains(_CliqueRule):
     """Rule ``domains`` if no link is in two of them: contention is an equivalence, whatever the sizes."""
 

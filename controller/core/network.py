@@ -56,10 +56,13 @@ class Policy(StrEnum):
 
 
 class Traffic(StrEnum):
-    """What a flow consists of, as far as its domains' margin goes: TCP needs airtime for what comes back."""
+    """What a flow consists of, as far as its domains' margin goes: TCP needs airtime for what comes back. ``DUMMIES``
+    are the controller's own (pair tests): nobody's frames are sent that way.
+    """
 
     ANY = "any"
     TCP = "tcp"
+    DUMMIES = "dummies"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -24,7 +24,8 @@ from hyroads.controller.core.infer.domains import (
     learned_interference,
     must_conflict,
 )
-from hyroads.controller.core.infer.pair_test import ScheduleSettings, Situation, TestRecord, cancelled, schedule
+from hyroads.controller.core.infer.pair_run import ERROR, INTERVALS, MOST_ROUNDS, SETTLE_SLOTS, PairRun
+from hyroads.controller.core.infer.pair_test import ScheduleSettings, Situation, TestRecord, may_run, schedule
 from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, TopologyError
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference
 from hyroads.controller.core.netfile import parse
@@ -216,24 +217,74 @@ def test_learned_interference_follows_verdicts_and_is_symmetric(seed: int) -> No
     assert all(learned.contends(a, a) for a in range(len(links)))
 
 
+@pytest.mark.parametrize(("share", "wrong"), [(0.5, Verdict.INDEPENDENT), (1.0, Verdict.CONFLICT)])
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+def test_a_pair_run_decides_in_few_rounds_and_errs_at_most_as_often_as_it_says(
+    share: float, wrong: Verdict, noise: float
+) -> None:
+    rng, rounds, verdicts = np.random.default_rng(7), [], []
+    for _ in range(150):
+        run = pair_run(rng, (20.0, 60.0), share, noise)
+        rounds.append(run.rounds)
+        verdicts.append(run.result.verdict)
+    assert verdicts.count(wrong) <= 2
+    assert verdicts.count(Verdict.UNDECIDED) <= (0 if noise < 0.2 else 40)
+    assert np.mean(rounds) < (1.2 if noise < 0.2 else 3.5)
+
+
+def test_looking_again_and_again_at_the_border_rarely_decides() -> None:
+    rng = np.random.default_rng(8)
+    runs = [pair_run(rng, (20.0, 60.0), 0.75, 0.1) for _ in range(400)]
+    decided = sum(run.result.verdict is not Verdict.UNDECIDED for run in runs)
+    assert decided <= 400 * ERROR + 3 * (400 * ERROR) ** 0.5
+    assert max(run.rounds for run in runs) == MOST_ROUNDS
+
+
+def test_a_run_sends_in_turn_waits_for_reports_and_gives_up_without_them() -> None:
+    run, sending = PairRun("x", "y"), []
+    while not run.done:
+        sending.append(run.sending)
+        run = run.after({"x": 10.0, "y": 20.0})
+    phase = SETTLE_SLOTS + INTERVALS
+    assert sending == [("x",)] * phase + [("y",)] * phase + [("x", "y")] * phase
+    assert run.result is not None
+    assert run.result.verdict is Verdict.INDEPENDENT
+    assert run.sending == ()
+    silent = PairRun("x", "y")
+    for _ in range(100):
+        silent = silent if silent.done else silent.after({"y": 3.0})
+    assert silent.failed == "nobody reports what arrives"
+    dead = PairRun("x", "y")
+    while not dead.done:
+        dead = dead.after({"x": 0.0, "y": 20.0})
+    assert dead.failed is not None
+    assert "carried nothing" in dead.failed
+
+
+def pair_run(rng: np.random.Generator, alone: tuple[float, float], share: float, noise: float) -> PairRun:
+    """A whole run; every interval scatters by ``noise``."""
+    run = PairRun("x", "y")
+    while not run.done:
+        part = share if len(run.sending) > 1 else 1.0
+        scatter = 1 + noise * rng.standard_normal(2)
+        run = run.after(dict(zip("xy", (np.array(alone) * part * scatter).clip(0.01).tolist(), strict=True)))
+    return run
+
+
 OFFICE = topologies.office22(random.Random(3))
 
 
-def test_tests_never_overlap_on_a_technology_and_are_informative() -> None:
+def test_the_tests_of_a_schedule_are_informative() -> None:
     planned = schedule(OFFICE.links, OFFICE.interference, {}, Situation(), 100.0)
-    assert {test.technology for test in planned} == {"wifi", "plc"}
-    for technology in ("wifi", "plc"):
-        mine = [test for test in planned if test.technology == technology]
-        assert len(mine) == 8
-        for before, after in pairwise(mine):
-            assert before.end_s < after.start_s
+    assert len(planned) == ScheduleSettings().max_tests
     by_id = {link.id: link for link in OFFICE.links}
-    for test in planned:
-        assert not must_conflict(by_id[test.first], by_id[test.second])
-        assert [who for _, _, who in test.phases] == [(test.first,), (test.second,), (test.first, test.second)]
-        times = [t for start_s, end_s, _ in test.phases for t in (start_s, end_s)]
-        assert times == sorted(times)
-        assert times[0] > 100.0
+    for first, second in planned:
+        assert by_id[first].technology == by_id[second].technology
+        assert not must_conflict(by_id[first], by_id[second])
+    some = frozenset(link.id for link in OFFICE.links[:30])
+    few = schedule(OFFICE.links, OFFICE.interference, {}, Situation(testable=some), 100.0)
+    assert few
+    assert {link for pair in few for link in pair} <= some
 
 
 def test_nothing_is_tested_near_traffic() -> None:
@@ -242,26 +293,29 @@ def test_nothing_is_tested_near_traffic() -> None:
     situation = Situation(active=frozenset({active}), busy={network.links[5].id: 0.3})
     planned = schedule(network.links, network.interference, {}, situation, 0.0)
     assert planned
-    for test in planned:
-        for link in (test.first, test.second):
+    for pair in planned:
+        assert may_run(pair, network.links, network.interference, situation)
+        for link in pair:
             assert not network.interference.contends(network.link_index[link], network.link_index[active])
             assert link != network.links[5].id
-    free = schedule(network.links, network.interference, {}, Situation(), 0.0)
-    dropped = cancelled(free, network.links, network.interference, replace(situation, busy={free[0].first: 0.5}))
-    assert free[0] in dropped
+    pair = planned[0]
+    assert not may_run(pair, network.links, network.interference, replace(situation, busy={pair[0]: 0.5}))
+    assert not may_run(pair, network.links, network.interference, replace(situation, active=frozenset(pair[1:])))
+    down = [replace(link, capacity_mbps=0.0) if link.id == pair[0] else link for link in network.links]
+    assert not may_run(pair, down, network.interference, situation)
 
 
 def test_known_pairs_wait_and_border_cases_come_first() -> None:
     first = schedule(OFFICE.links, OFFICE.interference, {}, Situation(), 0.0)
-    records = {frozenset({t.first, t.second}): TestRecord(Verdict.CONFLICT, 10.0) for t in first}
-    undecided = frozenset({first[0].first, first[0].second})
+    records = {frozenset(t): TestRecord(Verdict.CONFLICT, 10.0) for t in first}
+    undecided = frozenset(first[0])
     records[undecided] = TestRecord(Verdict.UNDECIDED, 10.0)
     later = schedule(OFFICE.links, OFFICE.interference, records, Situation(), 20.0)
-    assert not {frozenset({t.first, t.second}) for t in later} & records.keys()
+    assert not {frozenset(t) for t in later} & records.keys()
     for now_s, again in ((80.0, {undecided}), (3700.0, records.keys())):
         every = ScheduleSettings(max_tests=10**6, max_links=10**6)
         tests = schedule(OFFICE.links, OFFICE.interference, records, Situation(), now_s, settings=every)
-        assert {frozenset({t.first, t.second}) for t in tests} & records.keys() == again
+        assert {frozenset(t) for t in tests} & records.keys() == again
     chain = parse(
         {
             "nodes": {n: {"role": "ap"} for n in "abcdef"},
@@ -278,7 +332,7 @@ def test_known_pairs_wait_and_border_cases_come_first() -> None:
     }
     planned = schedule(chain.links, chain.interference, {}, Situation(hears=hears), 0.0)
     # ab and ef have only a neighbour in common: the border; ab and cd hear each other throughout.
-    assert [{t.first, t.second} for t in planned] == [{"ab", "ef"}, {"cd", "ef"}, {"ab", "cd"}]
+    assert [set(pair) for pair in planned] == [{"ab", "ef"}, {"cd", "ef"}, {"ab", "cd"}]
 
 
 # Changes

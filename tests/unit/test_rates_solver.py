@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import Network
+from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.allocation import transferred
 from scipy.optimize import linprog, minimize
@@ -422,3 +423,17 @@ def test_the_rates_of_other_flows_are_a_warm_start_for_more_and_for_fewer(seed: 
         warm, cold = solve(after, start), solve(after)
         assert warm.relative_gap < 1e-6
         assert warm.flow_rates_mbps == pytest.approx(cold.flow_rates_mbps, rel=1e-4)
+
+
+def test_links_that_do_not_exist_join_no_domains() -> None:
+    """Two pairs of nodes that don't hear each other are independent, though a link between them could be discovered."""
+    links = tuple(Link(name, *name, "wifi", mbps) for name, mbps in (("ab", 10.0), ("cd", 20.0), ("bc", 0.0)))
+    conflicts = ConflictInterference(links, {"bc": ["ab", "cd"]})
+    network = Network({n: Node(n, Role.AP) for n in "abcd"}, links, conflicts)
+    flows = [FlowSpec("f", "a", "b"), FlowSpec("g", "c", "d")]
+    apart = solve(rate_problem(network, {"f": [(0,)], "g": [(1,)]}, flows=flows, margin=0.1))
+    assert apart.flow_rates_mbps == pytest.approx([9.0, 18.0])
+    assert apart.max_airtime == pytest.approx(0.9)
+    near = network.with_capacities({"bc": 5.0})
+    joined = solve(rate_problem(near, {"f": [(0,)], "g": [(1,)]}, flows=flows, margin=0.1))
+    assert joined.flow_rates_mbps[0] / 10 + joined.flow_rates_mbps[1] / 20 == pytest.approx(0.9)

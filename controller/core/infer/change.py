@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hyroads.controller.core.errors import HyroadsError, PlanningError
+from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
@@ -52,16 +53,35 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A significant change of a link; a capacity of 0 means that the link is not there."""
+    """A significant change of a link; a capacity of 0 means that the link is not there.
+
+    ``contends_more`` says that links contend with it that did not before.
+    """
 
     link: str
     before_mbps: float
     after_mbps: float
+    contends_more: bool = False
 
     @property
     def is_worse(self) -> bool:
         """Less than before."""
-        return self.after_mbps < self.before_mbps
+        return self.after_mbps < self.before_mbps or self.contends_more
+
+
+def domain_changes(network: Network, before: Interference) -> tuple[Change, ...]:
+    """The links of a network whose interference domain was another one before."""
+    if before is network.interference or before.link_count != len(network.links):
+        return ()
+    difference = (network.interference.contention_matrix() - before.contention_matrix()).tocsr()
+    difference.eliminate_zeros()
+    more = np.asarray(difference.maximum(0).sum(axis=1)).ravel() > 0
+    changed = np.flatnonzero(np.diff(difference.indptr)).tolist()
+    return tuple(
+        Change(link.id, link.capacity_mbps, link.capacity_mbps, bool(more[i]))
+        for i, link in ((i, network.links[i]) for i in changed)
+        if link.capacity_mbps > 0
+    )
 
 
 @dataclass(frozen=True, eq=False)

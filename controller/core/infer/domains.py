@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, variance
 
+import numpy as np
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.interference import ConflictInterference, Interference
+from hyroads.controller.core.interference import ExplicitInterference, Interference
 from hyroads.controller.core.network import Link
-from scipy import stats
+from scipy import sparse, stats
 
 Pair = frozenset[str]
 """Two link ids."""
@@ -120,7 +121,8 @@ def learned_interference(
     verdicts: Mapping[Pair, Verdict],
     unshared: frozenset[str] = frozenset(),
 ) -> Interference:
-    """The default rule, overruled by decided pair tests; symmetric, and reflexive. O(pairs that contend).
+    """The default rule, overruled by decided pair tests; symmetric, and reflexive; the default itself if none differs
+    from it. O(pairs that contend).
 
     A verdict holds for the two directed links that were tested only: the reverse links have other receivers. Verdicts
     that name an unknown link, and 'independent' ones on links that share an interface, are ignored.
@@ -135,13 +137,19 @@ def learned_interference(
         and (links[pair[0]].technology in unshared or not must_conflict(links[pair[0]], links[pair[1]]))
     }
     extra = [pair for pair, verdict in decided.items() if verdict is Verdict.CONFLICT and len(pair) == 2]
-    if not clear and not extra:
-        return default
-    conflicts: dict[str, list[str]] = {}
-    for first in range(len(links)):
-        for second in default.domain(first).tolist():
-            if first < second and (first, second) not in clear:
-                conflicts.setdefault(links[first].id, []).append(links[second].id)
-    for pair in extra:
-        conflicts.setdefault(links[pair[0]].id, []).append(links[pair[1]].id)
-    return ConflictInterference(links, conflicts)
+    overruled = [pair for pair in extra if not default.contends(*pair)], [p for p in clear if default.contends(*p)]
+    return ExplicitInterference(links, _overruled(default, *overruled)) if any(overruled) else default
+
+
+def _overruled(
+    default: Interference, extra: Sequence[tuple[int, ...]], clear: Sequence[tuple[int, ...]]
+) -> sparse.csr_matrix[np.float64]:
+    """The default's matrix with some pairs added and others taken out."""
+    size = default.link_count
+
+    def pattern(pairs: Sequence[tuple[int, ...]]) -> sparse.csr_matrix[np.float64]:
+        rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
+        half = sparse.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(size, size))
+        return half + half.T
+
+    return default.contention_matrix() + pattern(extra) - pattern(clear)

@@ -1,8 +1,8 @@
-"""The central schedule of pair tests: which pairs are worth testing, in what order, and when nothing else is sent.
+"""The central schedule of pair tests: which pairs are worth testing, in what order, and where nothing else is sent.
 
-A test saturates two links of one technology in three phases: the first alone, the second alone, both. It disturbs
-all that contends, so a test is planned only where the whole neighbourhood of both links is idle, and only one test
-at a time runs per technology: which links conflict is the very thing that isn't known. A pair is informative if
+A test saturates two links of one technology in turn and together (``pair_run``). It disturbs all that contends, so a
+pair may be tested only while the whole neighbourhood of both links is idle, and only one at a time: which links
+conflict is the very thing that isn't known. A pair is informative if
 
 - its links are of one shared technology and have no node in common (those conflict anyway), and
 - no fresh verdict exists: decided ones hold for ``fresh_s``, undecided ones are tried again after ``retry_s``.
@@ -25,8 +25,6 @@ from hyroads.controller.core.infer.domains import Pair, Verdict, must_conflict
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link
 
-PHASES = 3
-
 
 class ScheduleError(HyroadsError):
     """A schedule of pair tests can't be made from these settings."""
@@ -44,59 +42,33 @@ class TestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
-    """A phase lasts ``phase_s``; ``guard_s`` of silence before and after each; see the module for the others.
-
-    A link is idle if its domain is busy for at most ``idle_below`` of the time and no flow is active on it.
+    """See the module; a link is idle if its domain is busy for at most ``idle_below`` of the time and no flow is active
+    on it. Of each technology the pairs of the ``max_links`` most used idle links are considered.
     """
 
-    phase_s: float = 0.5
-    guard_s: float = 0.1
     fresh_s: float = 3600.0
     retry_s: float = 60.0
     idle_below: float = 0.05
     max_tests: int = 8
-    max_links: int = 200
+    max_links: int = 40
 
     def __post_init__(self) -> None:
-        if self.phase_s <= 0 or self.guard_s < 0 or self.max_tests < 1:
-            raise ScheduleError("a schedule of pair tests needs positive phases and at least one test")
-
-    @property
-    def test_s(self) -> float:
-        """Length of a test."""
-        return PHASES * (self.phase_s + self.guard_s) + self.guard_s
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTest:
-    """A test of two links: who sends in which of the phases (start_s, end_s, link ids)."""
-
-    first: str
-    second: str
-    technology: str
-    phases: tuple[tuple[float, float, tuple[str, ...]], ...]
-
-    @property
-    def start_s(self) -> float:
-        """Of the first phase."""
-        return self.phases[0][0]
-
-    @property
-    def end_s(self) -> float:
-        """Of the last phase."""
-        return self.phases[-1][1]
+        if self.fresh_s <= 0 or self.retry_s <= 0 or self.max_tests < 1 or self.max_links < 2:
+            raise ScheduleError("a schedule of pair tests needs positive times, at least one test and two links")
 
 
 @dataclass(frozen=True)
 class Situation:
     """What the schedule has to respect now: ``active`` link ids that carry flows, ``busy`` share of time per link's
-    domain, ``uses`` of links by paths (more counts more), ``hears`` as from ``infer.topology``.
+    domain, ``uses`` of links by paths (more counts more), ``hears`` as from ``infer.topology``, ``testable`` links
+    (None: all).
     """
 
     active: frozenset[str] = frozenset()
     busy: Mapping[str, float] = field(default_factory=dict)
     uses: Mapping[str, int] = field(default_factory=dict)
     hears: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
+    testable: Collection[str] | None = None
 
 
 def schedule(
@@ -108,47 +80,41 @@ def schedule(
     *,
     unshared: frozenset[str] = frozenset(),
     settings: ScheduleSettings = ScheduleSettings(),
-) -> tuple[PlannedTest, ...]:
-    """The next tests, in order of time; tests of one technology follow each other, never overlapping.
+) -> tuple[tuple[str, str], ...]:
+    """The next pairs to test, of all technologies, most informative first.
 
-    Only links that are idle now, with their whole domains, take part; the caller cancels with :func:`cancelled` when
-    that changes. Of each technology the ``max_links`` most used idle links are considered, in all pairs.
+    Only links that are idle now, with their whole domains, take part; :func:`may_run` tells when that has changed.
     """
     disturbed = _disturbed(links, default, situation.active)
     idle = [
         i
         for i, link in enumerate(links)
-        if link.technology not in unshared and _is_idle(i, link, disturbed, situation, settings)
+        if link.technology not in unshared
+        and (situation.testable is None or link.id in situation.testable)
+        and _is_idle(i, link, disturbed, situation, settings)
     ]
-    planned: list[PlannedTest] = []
+    pairs: list[tuple[int, int]] = []
     for technology in dict.fromkeys(links[i].technology for i in idle):
         mine = [i for i in idle if links[i].technology == technology]
-        mine = sorted(mine, key=lambda i: -situation.uses.get(links[i].id, 0))[: settings.max_links]
-        pairs = [pair for pair in combinations(mine, 2) if _wanted(links, pair, records, now_s, settings)]
-        pairs.sort(key=lambda pair: _rank(links, pair, records, situation))
-        start_s = now_s
-        for first, second in pairs[: settings.max_tests]:
-            planned.append(_test(links[first], links[second], start_s, settings))
-            start_s += settings.test_s
-    return tuple(sorted(planned, key=lambda test: test.start_s))
+        mine = sorted(mine, key=lambda i: (-situation.uses.get(links[i].id, 0), i))[: settings.max_links]
+        pairs += [pair for pair in combinations(mine, 2) if _wanted(links, pair, records, now_s, settings)]
+    pairs.sort(key=lambda pair: _rank(links, pair, records, situation))
+    return tuple((links[first].id, links[second].id) for first, second in pairs[: settings.max_tests])
 
 
-def cancelled(
-    planned: Sequence[PlannedTest],
+def may_run(
+    pair: tuple[str, str],
     links: Sequence[Link],
     default: Interference,
     situation: Situation,
     settings: ScheduleSettings = ScheduleSettings(),
-) -> tuple[PlannedTest, ...]:
-    """The planned or running tests that the present situation forbids: traffic came up where they test."""
+) -> bool:
+    """Whether a planned or running test may go on: nobody else sends where it tests, and its links are there."""
     index = {link.id: i for i, link in enumerate(links)}
+    if any(link not in index or links[index[link]].capacity_mbps <= 0 for link in pair):
+        return False
     disturbed = _disturbed(links, default, situation.active)
-
-    def stands(test: PlannedTest) -> bool:
-        ends = [index.get(link, -1) for link in (test.first, test.second)]
-        return all(i >= 0 and _is_idle(i, links[i], disturbed, situation, settings) for i in ends)
-
-    return tuple(test for test in planned if not stands(test))
+    return all(_is_idle(index[link], links[index[link]], disturbed, situation, settings) for link in pair)
 
 
 def _disturbed(links: Sequence[Link], default: Interference, active: frozenset[str]) -> frozenset[int]:
@@ -215,11 +181,3 @@ def _distance_to_border(first: Link, second: Link, hears: Mapping[tuple[str, str
         for link in (first, second)
     ]
     return 0 if around[0] & around[1] else 4
-
-
-def _test(first: Link, second: Link, start_s: float, settings: ScheduleSettings) -> PlannedTest:
-    senders = ((first.id,), (second.id,), (first.id, second.id))
-    step_s = settings.phase_s + settings.guard_s
-    starts = [start_s + settings.guard_s + phase * step_s for phase in range(PHASES)]
-    phases = tuple((at, at + settings.phase_s, who) for at, who in zip(starts, senders, strict=True))
-    return PlannedTest(first.id, second.id, first.technology, phases)

@@ -109,7 +109,7 @@ def allocation(
         link_prices,
         problem.utilities.total(flow_rates),
         duality_gap(reduced, rates_mbps, row_prices),
-        float((problem.airtime(path_rates) + problem.external).max(initial=0.0)),
+        problem.busiest(path_rates),
         steps,
         rows,
     )

@@ -114,8 +114,11 @@ def bounded_rate(
     rows = layout.domains @ sparse.diags(_airtime(problem)) @ layout.routing.T
     budget, busy = np.full(rows.shape[0], np.inf), np.zeros(rows.shape[0])
     # Links of one class have one domain: of their rows the tightest holds.
-    np.minimum.at(budget, layout.class_of, problem.budget)
+    np.minimum.at(budget, layout.class_of, problem.row_budget)
     np.maximum.at(busy, layout.class_of, extra)
+    # Classes without an existing link limit nothing.
+    there = np.flatnonzero(np.isfinite(budget))
+    rows, budget, busy = rows[there], budget[there], busy[there]
     usable = np.asarray(layout.routing @ (problem.capacity_mbps <= 0).astype(float)) == 0
     owner = sparse.csr_matrix((np.ones(paths), (layout.path_flow, np.arange(paths))), shape=(layout.flow_count, paths))
     own = np.zeros(layout.flow_count)

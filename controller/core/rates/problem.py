@@ -118,6 +118,21 @@ class RateProblem:
         """Airtime left for our traffic per link's domain, 1 - delta - external, at least 0, shape L."""
         return np.maximum(0.0, 1.0 - self.margin - self.external)
 
+    @property
+    def row_budget(self) -> FloatArray:
+        """The same where a link exists; inf for links without capacity, where nobody can send anything anyway.
+
+        A network whose links are discovered has many of these, between nodes that don't hear each other: their domains
+        would join what has nothing to do with each other.
+        """
+        return np.where(self.capacity_mbps > 0, self.budget, np.inf)
+
+    def busiest(self, path_rates: FloatArray) -> float:
+        """The largest airtime of any link's domain, traffic that is not ours included."""
+        with np.errstate(divide="ignore"):
+            busy = self.airtime(path_rates) + self.external
+        return float(busy[self.capacity_mbps > 0].max(initial=0.0))
+
     def airtime(self, path_rates: FloatArray) -> FloatArray:
         """Airtime of our traffic in the domain of every link of the network, B diag(d) R x, shape L."""
         carried = self.layout.routing.T @ path_rates

@@ -4,6 +4,7 @@
 - Rows with the same support are the same row (its values are d_m there): of a group, the smallest budget holds.
 - A row whose support is part of another's, with no smaller budget, is implied by it (all coefficients are positive).
 - Equal paths of one flow are one column; the rate is shared equally among them.
+- Links without capacity don't exist: their rows vanish.
 - Paths through a link without capacity, or through a domain without airtime, carry 0 and vanish.
 """
 
@@ -113,12 +114,12 @@ class Reduced:
 def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
     """The reduced problem of a slot."""
     links, starts = pattern.limited
-    budgets = problem.budget[links]
+    budgets = problem.row_budget[links]
     budget = np.minimum.reduceat(budgets, starts) if len(starts) else np.zeros(0)
     limiting = _first_at_minimum(links, starts, budgets, budget)
     columns = _usable_columns(problem, pattern, budget)
     implied = (pattern.container >= 0) & (budget[pattern.container] <= budget) if len(budget) else np.zeros(0, bool)
-    groups = np.flatnonzero(~implied & (budget > _MIN_BUDGET))
+    groups = np.flatnonzero(~implied & (budget > _MIN_BUDGET) & np.isfinite(budget))
     whole = len(columns) == len(pattern.copies)
     routing = pattern.routing if whole else pattern.routing[columns]
     routing_t = routing.T.tocsr()

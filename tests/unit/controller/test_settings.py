@@ -48,6 +48,8 @@ def test_environment_names_network_and_ports(tmp_path: Path) -> None:
         ({"network": "n", "timings": {"agent_dead_ms": 300, "ping_ms": 250}}, "timings.agent_dead_ms"),
         ({"network": "n", "timings": {"hello_interval_ms": 1.5}}, "timings.hello_interval_ms"),
         ({"network": "n", "tls": {"key": "k"}}, "tls.certificate"),
+        ({"network": "n", "pair_tests": "always", "capacities": "measured"}, "pair_tests"),
+        ({"network": "n", "pair_tests": "idle"}, "pair_tests"),
         ([], ""),
     ],
 )

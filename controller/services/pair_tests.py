@@ -1,0 +1,58 @@
+"""The desk of pair tests: brings the flows of dummies that a test needs into the plan, and out of it; tells REST.
+
+What is tested when is decided by ``control.pair_tests``, inside the slots.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.control.pair_tests import PairTests
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.state import DeclaredFlow, Fabric, Origin
+
+Document = dict[str, Any]
+LOOK_S = 0.05
+
+
+class PairTestDesk:
+    """One per controller; ``tests`` is None where there are none (setting ``pair_tests: off``)."""
+
+    def __init__(self, coordinator: Coordinator, tests: PairTests | None) -> None:
+        self._coordinator = coordinator
+        self._tests = tests
+
+    def run(self) -> None:
+        """For ever, in a green thread; nothing to do without tests."""
+        while self._tests is not None:
+            shim.sleep(LOOK_S)
+            try:
+                self._follow(self._tests)
+            except Exception as error:  # noqa: BLE001 - counted and shown; the next look is another try
+                self._coordinator.exception("pair tests", error)
+                shim.sleep(1.0)
+
+    def _follow(self, tests: PairTests) -> None:
+        """Makes the flows of tests those that are wanted; a user's flow of the same id comes first."""
+        if not self._coordinator.settled:
+            return
+        flows = self._coordinator.state.flows
+        wanted = {spec.id: DeclaredFlow(spec, Origin.TEST) for spec in tests.wanted}
+        gone = [flow for flow, had in flows.items() if had.origin is Origin.TEST and flow not in wanted]
+        new = [flow for name, flow in wanted.items() if name not in flows]
+        if gone or new:
+            self._coordinator.change_flows(new, gone)
+
+    def tests(self) -> Document:
+        """See ``rest.pair_tests.PairTests``."""
+        coordinator = self._coordinator
+        nothing: Document = {"count": 0, "running": None, "pairs": []}
+        found = nothing if self._tests is None else self._tests.report(coordinator.clock())
+        return {"mode": coordinator.settings.pair_tests, **found}
+
+
+def testable_links(fabric: Fabric) -> frozenset[str]:
+    """Links between two agents: only these can be told to send dummies, and to count them."""
+    has_agent, network = fabric.addressing.has_agent, fabric.network
+    return frozenset(link.id for link in network.links if has_agent(link.source) and has_agent(link.target))

@@ -1,0 +1,61 @@
+"""The resource ``pair-tests``: which links were tested for taking turns, and what was found."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flask.typing import ResponseReturnValue
+from flask_smorest import Blueprint
+from hyroads.rest.contract import PREFIX
+from hyroads.rest.replies import reply
+from marshmallow import Schema, fields
+
+Document = dict[str, Any]
+
+
+class PairTests(Protocol):
+    """Pair tests (``controller.services.pair_tests``)."""
+
+    def tests(self) -> Document:
+        """What was tested, what is being tested, and whether that changed the domains."""
+
+
+class PairSchema(Schema):
+    """What a pair test says."""
+
+    links = fields.List(fields.String())
+    verdict = fields.String(metadata={"description": "conflict, independent or undecided"})
+    ratio = fields.Float(allow_none=True, metadata={"description": "5/8: they take turns, 1: they do not"})
+    half_width = fields.Float(allow_none=True, metadata={"description": "of the ratio's confidence interval"})
+    age_s = fields.Float()
+
+
+class RunningSchema(Schema):
+    """The test of now."""
+
+    links = fields.List(fields.String())
+    sending = fields.List(fields.String())
+
+
+class PairTestsSchema(Schema):
+    """Pair tests since the controller's start."""
+
+    mode = fields.String(metadata={"description": "off or idle"})
+    count = fields.Integer()
+    running = fields.Nested(RunningSchema, allow_none=True)
+    pairs = fields.List(fields.Nested(PairSchema))
+
+
+def blueprint(tests: PairTests) -> Blueprint:
+    """The resource."""
+    blueprint = Blueprint(
+        "pair tests", "pair_tests", url_prefix=f"{PREFIX}/pair-tests", description="Which links take turns, measured"
+    )
+
+    @blueprint.get("")
+    @blueprint.response(200, PairTestsSchema)
+    def pair_tests() -> ResponseReturnValue:
+        """What was tested and found, and what is being tested; the domains: /interference-domains."""
+        return reply(tests.tests())
+
+    return blueprint
