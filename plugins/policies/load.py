@@ -41,31 +41,34 @@ class Load:
             return memory, ()
         best: tuple[float, Wish] | None = None
         crowds = crowds_of(view)
+        now = {medium: rates_of(crowd) for medium, crowd in crowds.items()}
         for name in sorted(view.clients):
             client = view.clients[name]
             here = client.option(client.place)
             if here is None or view.time_s - client.since_s < self.stay_s:
                 continue
             for there in client.options:
-                grows = self._growth(crowds, client, here, there)
+                grows = self._growth(crowds, now, client, (here, there))
                 if grows is not None and (best is None or grows > best[0]):
                     best = grows, Wish(name, there.place, f"less crowded than {here.place}")
         return (memory, ()) if best is None else (view.time_s, (best[1],))
 
-    def _growth(self, crowds: Crowds, client: ClientView, here: Option, there: Option) -> float | None:
-        """By how much the sum of log(rate) would grow; None if the move is not to be made."""
+    def _growth(
+        self, crowds: Crowds, now: Mapping[str, Rates], client: ClientView, move: tuple[Option, Option]
+    ) -> float | None:
+        """By how much the sum of log(rate) would grow; None if the move is not to be made. ``now``: rates by medium."""
+        here, there = move
         if there.medium == here.medium or there.rate_mbps <= 0.0:
             return None
-        left, joined = crowds.get(here.medium, ()), crowds.get(there.medium, ())
-        rest = tuple(member for member in left if member[0] is not client)
-        before, after = rates_of(left), rates_of(rest)
-        before_there, after_there = rates_of(joined), rates_of((*joined, (client, there)))
-        if after_there[client.id] < (1.0 + self.gain) * before[client.id]:
+        after_there = rates_of((*crowds.get(there.medium, ()), (client, there)))
+        if after_there[client.id] < (1.0 + self.gain) * now[here.medium][client.id]:
             return None
-        grows = _potential(after, after_there) - _potential(before, before_there)
+        after = rates_of(tuple(member for member in crowds[here.medium] if member[0] is not client))
+        grows = _potential(after, after_there) - _potential(now[here.medium], now.get(there.medium, {}))
         return grows if grows > _NOISE else None
 
 
+Rates = Mapping[str, float]
 Crowds = Mapping[str, Sequence[tuple[ClientView, Option]]]
 """By medium: the clients on it, each with the option that it uses."""
 
