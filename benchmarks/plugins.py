@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from controller_process import ControllerProcess, eventually  # noqa: E402
 from hyroads.controller import ryu_shim as shim  # noqa: E402
-from hyroads.controller.core import topologies
-from hyroads.controller.core.netfile import to_document
+from hyroads.controller.core import topologies  # noqa: E402
+from hyroads.controller.core.netfile import to_document  # noqa: E402
 from hyroads.controller.core.services.mobility import Confirmed, Handover, Phase, Request, Wanted  # noqa: E402
 from hyroads.controller.core.services.place import Place  # noqa: E402
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option  # noqa: E402

@@ -20,6 +20,7 @@ from hyroads.controller.control.pair_tests import PairTests, TestedSource
 from hyroads.controller.control.source import Source
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.events import EventLog
 from hyroads.controller.feed import Feed
 from hyroads.controller.log_limit import WarningLimit
@@ -35,6 +36,7 @@ from hyroads.controller.services.client_book import ClientBook
 from hyroads.controller.services.clients import ClientDesk
 from hyroads.controller.services.declared_clients import interfaces_of
 from hyroads.controller.services.handover_metrics import handover_metrics
+from hyroads.controller.services.handover_mover import HandoverMover, whole_view
 from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.managers import DEFAULT, Managers
 from hyroads.controller.services.ncasts import NCastDesk
@@ -122,12 +124,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         for what in left_out:
             LOG.warning("%s", what)
         self.requests = Requests()
-        view = partial(network_view, self.coordinator)
         self.plugin_desk = PluginDesk(
-            found, self.requests, self.event_log, view, time.monotonic, policies=self.settings.policies
-        )
-        self.policy_desk = PolicyDesk(
-            self.plugin_desk.policies, view, self.event_log.publish, self.coordinator.exception, time.monotonic
+            found, self.requests, self.event_log, self._view, time.monotonic, policies=self.settings.policies
         )
         self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self.sfnet = self._sfnet()
@@ -142,6 +140,15 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.ncast_desk = NCastDesk(CoordinatorOffice(self.coordinator), self.event_log.publish, time.monotonic)
         self.coordinator.followers += [self.handover_desk.advance, self.ncast_desk.advance]
+        self.mover = HandoverMover(self.handover_desk, self.coordinator, self.feed.inbox)
+        self.policy_desk = PolicyDesk(
+            self.plugin_desk.policies,
+            partial(network_view, self.coordinator),
+            self.event_log.publish,
+            self.coordinator.exception,
+            time.monotonic,
+        )
+        self.policy_desk.movers.append(self.mover)
         self.plugin_desk.on_managers = self.coordinator.wake
         self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
         self.agents = AgentServer(
@@ -343,6 +350,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _bad_connection(self, peer: str, what: str) -> None:
         self.coordinator.counters["malformed_openflow"] += 1
         self.coordinator.fault(f"OpenFlow peer {peer}", what)
+
+    def _view(self) -> NetworkView:
+        return whole_view(self.coordinator, self.mover)
 
     def _sfnet(self) -> SfnetDesk | None:
         if self.settings.sfnet is None:
