@@ -120,15 +120,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             events=self.event_log,
         )
         self.pair_tests = PairTestDesk(self.coordinator, tests.get("pair tests"))
-        found, left_out = discover(self.settings.plugins, _document())
-        for what in left_out:
-            LOG.warning("%s", what)
-        self.requests = Requests()
-        self.plugin_desk = PluginDesk(
-            found, self.requests, self.event_log, self._view, time.monotonic, policies=self.settings.policies
-        )
-        self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
-        self.sfnet = self._sfnet()
+        self._begin_plugins()
         preferred: dict[str, str] = {}
         managers = Managers(self.plugin_desk.managers, Selection(DEFAULT, by_client=preferred))
         self.handover_desk = HandoverDesk(
@@ -140,16 +132,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.ncast_desk = NCastDesk(CoordinatorOffice(self.coordinator), self.event_log.publish, time.monotonic)
         self.coordinator.followers += [self.handover_desk.advance, self.ncast_desk.advance]
-        self.mover = HandoverMover(self.handover_desk, self.coordinator, self.feed.inbox)
-        self.policy_desk = PolicyDesk(
-            self.plugin_desk.policies,
-            partial(network_view, self.coordinator),
-            self.event_log.publish,
-            self.coordinator.exception,
-            time.monotonic,
-        )
-        self.policy_desk.movers.append(self.mover)
-        self.plugin_desk.on_managers = self.coordinator.wake
+        self._begin_policies()
         self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
         self.agents = AgentServer(
             self.coordinator,
@@ -186,6 +169,29 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         port = self.settings.openflow.port
         shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
         shim.guard_parser(self._may_parse)
+
+    def _begin_plugins(self) -> None:
+        found, left_out = discover(self.settings.plugins, _document())
+        for what in left_out:
+            LOG.warning("%s", what)
+        self.requests = Requests()
+        self.plugin_desk = PluginDesk(
+            found, self.requests, self.event_log, self._view, time.monotonic, policies=self.settings.policies
+        )
+        self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
+        self.sfnet = self._sfnet()
+
+    def _begin_policies(self) -> None:
+        self.mover = HandoverMover(self.handover_desk, self.coordinator, self.feed.inbox)
+        self.policy_desk = PolicyDesk(
+            self.plugin_desk.policies,
+            partial(network_view, self.coordinator),
+            self.event_log.publish,
+            self.coordinator.exception,
+            time.monotonic,
+        )
+        self.policy_desk.movers.append(self.mover)
+        self.plugin_desk.on_managers = self.coordinator.wake
 
     def _begin_sessions(self, saved: Mapping[str, Any]) -> None:
         coordinator = self.coordinator
