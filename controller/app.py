@@ -28,6 +28,8 @@ from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.errors import OpenFlowError
+from hyroads.controller.ofp.packet_in import table_of
+from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.port_stats import MULTIPART_PORT_STATS
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
 from hyroads.controller.planning_options import loop_options_of
@@ -39,6 +41,7 @@ from hyroads.controller.services.handover_metrics import handover_metrics
 from hyroads.controller.services.handover_mover import HandoverMover, whole_view
 from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.managers import DEFAULT, Managers
+from hyroads.controller.services.membership import MembershipDesk
 from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.office import CoordinatorOffice
@@ -51,7 +54,7 @@ from hyroads.controller.services.reservation_office import ReservationOffice
 from hyroads.controller.services.reservations import ReservationDesk
 from hyroads.controller.services.ryu_queries import RyuQueries
 from hyroads.controller.services.session_meter import SessionMeter
-from hyroads.controller.services.session_office import SessionOffice, known_hosts
+from hyroads.controller.services.session_office import SessionOffice, known_hosts, ports_of_hosts
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.settings import IDLE, MEASURED, Endpoint, load
@@ -203,6 +206,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.session_meter = SessionMeter(
             coordinator.switches, lambda: self.session_desk.sessions, self.session_desk.measured, time.monotonic
         )
+        ports = ports_of_hosts(self.fabric.addressing)
+        self.membership = MembershipDesk(self.session_desk, ports, time.monotonic, coordinator.fault)
         self.reservation_desk = ReservationDesk(ReservationOffice(coordinator), self.session_desk)
         coordinator.followers.append(self.reservation_desk.follow)
         problems = self.session_desk.restore(saved.get("sessions"))
@@ -237,6 +242,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         shim.spawn(self.coordinator.run)
         shim.spawn(self.session_meter.run, self.coordinator.exception)
+        shim.spawn(self.membership.run, self.coordinator.exception)
         shim.spawn(self.coordinator.run_slots)
         shim.spawn(self.coordinator.saver.run)
         shim.spawn(self.clients.run)
@@ -332,7 +338,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _punted(self, datapath: Any, message: bytes) -> bool:
         session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
-        if session is not None:
+        if session is not None and table_of(message) == Table.CLASSIFY:
+            self.membership.packet_in(session, message)
+        elif session is not None:
             self.clients.packet_in(session, message)
         return False
 

@@ -197,10 +197,17 @@ class Told:
     branches: tuple[TreeBranch, ...] = ()
     entries: tuple[SessionEntry, ...] = ()
     members: tuple[SessionMembers, ...] = ()
+    hears_reports: bool = False
 
     def added_to(self, intent: SwitchIntent) -> SwitchIntent:
         """The intent with these."""
-        return replace(intent, branches=self.branches, entries=self.entries, members=self.members)
+        return replace(
+            intent,
+            branches=self.branches,
+            entries=self.entries,
+            members=self.members,
+            hears_reports=self.hears_reports,
+        )
 
 
 def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
@@ -208,7 +215,9 @@ def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
     branches: dict[str, list[TreeBranch]] = {}
     entries: dict[str, list[SessionEntry]] = {}
     members: dict[str, list[SessionMembers]] = {}
+    hears = False
     for live in sessions:
+        hears |= live.spec.membership
         here = _members(world, live)
         for node, some in here.items():
             members.setdefault(node, []).append(some)
@@ -224,7 +233,7 @@ def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
             for node in world.fabric.addressing.dpid:
                 entries.setdefault(node, []).append(SessionEntry(_match(live)))
     return {
-        node: Told(tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())))
+        node: Told(tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())), hears)
         for node in world.fabric.addressing.dpid
     }
 

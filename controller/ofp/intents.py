@@ -163,3 +163,5 @@ class SwitchIntent:
     branches: tuple[TreeBranch, ...] = ()
     entries: tuple[SessionEntry, ...] = ()
     members: tuple[SessionMembers, ...] = ()
+    hears_reports: bool = False
+    """What hosts say of groups (IGMP, MLD) goes to the controller as well."""

@@ -14,8 +14,8 @@ class Match:
 
     Addresses are text. ``eth_src``, ``eth_dst`` may be ``address/mask``; IP addresses may be ``address/prefix length``
     or ``address/mask``. ``vlan`` is a VLAN number 1..4094, 0 matches only untagged frames. OpenFlow's prerequisites
-    (IP fields need ``eth_type``, ports need ``ip_proto``, ``mpls_*`` needs ``eth_type=0x8847``) are checked when the
-    match is encoded.
+    (IP fields need ``eth_type``, ports and types need ``ip_proto``, ``mpls_*`` needs ``eth_type=0x8847``) are checked
+    when the match is encoded.
     """
 
     in_port: int | None = None
@@ -32,5 +32,6 @@ class Match:
     udp_dst: int | None = None
     ipv6_src: str | None = None
     ipv6_dst: str | None = None
+    icmpv6_type: int | None = None
     mpls_label: int | None = None
     mpls_bos: int | None = None

@@ -36,3 +36,8 @@ def parse_packet_in(message: bytes) -> PacketIn:
             return PacketIn(int.from_bytes(fields[offset + 4 : offset + 8], "big"), message[frame_at:])
         offset += 4 + fields[offset + 3]
     raise ReadbackError("packet-in: no in_port")
+
+
+def table_of(message: bytes) -> int:
+    """The table whose rule sent it; ``guard.check`` has let the message through."""
+    return message[_AT + 7]

@@ -67,6 +67,7 @@ class Priority(IntEnum):
     SESSION_CLOSED = 50
     SESSION = 51
     SESSION_VARIANT = 52
+    REPORT = 55
     FLOW_FIRST = 1000
     FLOW_LAST = 60000
 

@@ -20,6 +20,11 @@ from hyroads.controller.ofp.rule import Rule
 
 # In a table of its own: Open vSwitch lets nothing of a frame be rewritten right after ``decap``.
 _RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.MEMBERS))
+# IGMP; the reports of MLD and of its second version, and its done.
+_REPORTS = (
+    Match(eth_type=0x0800, ip_proto=2),
+    *(Match(eth_type=0x86DD, ip_proto=58, icmpv6_type=kind) for kind in (131, 132, 143)),
+)
 
 
 class Ports(Protocol):
@@ -74,6 +79,9 @@ def rules_of(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rul
     for _, number in ports.numbered(dict.fromkeys(name for name in parents if name in macs)):
         match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=TREE_ADDRESS)
         yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+    for report in _REPORTS if intent.hears_reports else ():
+        # To the controller, and on as before: hosts look after each other's reports.
+        yield Rule(Table.CLASSIFY, Priority.REPORT, report, (act.Output(act.CONTROLLER),), goto=Table.FORWARD)
     for entry in intent.entries:
         yield from _enter(entry, ports, groups)
     for branch in intent.branches:

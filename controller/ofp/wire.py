@@ -142,6 +142,7 @@ _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("udp_dst", _number_field(16, 2, "udp_dst", 0xFFFF)),
     ("ipv6_src", _ip_field(26, IPv6Address, 16)),
     ("ipv6_dst", _ip_field(27, IPv6Address, 16)),
+    ("icmpv6_type", _number_field(29, 1, "icmpv6_type", 0xFF)),
     ("mpls_label", _number_field(34, 4, "mpls_label", 0xFFFFF)),
     ("mpls_bos", _number_field(36, 1, "mpls_bos", 1)),
 )
@@ -155,6 +156,7 @@ _NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "tcp_dst": ("ip_proto", (6,)),
     "udp_src": ("ip_proto", (17,)),
     "udp_dst": ("ip_proto", (17,)),
+    "icmpv6_type": ("ip_proto", (58,)),
     "mpls_label": ("eth_type", (0x8847,)),
     "mpls_bos": ("eth_type", (0x8847,)),
 }

@@ -102,3 +102,12 @@ def known_hosts(addressing: Addressing, clients: Callable[[], Clients]) -> Calla
         return Host(name, True, place.node, interface.mac, ip, None if wired else place.technology)
 
     return find
+
+
+def ports_of_hosts(addressing: Addressing) -> Callable[[str, str], tuple[str, str | None] | None]:
+    """Where hosts behind a port of a node are: at its access port, or on a medium of it."""
+    known: dict[tuple[str, str], tuple[str, str | None]] = {
+        (node, port): (node, None) for node, port in addressing.access_port.items()
+    }
+    known.update({(node, name): (node, k) for (node, k), name in addressing.interface_name.items()})
+    return lambda node, port: known.get((node, port))

@@ -7,7 +7,7 @@ confirmed (``follow``), and adds what they shall do for sessions to their intent
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
@@ -52,6 +52,9 @@ MAX_TREES = 4096
 # On networks with so many links exchanges of branches take too long for somebody who waits.
 QUICK_FROM_LINKS = 200
 IMPROVE_AFTER_S = 2.0
+
+
+_NOTHING = Told()
 
 
 class Office(Protocol):
@@ -156,7 +159,7 @@ class SessionDesk:
     def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
         """The intent of a switch, with what it shall do for sessions."""
         told = self._told.get(node)
-        if told is None or not (told.branches or told.entries or told.members):
+        if told is None or told == _NOTHING:
             return intent
         known = self._intents.get(node)
         if known is None or known[0] is not intent or known[1] is not told:
@@ -318,10 +321,10 @@ class SessionDesk:
         self._admit(LiveSession(spec))
         self._office.publish("session.declared", session_document(spec))
 
-    def _admit(self, live: LiveSession) -> None:
+    def _admit(self, live: LiveSession, found: Collection[str] = ()) -> None:
         """Plans a session as it shall be; if somebody new can't be reached nothing changes."""
         spec, before = live.spec, self._live.get(live.spec.id)
-        self._check(spec)
+        self._check(spec, found)
         if self._world is None:
             raise TooBusyError("the controller is starting; nothing is planned yet")
         after = self._planned(live)
@@ -332,7 +335,7 @@ class SessionDesk:
         self._put(spec.id, after)
         self._improve_later()
 
-    def _check(self, spec: SessionSpec) -> None:
+    def _check(self, spec: SessionSpec, found: Collection[str]) -> None:
         for other in self._live.values():
             if other.spec.id != spec.id and other.spec.group.meets(spec.group):
                 raise ConflictError(f"group {spec.group.text} is that of session {other.spec.id!r}")
@@ -341,7 +344,11 @@ class SessionDesk:
             raise TooBusyError(f"there would be more than {MAX_TREES} trees")
         known = self._live.get(spec.id)
         for place, one in enumerate(spec.participants):
-            if self._find(one.name) is None and (known is None or known.spec.find(one.name) is None):
+            if (
+                one.name not in found
+                and self._find(one.name) is None
+                and (known is None or known.spec.find(one.name) is None)
+            ):
                 raise ConfigError("request", f"participants[{place}]", f"no host {one.name[:64]!r} is known")
 
     def change(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
@@ -366,6 +373,15 @@ class SessionDesk:
         if spec.find(participant) is None:
             raise NotFoundError(f"session {name!r} has no participant {participant[:64]!r}")
         return self._become(name, spec.without(participant), wait=wait)
+
+    def member(self, name: str, host: Host, *, joins: bool) -> None:
+        """A host joins under its MAC, or leaves under it, because it says so. HyroadsError if it can't."""
+        live, mac = self._get(name), host.name
+        spec = live.spec.with_participant(Participant(mac)) if joins else live.spec.without(mac)
+        if spec != live.spec:
+            # Where it was heard is where it is, until somebody knows better.
+            self._admit(replace(live, spec=spec, hosts=(*live.hosts, host) if joins else live.hosts), {mac})
+            self._office.publish("session.changed", session_document(spec))
 
     def _become(self, name: str, spec: SessionSpec, *, wait: bool) -> Document:
         live = self._get(name)
@@ -435,4 +451,6 @@ class SessionDesk:
     def _is_in_force(self, node: str) -> bool:
         """Whether a switch has confirmed who gets and who may send the messages of sessions."""
         intent, told = self._office.confirmed_intent(node), self._told.get(node, Told())
-        return intent is not None and (intent.entries, intent.members) == (told.entries, told.members)
+        if intent is None or intent.hears_reports != told.hears_reports:
+            return False
+        return (intent.entries, intent.members) == (told.entries, told.members)

@@ -22,6 +22,7 @@ from hyroads.mininet.group_talk import GroupTalk, tree_counters
 from hyroads.mininet.network_files import find_network
 
 GROUP = "239.1.2.3"
+OTHER_GROUP = "239.1.2.4"
 SERVER = "g"
 MEMBERS = ("s", "a", "c", "d", "p")
 NEWCOMER = "b"
@@ -61,6 +62,7 @@ def run(stage: Stage) -> None:
         _join_and_leave(stage, talk)
         _without_controller(stage, talk, hold_s)
         _cut(stage, talk)
+    _by_membership(stage)
 
 
 def _judge(stage: Stage, what: str, talk: GroupTalk, from_s: float, hosts: Sequence[str] = MEMBERS) -> None:
@@ -198,3 +200,30 @@ def _cut(stage: Stage, talk: GroupTalk) -> None:
     trees = stage.emulation.rest.request("GET", "/sessions/talk")["trees"]
     used = {link for tree in trees for sent in tree["transmissions"] for link in sent}
     stage.add(Check("trees over the cut link", 0, len(used & {"gc-wifi", "gc-wifi~"}), "", at_most=1.0))
+
+
+def _by_membership(stage: Stage) -> None:
+    """Nobody is named: hosts take part because they say so by IGMP, as every host does that opens such a socket."""
+    stage.view.phase("hosts join by IGMP")
+    rest = stage.emulation.rest
+    rest.request("POST", "/sessions", {"id": "open", "group": OTHER_GROUP, "membership": True})
+    with GroupTalk(stage.emulation, MEMBERS, OTHER_GROUP) as talk:
+        waited_s = _participants_are(stage, len(MEMBERS))
+        stage.add(Check("joined by IGMP within", 2.0, waited_s, "s", at_most=1.0))
+        stage.pause(1.0)
+        from_s = time.monotonic()
+        stage.pause(1.0)
+        _judge(stage, "joined by IGMP", talk, from_s)
+    waited_s = _participants_are(stage, 0)
+    stage.add(Check("left by IGMP within", 4.0, waited_s, "s", at_most=1.0))
+
+
+def _participants_are(stage: Stage, count: int) -> float:
+    """Seconds until a session has so many participants and is active; 10 if it has not by then."""
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + 10.0:
+        document = stage.emulation.rest.request("GET", "/sessions/open")
+        if len(document["participants"]) == count and document["state"] == "active":
+            return time.monotonic() - began_s
+        stage.pause(0.1)
+    return 10.0

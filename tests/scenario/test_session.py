@@ -26,6 +26,7 @@ def checks(hyroads, document_of):
         "without controller and server",
         "a new controller",
         "1.5 s after a link was cut",
+        "joined by IGMP",
     ],
 )
 def test_nobody_misses_or_doubles_a_message(checks, phase):
@@ -37,7 +38,7 @@ def test_nobody_misses_or_doubles_a_message(checks, phase):
 @pytest.mark.parametrize(
     "words",
     ["copies at switches", "frames missing on links", "joined: missed or doubled", "trees over the cut link",
-     "the new controller knows", "rules that it changed"],
+     "the new controller knows", "rules that it changed", "joined by IGMP within", "left by IGMP within"],
 )  # fmt: skip
 def test_links_and_switches_agree(checks, words):
     found = [check for what, check in checks.items() if what.startswith(words)]

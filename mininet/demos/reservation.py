@@ -1,0 +1,71 @@
+"""Demo ``reservation``: a flow keeps what it was promised when another starts; nobody is promised what is not there.
+
+The network is that of ``two-flows``. The first flow reserves most of what it gets alone; the second, just as greedy,
+has to do with the rest, and may not reserve more than that. Without the reservation both get half.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hyroads.controller.core.network import Network
+from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.demos.scenario import Scenario, offered_mbps
+from hyroads.mininet.demos.two_flows import FIRST, SECOND
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.network_files import find_network
+
+SHARE = 0.8
+TOO_MUCH = 0.5
+LONG_FACTOR = 4
+_MISSING = re.compile(r"409 .*: ([0-9.]+) of [0-9.]+ Mb/s are missing; no airtime is left on (.*)")
+
+
+def network(_how: DemoOptions) -> Network:
+    """The network file of this demo."""
+    return read_file(find_network("two-flows"))
+
+
+def run(stage: Stage) -> None:
+    """One with a reservation, two, two without."""
+    flows = {flow.id: flow for flow in stage.declared.flows}
+    alone = stage.theory.optimum([flows[FIRST]]).rates_mbps
+    both = stage.theory.optimum(list(flows.values())).rates_mbps
+    promised = SHARE * alone[FIRST]
+    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
+    with Scenario(stage, list(flows.values())) as scene:
+        stage.view.phase("one flow, which reserves most of what it gets")
+        scene.begin_phase("one flow", scene.start_flow(FIRST, offered_mbps(alone[FIRST])), alone)
+        reserve(stage, "mine", FIRST, promised)
+        stage.pause(hold_s)
+        stage.view.phase("a second flow starts")
+        kept = {FIRST: promised, SECOND: alone[FIRST] - promised}
+        scene.begin_phase("two flows", scene.start_flow(SECOND, offered_mbps(alone[FIRST])), kept)
+        stage.pause(hold_s)
+        refused(stage, TOO_MUCH * alone[FIRST], kept[SECOND])
+        stage.view.phase("the reservation is released")
+        began_s = scene.load.set_rate(SECOND, offered_mbps(alone[FIRST]))
+        stage.emulation.rest.request("DELETE", "/reservations/mine")
+        scene.begin_phase("without reservation", began_s, both)
+        stage.pause(hold_s)
+    for phase in range(3):
+        scene.judge(phase)
+    scene.write()
+
+
+def reserve(stage: Stage, name: str, flow: str, mbps: float) -> None:
+    """Asks for a least rate; EmulationError if it is refused."""
+    stage.emulation.rest.request("POST", "/reservations", {"id": name, "flow": flow, "rate_mbps": mbps})
+
+
+def refused(stage: Stage, mbps: float, possible_mbps: float) -> None:
+    """Whether more than there is is refused, for the right reason."""
+    try:
+        reserve(stage, "more", SECOND, mbps)
+        found = None
+    except EmulationError as error:
+        found = _MISSING.search(str(error))
+    missing = float(found[1]) if found is not None else 0.0
+    words = f"two flows: missing of {mbps:.1f} Mb/s that the second asks for"
+    stage.add(Check(words, mbps - possible_mbps, missing, at_least=0.98, at_most=1.02))
