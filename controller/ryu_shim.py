@@ -358,4 +358,6 @@ def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logg
     """Serve a WSGI application for ever in the calling green thread."""
     wsgi = import_module("eventlet.wsgi")
     # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
-    wsgi.server(listener, application, log=log, log_output=False, socket_timeout=10, max_size=1024, debug=False)
+    # What an application gives goes out at once: events must not wait for 16 KiB of them.
+    options = {"socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
+    wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

@@ -102,7 +102,8 @@ def _stream(log: Events, last: int, kinds: tuple[str, ...], heartbeat_s: float |
         last = log.first - 1
         yield _text("missed", {"detail": "events before the oldest one that is kept"}, last)
     else:
-        yield ": listening\n\n"
+        # From here on a reader that loses its connection has a place to come back to.
+        yield f"id: {last}\n: listening\n\n"
     while True:
         if last + 1 < log.first:
             yield _text("dropped", {"detail": "too slow: events were lost; come back with Last-Event-ID"}, last)

@@ -76,7 +76,7 @@ def test_a_listener_hears_what_happens_and_a_heartbeat() -> None:
     web.log.publish("old.news", {})
     web.bell.meanwhile.append(lambda: web.log.publish("link.up", {"link": "l"}))
     stream = chunks(web.get())
-    assert next(stream).startswith(":")
+    assert next(stream) == f"id: {web.log.last}\n: listening\n\n"
     number, kind, document = parsed(next(stream))[0]
     assert (number, kind, document["link"]) == (web.log.last, "link.up", "l")
     assert next(stream) == f"id: {web.log.last}\n: alive\n\n"

@@ -1,0 +1,200 @@
+"""The Python client against servers that lose answers, refuse, are busy, or are no controller at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from hyroads.rest import client as module
+from hyroads.rest.client import ApiError, Client, ClientError, NotConfirmedError
+
+Act = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Server:
+    """Answers with the next of some acts; remembers what it was asked."""
+
+    def __init__(self, *acts: Act) -> None:
+        self.acts = list(acts)
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_port}"
+
+
+@contextmanager
+def serving(*acts: Act) -> Iterator[Server]:
+    server = Server(*acts)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            server.asked.append((self.command, self.path, dict(self.headers), body))
+            server.acts.pop(0)(self)
+
+        do_GET = do_POST = do_DELETE = do_PATCH = _any
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.01,), daemon=True)  # type: ignore[attr-defined]
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.http.shutdown()  # type: ignore[attr-defined]
+        server.http.server_close()  # type: ignore[attr-defined]
+
+
+def says(status: int, document: Any = None, kind: str = "application/json", **headers: str) -> Act:
+    def act(handler: BaseHTTPRequestHandler) -> None:
+        text = b"" if document is None else json.dumps(document).encode() if kind.endswith("json") else document
+        handler.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(text)), **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(text)
+
+    return act
+
+
+def hangs_up(handler: BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+    handler.connection.close()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    return slept
+
+
+def problem(status: int, **more: Any) -> Act:
+    return says(status, {"detail": "no", "status": status, **more}, "application/problem+json")
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_key() -> None:
+    with serving(hangs_up, says(201, {"id": "f"})) as server, Client(server.url) as client:
+        assert client.declare_flow("f", "a", "b") == {"id": "f"}
+    keys = [headers["Idempotency-Key"] for _, _, headers, _ in server.asked]
+    assert len(keys) == 2 and keys[0] == keys[1]
+    assert server.asked[0][3] == server.asked[1][3]
+
+
+def test_keys_differ() -> None:
+    with serving(says(201, {}), says(201, {})) as server, Client(server.url) as client:
+        client.declare_flow("f", "a", "b")
+        client.declare_flow("g", "a", "b")
+    assert len({headers["Idempotency-Key"] for _, _, headers, _ in server.asked}) == 2
+
+
+def test_a_removal_whose_answer_was_lost_is_done() -> None:
+    with serving(hangs_up, problem(404)) as server, Client(server.url) as client:
+        client.remove_flow("f")
+    with serving(problem(404)) as server, Client(server.url) as client, pytest.raises(ApiError):
+        client.remove_flow("f")
+
+
+def test_busy_controllers_are_asked_later(no_pauses: list[float]) -> None:
+    busy = [says(status, {}, Retry_After="2") for status in (429, 503, 409)]
+    with serving(*busy, says(200, {"ok": True})) as server, Client(server.url) as client:
+        assert client.health() == {"ok": True}
+    assert no_pauses == [2.0] * 3
+    with serving(*busy, says(429, {"detail": "still"})) as server, Client(server.url) as client:
+        with pytest.raises(ApiError) as refused:
+            client.health()
+        assert refused.value.status == 429
+
+
+def test_refusals_are_errors_with_their_places() -> None:
+    with serving(problem(422, errors={"to": ["unknown"]})) as server, Client(server.url) as client:
+        with pytest.raises(ApiError) as refused:
+            client.declare_flow("f", "a", "x")
+        assert refused.value.status == 422 and refused.value.errors == {"to": ["unknown"]}
+        assert str(refused.value) == "no (422)"
+
+
+def test_operations_are_followed_to_their_end() -> None:
+    operation = {"id": "1", "what": "w", "state": "pending", "pending": ["switch a"], "reason": None}
+    begun = {**operation, "resource": "/api/v1/flows/f"}
+    done = {**begun, "state": "confirmed", "pending": []}
+    acts = says(202, begun), says(200, begun), says(200, done), says(200, {"id": "f"})
+    with serving(*acts) as server, Client(server.url) as client:
+        assert client.declare_flow("f", "a", "b") == {"id": "f"}
+    assert [path for _, path, _, _ in server.asked][1:] == ["/api/v1/operations/1"] * 2 + ["/api/v1/flows/f"]
+    failed = {**begun, "state": "failed", "reason": "was removed", "pending": []}
+    removed = pytest.raises(NotConfirmedError, match="was removed")
+    with serving(says(202, begun), says(200, failed)) as server, Client(server.url) as client, removed:
+        client.declare_flow("f", "a", "b")
+    with serving(says(202, begun)) as server, Client(server.url) as client:
+        assert client.declare_flow("f", "a", "b", wait=False)["state"] == "pending"
+    assert server.asked[0][1].endswith("/flows?wait=false")
+    late = pytest.raises(NotConfirmedError, match="switch a")
+    with serving(says(202, begun)) as server, Client(server.url, confirm_s=0.0) as client, late:
+        client.declare_flow("f", "a", "b")
+
+
+def test_lists_are_read_to_their_end() -> None:
+    pages = says(200, {"flows": [{"id": "a"}], "next": "/api/v1/flows?cursor=x"}), says(200, {"flows": [{"id": "b"}]})
+    with serving(*pages) as server, Client(server.url) as client:
+        assert [flow["id"] for flow in client.flows()] == ["a", "b"]
+    assert server.asked[1][1] == "/api/v1/flows?cursor=x"
+
+
+@pytest.mark.parametrize("text", [b"<html>", b"[" * 100_000, b"\xff"])
+def test_who_is_no_controller_is_an_error(text: bytes) -> None:
+    acts = [says(200, text, "application/json; charset=utf-8")] * 4
+    with serving(*acts) as server, Client(server.url) as client, pytest.raises(ClientError):
+        client.health()
+
+
+def test_nobody_there() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="refused"):
+        client.health()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8080", "ftp://x", "http://", "http://x:99999", "http://x/api", "http://x?y"]
+)
+def test_urls_are_checked(url: str) -> None:
+    with pytest.raises(ClientError):
+        Client(url)
+
+
+def event(number: int, kind: str) -> bytes:
+    return f'id: {number}\nevent: {kind}\ndata: {{"n": {number}}}\n\n'.encode()
+
+
+def test_events_go_on_where_they_were_lost() -> None:
+    first = b": listening\n\n" + event(5, "link.up") + b"id: 7\n: alive\n\n" + event(8, "link.down")[:-1]
+    stream = "text/event-stream"
+    acts = says(200, first, stream), hangs_up, says(200, event(9, "link.up") + event(9, "dropped"), stream)
+    with serving(*acts) as server, Client(server.url, "secret") as client:
+        events = client.events("link")
+        assert [next(events) for _ in range(2)] == [
+            module.Event(5, "link.up", {"n": 5}),
+            module.Event(9, "link.up", {"n": 9}),
+        ]
+    asked = [(path, headers.get("Last-Event-ID"), headers["Authorization"]) for _, path, headers, _ in server.asked]
+    assert asked == [("/api/v1/events?kinds=link", last, "Bearer secret") for last in (None, "7", "7")]
+
+
+def test_a_refused_stream_is_an_error() -> None:
+    with serving(problem(401)) as server, Client(server.url) as client, pytest.raises(ApiError):
+        next(client.events())
+
+
+def test_ids_may_hold_anything() -> None:
+    with serving(says(200, {})) as server, Client(server.url) as client:
+        client.flow("a/b ?#%")
+    assert server.asked[0][1] == "/api/v1/flows/a%2Fb%20%3F%23%25"
