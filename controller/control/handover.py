@@ -66,8 +66,10 @@ def next_step(now: Confined | None, wanted: Wanted) -> Confined:
     """
     moves = now is not None and (set(now.carry), now.copies) != (set(wanted.carry), wanted.copies)
     if now is None or not moves or wanted.hold_s is None:
-        stays = () if now is None or moves else tuple(way for way in now.waits if way in wanted.known)
-        return Confined(wanted.known, wanted.carry, wanted.copies, stays, wanted.hold_s or 0.0 if stays else 0.0)
+        if now is None or moves or not wanted.hold_s:
+            return Confined(wanted.known, wanted.carry, wanted.copies)
+        stays = tuple(way for way in now.waits if way in wanted.known)
+        return Confined(wanted.known, wanted.carry, wanted.copies, stays, wanted.hold_s if stays else 0.0)
     known = tuple(dict.fromkeys((*now.known, *wanted.known)))
     waits = tuple(way for way in now.carry if way in wanted.known)
     listening = Confined(known, now.carry, now.copies, waits, wanted.hold_s)

@@ -147,3 +147,10 @@ def test_lanes(use, expected):
 def test_rates_of_lanes_are_rates_of_paths():
     assert by_path((5.0,), ((0, 2),), 3) == (5.0, 0.0, 5.0)
     assert by_path((5.0, 1.0), ((2,), (0,)), 3) == (1.0, 0.0, 5.0)
+
+
+def test_who_is_told_of_no_time_waits_for_nothing():
+    """An n-cast that ends while the way that goes on is still waited for: agents refuse a hold of 0 ms."""
+    draining = Confined((A, B), (A,), waits=(A, B), hold_s=2.0)
+    closed = next_step(draining, Wanted((A,), (A,)))
+    assert closed == Confined((A,), (A,)) and reached(closed, Wanted((A,), (A,)))
