@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
-from flask import jsonify
 from flask.typing import ResponseReturnValue
-from flask_smorest import Blueprint
 from hyroads.rest.contract import PREFIX, Document
-from hyroads.rest.schemas import ProblemSchema
+from hyroads.rest.paging import pages
+from hyroads.rest.replies import reply
+from hyroads.rest.resource import Resource
+from hyroads.rest.schemas import PageQuery, PageSchema, ProblemSchema, answered, told
 from marshmallow import Schema, fields
 
 
@@ -31,90 +32,89 @@ class Plugins(Protocol):
 class LastFault(Schema):
     """What a plugin did wrong last."""
 
-    kind = fields.String(metadata={"description": "raised, wrong answer, hung, exited"})
-    what = fields.String()
-    age_s = fields.Float()
+    kind = fields.String(**told("raised, wrong answer, hung, exited"))
+    what = fields.String(**answered())
+    age_s = fields.Float(**answered())
 
 
 class Faults(Schema):
     """What a plugin did wrong."""
 
-    total = fields.Integer()
-    recent = fields.Integer(metadata={"description": "within the last minute; three disable it for a while"})
-    times_disabled = fields.Integer()
-    last = fields.Nested(LastFault, allow_none=True)
+    total = fields.Integer(**answered())
+    recent = fields.Integer(**told("within the last minute; three disable it for a while"))
+    times_disabled = fields.Integer(**answered())
+    last = fields.Nested(LastFault, **answered(allow_none=True))
 
 
 class CallTimes(Schema):
     """How long the last calls took, ms."""
 
-    p50 = fields.Float()
-    max = fields.Float()
+    p50 = fields.Float(**answered())
+    max = fields.Float(**answered())
 
 
 class Process(Schema):
     """The process of a foreign plugin."""
 
-    pid = fields.Integer()
-    starts = fields.Integer()
-    calls = fields.Integer()
-    call_ms = fields.Nested(CallTimes, allow_none=True)
-    memory_mb = fields.Float(allow_none=True)
-    cpu_s = fields.Float(allow_none=True)
+    pid = fields.Integer(**answered())
+    starts = fields.Integer(**answered())
+    calls = fields.Integer(**answered())
+    call_ms = fields.Nested(CallTimes, **answered(allow_none=True))
+    memory_mb = fields.Float(**answered(allow_none=True))
+    cpu_s = fields.Float(**answered(allow_none=True))
 
 
 class PluginSchema(Schema):
     """A plugin."""
 
-    name = fields.String()
-    kind = fields.String(metadata={"description": "app, policy, mobility"})
-    origin = fields.String(metadata={"description": "built in, package NAME VERSION, or file PATH"})
-    role = fields.String(allow_none=True, metadata={"description": "what it may ask for; null: it asks for nothing"})
-    state = fields.String(
-        metadata={"description": "running; starting; disabled (for a while, after faults); off (nobody wants it)"}
-    )
-    enabled_in_s = fields.Float(allow_none=True)
-    faults = fields.Nested(Faults)
-    process = fields.Nested(Process, allow_none=True)
+    name = fields.String(**answered())
+    kind = fields.String(**told("app, policy, mobility"))
+    origin = fields.String(**told("built in, package NAME VERSION, or file PATH"))
+    role = fields.String(**told("what it may ask for; null: it asks for nothing", allow_none=True))
+    state = fields.String(**told("running; starting; disabled (for a while, after faults); off (nobody wants it)"))
+    enabled_in_s = fields.Float(**answered(allow_none=True))
+    faults = fields.Nested(Faults, **answered())
+    process = fields.Nested(Process, **told("null: built in, or it does not run", allow_none=True))
 
 
-class PluginList(Schema):
-    """Plugins."""
+class PluginList(PageSchema):
+    """A page of plugins."""
 
-    plugins = fields.List(fields.Nested(PluginSchema))
+    plugins = fields.List(fields.Nested(PluginSchema), **answered())
 
 
-def blueprint(desk: Plugins) -> Blueprint:
+def blueprint(desk: Plugins) -> Resource:
     """The resource ``plugins``."""
-    blueprint = Blueprint("plugins", "plugins", url_prefix=f"{PREFIX}/plugins", description="Plugins and their health")
+    found = Resource("plugins", url_prefix=f"{PREFIX}/plugins", description="Plugins and their health")
 
-    @blueprint.get("")
-    @blueprint.response(200, PluginList)
-    def list_plugins() -> ResponseReturnValue:
-        """All plugins."""
-        return jsonify({"plugins": desk.documents()})
+    @found.get("")
+    @found.arguments(PageQuery, location="query")
+    @found.response(200, PluginList)
+    def list_plugins(query: dict[str, Any]) -> ResponseReturnValue:
+        """All plugins, by kind and name."""
+        return pages("plugins", desk.documents(), query, "name")
 
-    @blueprint.get("/<string:name>")
-    @blueprint.response(200, PluginSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @found.get("/<string:name>")
+    @found.response(200, PluginSchema)
+    @found.alt_response(404, schema=ProblemSchema)
     def show_plugin(name: str) -> ResponseReturnValue:
         """One plugin."""
-        return jsonify(desk.document(name))
+        return reply(desk.document(name))
 
-    @blueprint.post("/<string:name>/enable")
-    @blueprint.response(200, PluginSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    @blueprint.alt_response(504, schema=ProblemSchema, description="it did not start in time")
+    @found.post("/<string:name>/enable")
+    @found.response(200, PluginSchema)
+    @found.alt_response(404, schema=ProblemSchema)
+    @found.alt_response(504, schema=ProblemSchema, description="it did not start in time")
     def enable_plugin(name: str) -> ResponseReturnValue:
         """Start a plugin; what it did before is forgiven."""
-        return jsonify(desk.enable(name))
+        return reply(desk.enable(name))
 
-    @blueprint.post("/<string:name>/disable")
-    @blueprint.response(200, PluginSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    @blueprint.alt_response(409, schema=ProblemSchema, description="others fall back on it")
+    @found.post("/<string:name>/disable")
+    @found.response(200, PluginSchema)
+    @found.alt_response(404, schema=ProblemSchema)
+    @found.alt_response(409, schema=ProblemSchema, description="others fall back on it")
     def disable_plugin(name: str) -> ResponseReturnValue:
         """End a plugin until it is enabled again."""
-        return jsonify(desk.disable(name))
+        return reply(desk.disable(name))
 
-    return blueprint
+    return found

@@ -45,11 +45,6 @@ def join(network: Requests, room: str, address: str) -> None:
             network.request("POST", f"/sessions/{room}/participants", {"name": address})
 
 
-def leave(network: Requests, room: str, address: str) -> None:
-    """Be one no longer."""
-    network.request("DELETE", f"/sessions/{room}/participants/{address}")
-
-
 class Talk:
     """The room's messages, from and to one host."""
 
@@ -92,7 +87,7 @@ def main(arguments: list[str]) -> int:
         threading.Thread(target=talk.listen, args=(sys.stdout,), daemon=True).start()
         for line in sys.stdin:
             talk.say(f"{options.name}: {line.rstrip()}")
-        leave(network, options.room, address)
+        network.request("DELETE", f"/sessions/{options.room}/participants/{address}")
     return 0
 
 

@@ -27,8 +27,9 @@ class MoveVideo(App):
         self.client, self.flow = str(settings["client"]), str(settings["flow"])
         self.need_mbps, self.patience_s = float(settings["need_mbps"]), float(settings.get("patience_s", 2.0))
         self.slow_since_s: float | None = None
-        mine = (h for h in network.request("GET", "/handovers")["handovers"] if h["client"] == self.client)
-        last = next((h for h in mine if self.flow in h["flows"] and h["phase"] == "done"), None)
+        known = network.request("GET", "/handovers?limit=1000")["handovers"]
+        mine = (h for h in reversed(known) if h["client"] == self.client and self.flow in h["flows"])
+        last = next((h for h in mine if h["phase"] == "done"), None)
         self.place = Place(last["to"]["node"], last["to"]["technology"]) if last is not None else None
 
     def on_event(self, network: Network, event: Event) -> None:

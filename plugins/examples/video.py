@@ -3,7 +3,9 @@
     python -m hyroads.plugins.examples.video receive 5004 --seconds 30            on the television; JSON of what came
     python -m hyroads.plugins.examples.video send 10.0.0.2 5004 --seconds 25      on the server
 
-A real one goes the same way: ``ffmpeg -re -i film.mp4 -c copy -f mpegts udp://10.0.0.2:5004?pkt_size=1316``.
+With ``--ncast FLOW`` the sender finds the controller by SFNet and has each packet of the flow sent by two paths: what
+one loses comes by the other, and the television gets each packet once. A real video goes the same way:
+``ffmpeg -re -i film.mp4 -c copy -f mpegts udp://10.0.0.2:5004?pkt_size=1316``.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-FRAMES_PER_S, GROUP, LARGE = 25, 12, 6.0
-PACKET = 1200
+from hyroads.plugins.sfnet.client import Controller, discover
+
+FRAMES_PER_S, GROUP, LARGE, PACKET = 25, 12, 6.0, 1200
 HEAD = struct.Struct("!II")
 
 
@@ -36,11 +39,8 @@ def send(host: str, port: int, seconds: float, mbps: float) -> int:
     """Send for a while; how many packets it were."""
     sequence, began_s = 0, time.monotonic()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-        for frame, packets in enumerate(trace(mbps)):
-            due_s = began_s + frame / FRAMES_PER_S
-            if due_s - began_s >= seconds:
-                return sequence
-            time.sleep(max(0.0, due_s - time.monotonic()))
+        for frame, packets in zip(range(int(seconds * FRAMES_PER_S)), trace(mbps), strict=False):
+            time.sleep(max(0.0, began_s + frame / FRAMES_PER_S - time.monotonic()))
             for _ in range(packets):
                 out.sendto(HEAD.pack(sequence, frame).ljust(PACKET, b"\0"), (host, port))
                 sequence += 1
@@ -50,8 +50,8 @@ def send(host: str, port: int, seconds: float, mbps: float) -> int:
 def receive(port: int, seconds: float) -> dict[str, int]:
     """Count for a while: lost, doubled, out of order."""
     seen: set[int] = set()
-    came = doubled = disordered = 0
-    highest, until_s = -1, time.monotonic() + seconds
+    came, doubled, disordered, highest = 0, 0, 0, -1
+    until_s = time.monotonic() + seconds
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inp:
         inp.bind(("0.0.0.0", port))  # noqa: S104 - a receiver
         while (left_s := until_s - time.monotonic()) > 0:
@@ -79,11 +79,19 @@ def main(arguments: list[str]) -> int:
         command.add_argument("port", type=int)
         command.add_argument("--seconds", type=float, default=20.0)
     sender.add_argument("--mbps", type=float, default=3.0)
+    sender.add_argument("--ncast", metavar="FLOW")
+    sender.add_argument("--via", default="lo", help="interface by which the controller is found")
+    sender.add_argument("--token")
     options = parser.parse_args(arguments)
     if options.command == "receive":
         print(json.dumps(receive(options.port, options.seconds)))
-    else:
-        print(json.dumps({"sent": send(options.host, options.port, options.seconds, options.mbps)}))
+        return 0
+    network = None if options.ncast is None else Controller(*discover(options.via), token=options.token)
+    if network is not None:
+        network.request("POST", "/ncasts", {"flow": options.ncast})
+    print(json.dumps({"sent": send(options.host, options.port, options.seconds, options.mbps)}))
+    if network is not None:
+        network.request("DELETE", f"/ncasts/{options.ncast}")
     return 0
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller import ryu_shim as shim
+from hyroads.plugins.found import Bounds
 from hyroads.plugins.host import Limits
 from hyroads.rest.contract import ConflictError, NotFoundError
 from plugin_rig import Rig, eventually
@@ -176,3 +180,19 @@ def test_environment_holds_no_secrets(rig, monkeypatch):
     eventually(lambda: rig.desk.document("looks")["state"] == "running")
     shim.sleep(0.3)
     assert rig.faults("looks") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_plugin_can_be_somebody_else(rig):
+    with tempfile.TemporaryDirectory() as name:
+        rig.folder = Path(name)
+        rig.folder.chmod(0o755)
+        body = "def start(self, network):\n    print(os.getuid(), os.getgroups())\n    assert os.getuid() != 0"
+        looks = app("looks", body + "\n    assert network.request('GET', '/flows')['flows'] == []")
+        found = [rig.found("looks", looks, bounds=Bounds(user="nobody")), rig.found("other", app("other", "pass"))]
+        nobody = [replace(found[1], bounds=Bounds(user="no-such-user"))]
+        desk = rig.run([found[0], *nobody])
+        eventually(lambda: desk.document("looks")["state"] == "running")
+        eventually(lambda: desk.document("looks")["process"]["calls"] >= 2)
+        assert rig.faults("looks") == []
+        assert "no-such-user" in eventually(lambda: rig.faults("other"))[0][1]
