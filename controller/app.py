@@ -98,7 +98,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         _set_up_log()
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
-        self.fabric = Fabric.of(network, self.settings.network, guards=self.settings.access.guard)
+        access = self.settings.access
+        self.fabric = Fabric.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
         self.store = Store(self.settings.state_file)
         saved, problems = self.store.load(network)
         for problem in problems:

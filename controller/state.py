@@ -13,9 +13,10 @@ from enum import Enum, StrEnum
 
 from hyroads.controller.control.handover import Confined, Confinements, Key
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.labels import Labels
-from hyroads.controller.core.network import FlowSpec, Link, Network
+from hyroads.controller.core.network import FlowSpec, Link, Network, Role
 
 # A freshly started agent sends its first hello frames a moment after it dialled in; until then neighbours that
 # say "silent" only tell what was true before.
@@ -49,13 +50,24 @@ class Fabric:
     document: str = "network"
     guarded: frozenset[str] = frozenset()
     """Nodes whose access port takes only frames of hosts that the controller has learned."""
+    dhcp: frozenset[str] = frozenset()
+    """Nodes at whose access port DHCP servers may be."""
 
     @classmethod
-    def of(cls, network: Network, document: str = "network", *, guards: bool = False) -> Fabric:
-        """Derive addresses and labels; ``guards`` access ports or leaves them open."""
+    def of(
+        cls, network: Network, document: str = "network", *, guards: bool = False, dhcp: Iterable[str] | None = None
+    ) -> Fabric:
+        """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
+        at the nodes that are named.
+        """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
-        return cls(network, addressing, Labels.of(network, addressing), document, guarded)
+        gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY)
+        servers = frozenset(gateways if dhcp is None else dhcp)
+        unknown = sorted(servers - addressing.access_port.keys())
+        if unknown:
+            raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
+        return cls(network, addressing, Labels.of(network, addressing), document, guarded, servers)
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:

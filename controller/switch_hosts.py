@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.batch import Batch, batch_of
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
-from hyroads.controller.ofp.hosts import host_of, source_of
+from hyroads.controller.ofp.hosts import claim_of, host_of, source_of
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat, FlowStats
@@ -71,6 +71,12 @@ class HostLayer:
         rules = (rule for known in self._installed.values() for rule in known.values())
         found = (source_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
         return [source for source in found if source is not None]
+
+    def claims(self) -> list[tuple[str, str]]:
+        """Host and address of all claims that pass by what is in the switch."""
+        rules = (rule for known in self._installed.values() for rule in known.values())
+        found = (claim_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
+        return [claim for claim in found if claim is not None]
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
         """All rules of one host, sent with the next :meth:`flush`."""

@@ -143,8 +143,10 @@ class LiveNetwork:
         addressing, network = self.fabric.addressing, self.network
         routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
         tree = sorted(broadcast_tree(network))
-        guarded = self.fabric.guarded
-        return intents_for(self.fabric.network, addressing, self.fabric.labels, routes, tree, guarded=guarded)
+        fabric = self.fabric
+        return intents_for(
+            fabric.network, addressing, fabric.labels, routes, tree, guarded=fabric.guarded, dhcp=fabric.dhcp
+        )
 
 
 class Cache:

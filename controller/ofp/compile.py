@@ -65,13 +65,15 @@ def intents_for(
     flows: Mapping[str, tuple[ClassifiedFlow, ...]] | None = None,
     places: Mapping[str, Place] | None = None,
     guarded: Container[str] = (),
+    dhcp: Container[str] = (),
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
 
     ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
     attachment's link (a missing one is unreachable), ``flows`` an edge
     to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
-    client that is not in it is nowhere), ``guarded`` nodes whose access port takes only frames of known hosts.
+    client that is not in it is nowhere), ``guarded`` nodes whose access port takes only frames of known hosts,
+    ``dhcp`` those where DHCP servers may be.
     """
     compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
     edges = tuple(tree)
@@ -82,7 +84,14 @@ def intents_for(
             node_label=labels.node[node],
             flood_label=labels.flood,
             media=compiler.media(node),
-            access=(AccessPort(addressing.access_port[node], (addressing.host_mac[node],), node in guarded),),
+            access=(
+                AccessPort(
+                    addressing.access_port[node],
+                    (addressing.host_mac[node],),
+                    guarded=node in guarded,
+                    serves_dhcp=node in dhcp,
+                ),
+            ),
             agent=compiler.agent(node),
             neighbours=compiler.neighbours[node],
             peers=compiler.peers[node],

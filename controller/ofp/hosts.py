@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp.access_rules import claim_matches, server_matches
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.rule import Rule
@@ -20,23 +22,28 @@ _LEARNED = frozenset(
     {
         (Table.PORT, Priority.LEARNED_SOURCE),
         (Table.PORT, Priority.BARRED_SOURCE),
+        (Table.PORT, Priority.BARRED_SERVER),
+        (Table.CHECK, Priority.LEARNED_SOURCE),
+        (Table.CHECK, Priority.BARRED_SOURCE),
         (Table.FORWARD, Priority.LEARNED),
         (Table.DELIVER, Priority.LEARNED),
         (Table.DELIVER, Priority.LEARNED_VARIANT),
     }
 )
-_OXM_ETH_DST, _OXM_ETH_SRC = 0x80000606, 0x80000806
+_OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
+_OXM_ARP_SPA, _OXM_ND_TARGET = 0x80002C04, 0x80003E10
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
     """The host is at own ``port``. ``hairpin``: others behind the same port are reached through the switch, as stations
-    of an access point that isolates them are.
+    of an access point that isolates them are. It may claim ``addresses``.
     """
 
     mac: str
     port: str
     hairpin: bool = False
+    addresses: tuple[str, ...] = ()
 
     def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
         """None if the port is missing."""
@@ -44,14 +51,16 @@ class Here:
         if number is None:
             return ()
         rules: tuple[Rule, ...] = (
-            Rule(Table.PORT, Priority.LEARNED_SOURCE, Match(in_port=number, eth_src=self.mac), goto=Table.CLASSIFY),
+            Rule(Table.PORT, Priority.LEARNED_SOURCE, Match(in_port=number, eth_src=self.mac), goto=Table.CHECK),
             Rule(Table.FORWARD, Priority.LEARNED, Match(eth_dst=self.mac), goto=Table.DELIVER),
             Rule(Table.DELIVER, Priority.LEARNED, Match(eth_dst=self.mac), (act.Output(number),)),
         )
         if self.hairpin:
             match = Match(in_port=number, eth_dst=self.mac)
             rules += (Rule(Table.DELIVER, Priority.LEARNED_VARIANT, match, (act.Output(act.IN_PORT),)),)
-        return rules
+        claims = (match for ip in self.addresses for match in claim_matches(number, self.mac, ip))
+        through = (act.Resubmit(Table.CLASSIFY),)
+        return rules + tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +82,27 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """Somebody at own ``port`` uses the address of a host that is elsewhere."""
+    """Somebody at own ``port`` uses the MAC of a host that is elsewhere; claims an ``ip`` of another; or, ``serving``,
+    speaks as a DHCP server without being allowed to.
+    """
 
     mac: str
     port: str
+    ip: str | None = None
+    serving: bool = False
 
     def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
         """None if the port is missing."""
         number = ports.get(self.port)
-        match = Match(in_port=number, eth_src=self.mac)
-        return () if number is None else (Rule(Table.PORT, Priority.BARRED_SOURCE, match),)
+        if number is None:
+            return ()
+        if self.serving:
+            servers = server_matches(number, self.mac)
+            return tuple(Rule(Table.PORT, Priority.BARRED_SERVER, match) for match in servers)
+        if self.ip is not None:
+            claims = claim_matches(number, self.mac, self.ip)
+            return tuple(Rule(Table.CHECK, Priority.BARRED_SOURCE, match) for match in claims)
+        return (Rule(Table.PORT, Priority.BARRED_SOURCE, Match(in_port=number, eth_src=self.mac)),)
 
 
 HostIntent = Here | There | Barred
@@ -108,8 +128,19 @@ def source_of(table: int, priority: int, match_fields: bytes) -> tuple[int, str]
     if (table, priority) != (Table.PORT, Priority.LEARNED_SOURCE):
         return None
     mac = _address(match_fields, _OXM_ETH_SRC)
-    port = _field(match_fields, 0x80000004)
+    port = _field(match_fields, _OXM_IN_PORT)
     return (int.from_bytes(port, "big"), mac) if mac is not None and port is not None else None
+
+
+def claim_of(table: int, priority: int, match_fields: bytes) -> tuple[str, str] | None:
+    """Host and address of a rule that lets a claim pass; None for other rules."""
+    if (table, priority) != (Table.CHECK, Priority.LEARNED_SOURCE):
+        return None
+    mac, ipv4 = _address(match_fields, _OXM_ETH_SRC), _field(match_fields, _OXM_ARP_SPA)
+    ipv6 = _field(match_fields, _OXM_ND_TARGET)
+    if mac is None or (ipv4 is None and ipv6 is None):
+        return None
+    return mac, str(ip_address(ipv4 if ipv4 is not None else ipv6 or b""))
 
 
 def _address(fields: bytes, header: int) -> str | None:

@@ -26,6 +26,8 @@ class AccessPort:
     """MAC addresses known to be here."""
     guarded: bool = False
     """Frames of other sources go to the controller, and nowhere else until it has learned them (``hosts``)."""
+    serves_dhcp: bool = False
+    """DHCP servers may be here; the controller gets a copy of what they say."""
 
 
 @dataclass(frozen=True, slots=True)

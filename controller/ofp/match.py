@@ -30,8 +30,10 @@ class Match:
     tcp_dst: int | None = None
     udp_src: int | None = None
     udp_dst: int | None = None
+    arp_spa: str | None = None
     ipv6_src: str | None = None
     ipv6_dst: str | None = None
     icmpv6_type: int | None = None
+    nd_target: str | None = None
     mpls_label: int | None = None
     mpls_bos: int | None = None

@@ -15,6 +15,7 @@ class Table(IntEnum):
     LABEL = 3
     DELIVER = 4
     MEMBERS = 5
+    CHECK = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ PIPELINE: tuple[Stage, ...] = (
     Stage(
         Table.PORT,
         "by ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry",
-        (Table.CLASSIFY, Table.LABEL, Table.DELIVER),
+        (Table.CHECK, Table.CLASSIFY, Table.LABEL, Table.DELIVER),
     ),
+    Stage(Table.CHECK, "whether a learned host has the address that it claims", (Table.CLASSIFY,)),
     Stage(Table.CLASSIFY, "frames of multipath flows that this edge splits go to the agent", (Table.FORWARD,)),
     Stage(
         Table.FORWARD,
@@ -45,7 +47,9 @@ PIPELINE: tuple[Stage, ...] = (
 
 # Adds go from the end of the pipeline to its beginning, so that a packet never reaches a table that is not ready
 # for it; deletes go the other way.
-ADD_ORDER: tuple[Table, ...] = (Table.MEMBERS, Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.PORT)
+ADD_ORDER: tuple[Table, ...] = (
+    Table.MEMBERS, Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.CHECK, Table.PORT,
+)  # fmt: skip
 
 
 class Priority(IntEnum):
@@ -64,6 +68,8 @@ class Priority(IntEnum):
     LEARNED_SOURCE = 35
     BARRED_SOURCE = 36
     CLIENT = 40
+    DHCP_SERVER = 45
+    BARRED_SERVER = 46
     SESSION_CLOSED = 50
     SESSION = 51
     SESSION_VARIANT = 52
@@ -72,6 +78,9 @@ class Priority(IntEnum):
     FLOW_LAST = 60000
 
 
+ETH_TYPE_IPV4, ETH_TYPE_ARP, ETH_TYPE_IPV6 = 0x0800, 0x0806, 0x86DD
+PROTOCOL_UDP, PROTOCOL_ICMPV6 = 17, 58
+NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT = 135, 136
 ETH_TYPE_MPLS = 0x8847
 ETH_TYPE_SHIM = 0x88B5
 ETH_TYPE_HELLO = 0x88B6

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from hyroads.controller.ofp import access_rules, session_rules
 from hyroads.controller.ofp import action as act
-from hyroads.controller.ofp import session_rules
 from hyroads.controller.ofp.group import GroupEntry
-from hyroads.controller.ofp.intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
+from hyroads.controller.ofp.intents import AttachedClient, Hop, NodeRoute, SwitchIntent
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import (
     ETH_TYPE_HELLO,
@@ -48,16 +48,6 @@ def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     groups = session_rules.Groups()
     rules += session_rules.rules_of(intent, builder, groups)
     return RuleSet(tuple(rules), tuple(sorted(builder.missing)), groups.entries)
-
-
-def _access(number: int, port: AccessPort) -> Iterator[Rule]:
-    """Frames of hosts: all of them, or those of known hosts while the controller is told of others."""
-    if not port.guarded:
-        yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
-        return
-    yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), (act.Output(act.CONTROLLER),))
-    for mac in port.hosts:
-        yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.CLASSIFY)
 
 
 class _Builder:
@@ -99,7 +89,7 @@ class _Builder:
         intent = self.intent
         for port in intent.access:
             for _, number in self.numbered((port.name,)):
-                yield from _access(number, port)
+                yield from access_rules.port_rules(number, port)
         for name, number in self.numbered(medium.name for medium in intent.media):
             match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=self.macs[name])
             yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
@@ -125,6 +115,8 @@ class _Builder:
 
     def classify(self) -> Iterator[Rule]:
         """Flows that this edge splits."""
+        if any(port.guarded for port in self.intent.access):
+            yield from access_rules.check_rules()
         yield Rule(Table.CLASSIFY, Priority.DEFAULT, Match(), goto=Table.FORWARD)
         agent = self.intent.agent
         if agent is None or not self.intent.flows:

@@ -17,7 +17,9 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
 from hyroads.controller.core.services.place import WIRED, Place
+from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
 from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.packet_in import parse_packet_in
 from hyroads.controller.services.declared_clients import reported_places
 from hyroads.controller.services.host_tables import HostTables, Spot
@@ -33,6 +35,8 @@ MAX_SENT_ON_PER_S = 16
 """Frames of one host: a switch that does not have its rule, whatever it said, would send them again and again."""
 COMPLAINT_EVERY_S = 30.0
 MAX_COMPLAINTS = 1024
+SERVER_BARRED_S = 5.0
+ROGUE_SERVER = "speaks as a DHCP server where none may be: dropped (access.dhcp_servers)"
 
 _KINDS: Mapping[Happened, str] = {
     Happened.JOINED: "client.joined",
@@ -88,6 +92,7 @@ class ClientDesk:
         # Addresses of the network itself: nobody else may have them.
         self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
         self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
+        self._own_ips = {ip: node for node, ip in addressing.host_ip.items() if node in addressing.access_port}
         self._queue: deque[Callable[[], None]] = deque()
         self._wake = shim.Signal()
         self._is_awake = False
@@ -189,6 +194,10 @@ class ClientDesk:
             place = self._place_of.get((node, names.get(number, "")))
             if place is not None and mac not in self.state.interfaces and mac not in self._fixed:
                 self._take(core.seen(self.state, mac, place, self._clock()))
+        for mac, ip in session.hosts.claims():
+            interface = self.state.interfaces.get(mac)
+            if interface is not None and interface.place is not None and interface.place.node == node:
+                self._claim(Claim(mac, ip, By.ARP), interface.place)
         session.hosts.is_adopted = True
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
@@ -202,21 +211,70 @@ class ClientDesk:
         place = self._place_of.get((session.node, names.get(packet.in_port, "")))
         if place is None or self._ready.get(session.node) is not session:
             return
-        # A group address sends nothing.
-        if len(packet.frame) < 14 or packet.frame[6] & 1:
+        sighting = sighting_of(packet.frame)
+        if sighting is None:
             return
-        mac = packet.frame[6:12].hex(":")
+        if sighting.serves_dhcp:
+            self._serves(sighting, place, names[packet.in_port])
+        elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
+            send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
+            self.tables.place(sighting.mac, self._spot(sighting.mac, place), send_on)
+
+    def _seen(self, mac: str, place: Place, port: str) -> bool:
+        """Whether a host may be at a place; else what it sends there is dropped for a while."""
+        home = Place(self._fixed.get(mac, ""), WIRED)
+        if home == place:
+            # It came before the rule that lets it in.
+            return False
         if mac in self._fixed:
-            home = Place(self._fixed[mac], WIRED)
             change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
         else:
             change = core.seen(self.state, mac, place, self._clock())
         self._take(change)
         if not change.allowed:
-            self.tables.bar(mac, place.node, names[packet.in_port], self.state.limits.quiet_s)
-        else:
-            send_on = partial(self._send_on, session, packet.in_port, mac, packet.frame)
-            self.tables.place(mac, self._spot(mac, place), send_on)
+            self.tables.bar(place.node, Barred(mac, port), self.state.limits.quiet_s)
+        return change.allowed
+
+    def _believed(self, sighting: Sighting, place: Place) -> bool:
+        """Whether all that a host claims may be true; else such claims are dropped for a while."""
+        port = self._fabric.addressing.access_port[place.node]
+        for claim in sighting.claims:
+            if not self._claim(claim, place):
+                self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
+                return False
+        return True
+
+    def _claim(self, claim: Claim, place: Place) -> bool:
+        """A host has an address; false if it is another's."""
+        owner = self._own_ips.get(claim.ip)
+        if owner is not None and claim.mac != self._fabric.addressing.host_mac[owner]:
+            notice = Notice(Happened.SPOOFED_IP, claim.mac, place, Place(owner, WIRED), claim.ip)
+            self._take(Change(self.state, (notice,), allowed=False))
+            return False
+        before = self.state.addresses.get(claim.ip)
+        change = core.address_seen(self.state, claim.mac, claim.ip, self._clock(), by_dhcp=claim.by is By.DHCP)
+        self._take(change)
+        if change.allowed:
+            for mac in {claim.mac} if before is None else {claim.mac, before.mac}:
+                self._refresh(mac)
+        return change.allowed
+
+    def _refresh(self, mac: str) -> None:
+        """The rules of a host follow its addresses."""
+        interface = self.state.interfaces.get(mac)
+        if interface is not None and interface.place is not None and self.tables.spot_of(mac) is not None:
+            self.tables.place(mac, self._spot(mac, interface.place))
+
+    def _serves(self, sighting: Sighting, place: Place, port: str) -> None:
+        """A DHCP server spoke: what it gives counts where servers may be; elsewhere it is dropped."""
+        if place.node in self._fabric.dhcp:
+            for claim in sighting.claims:
+                self._claim(claim, place)
+            return
+        self.counters["refused"] += 1
+        self.tables.bar(place.node, Barred(sighting.mac, port, serving=True), SERVER_BARRED_S)
+        if self._complain(("server", sighting.mac, place), f"client {sighting.mac} at {place}", ROGUE_SERVER):
+            self._publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
 
     def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
         """A frame that waited until its sender was let in."""
@@ -228,7 +286,9 @@ class ClientDesk:
         interface = self.state.interfaces.get(mac)
         hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
         fabric = self._fabric
-        return Spot(place.node, fabric.addressing.access_port[place.node], fabric.labels.node[place.node], hairpin)
+        addresses = tuple(sorted(a.ip for a in self.state.addresses.values() if a.mac == mac))
+        port, label = fabric.addressing.access_port[place.node], fabric.labels.node[place.node]
+        return Spot(place.node, port, label, hairpin, addresses)
 
     def _take(self, change: Change) -> None:
         """A new state: rules and listeners follow it."""

@@ -56,6 +56,7 @@ class Spot:
     port: str
     label: int
     hairpin: bool = False
+    addresses: tuple[str, ...] = ()
 
 
 class Step(Enum):
@@ -85,7 +86,7 @@ class HostTables:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
-        self._barred: dict[str, dict[str, tuple[str, float]]] = {}
+        self._barred: dict[str, dict[Barred, float]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -99,7 +100,7 @@ class HostTables:
         """A host is at a place; ``arrived`` is called once it is let in there and the others were told."""
         old = self._entries.get(mac)
         waiting = [arrived] if arrived is not None else []
-        self._barred.get(spot.node, {}).pop(mac, None)
+        self._lift(spot.node, lambda bar: bar.mac == mac and not bar.serving and bar.ip in {None, *spot.addresses})
         if old is not None and old.spot == spot:
             self._tell(mac, (spot.node,))
             if old.step is Step.DONE:
@@ -109,6 +110,8 @@ class HostTables:
                 old.arrived += waiting
             return
         former = (old.former | {old.spot.node}) - {spot.node} if old is not None else frozenset()
+        if old is not None and old.spot.node == spot.node:
+            waiting = (old.arrived + waiting)[:MAX_ARRIVALS]
         self._entries[mac] = _Entry(spot, former=former, arrived=waiting)
         self._moving[mac] = None
         self._tell(mac, (spot.node,))
@@ -119,26 +122,32 @@ class HostTables:
             self._moving.pop(mac, None)
             self._tell(mac, self._switches)
 
-    def bar(self, mac: str, node: str, port: str, for_s: float) -> None:
-        """Drop what comes with this source at a port for a while; a node has only so many such rules."""
-        barred = self._barred.setdefault(node, {})
-        if mac in barred or len(barred) < MAX_BARRED_PER_NODE:
-            barred[mac] = (port, self._clock() + for_s)
-            self._tell(mac, (node,))
+    def bar(self, node: str, barred: Barred, for_s: float) -> None:
+        """Drop this at a node for a while; it has only so many such rules."""
+        bars = self._barred.setdefault(node, {})
+        if barred in bars or len(bars) < MAX_BARRED_PER_NODE:
+            bars[barred] = self._clock() + for_s
+            self._tell(barred.mac, (node,))
+
+    def _lift(self, node: str, which: Callable[[Barred], bool]) -> None:
+        bars = self._barred.get(node, {})
+        for barred in [barred for barred in bars if which(barred)]:
+            del bars[barred]
+            self._tell(barred.mac, (node,))
 
     def switch_ready(self, node: str) -> None:
         """A switch connected, or its ports have changed: it is told of all."""
-        hosts = {**dict.fromkeys(self._entries), **dict.fromkeys(self._barred.get(node, ()))}
+        hosts = {**dict.fromkeys(self._entries), **dict.fromkeys(bar.mac for bar in self._barred.get(node, ()))}
         for mac in hosts:
             self._tell(mac, (node,))
 
     def advance(self) -> None:
         """Take the steps that confirmations and time allow, and send what follows from them."""
         now_s = self._clock()
-        for node, barred in self._barred.items():
-            for mac in [mac for mac, (_, until_s) in barred.items() if now_s > until_s]:
-                del barred[mac]
-                self._tell(mac, (node,))
+        for node, bars in self._barred.items():
+            over = {barred for barred, until_s in bars.items() if now_s > until_s}
+            if over:
+                self._lift(node, over.__contains__)
         for mac in list(self._moving):
             self._step(mac, self._entries[mac], now_s)
         for switch in self._switches.values():
@@ -184,13 +193,11 @@ class HostTables:
                 switch.hosts.want(mac, self._rules(mac, node, switch.ports))
 
     def _rules(self, mac: str, node: str, ports: Mapping[str, int]) -> tuple[Rule, ...]:
-        entry, intents = self._entries.get(mac), list[HostIntent]()
-        barred = self._barred.get(node, {}).get(mac)
-        if barred is not None:
-            intents.append(Barred(mac, barred[0]))
+        entry = self._entries.get(mac)
+        intents: list[HostIntent] = [barred for barred in self._barred.get(node, ()) if barred.mac == mac]
         if entry is None or entry.spot.node == node:
             if entry is not None:
-                intents.append(Here(mac, entry.spot.port, entry.spot.hairpin))
+                intents.append(Here(mac, entry.spot.port, entry.spot.hairpin, entry.spot.addresses))
             return host_rules(intents, ports)
         follow = node in entry.former
         if follow not in entry.there:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ QUIET_S = 1.0
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[ClientLab]:
-    with ClientLab(mesh(3), {"access": {"quiet_s": QUIET_S}}) as lab:
+    with ClientLab(mesh(3), {"access": {"quiet_s": QUIET_S, "dhcp_servers": ["n0"]}}) as lab:
         yield lab
 
 
@@ -106,6 +108,98 @@ def test_hosts_whose_port_goes_down_are_nowhere(lab):
     assert eventually(lambda: is_at(lab, x, "n0"))
 
 
+def arp(source: str, ip: str, wanted: str = "10.0.99.99") -> dict[str, Any]:
+    """A question for ``wanted`` by somebody who says that it has ``ip``."""
+    addresses = bytes.fromhex(source.replace(":", "")) + socket.inet_aton(ip) + bytes(6) + socket.inet_aton(wanted)
+    return {"payload": bytes.fromhex("0001080006040001") + addresses, "eth_type": 0x0806}
+
+
+def udp4(source_port: int, target_port: int, data: bytes) -> dict[str, Any]:
+    """A broadcast datagram without a sum (the switch does not look at it)."""
+    udp = struct.pack("!HHHH", source_port, target_port, 8 + len(data), 0) + data
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, bytes(4), b"\xff" * 4)
+    return {"payload": head + udp, "eth_type": 0x0800}
+
+
+def dhcp_ack(client: str, ip: str) -> dict[str, Any]:
+    """A server's answer that gives an address to a client."""
+    head = b"\2\1\6\0" + bytes(12) + socket.inet_aton(ip) + bytes(8) + bytes.fromhex(client.replace(":", ""))
+    return udp4(67, 68, head.ljust(236, b"\0") + b"\x63\x82\x53\x63" + b"\x35\1\5\xff")
+
+
+def advertisement(source: str, ip: str) -> dict[str, Any]:
+    """A neighbour advertisement: ``source`` has ``ip``."""
+    target = socket.inet_pton(socket.AF_INET6, ip)
+    option = b"\2\1" + bytes.fromhex(source.replace(":", ""))
+    body = b"\x88\0\0\0" + b"\x20\0\0\0" + target + option
+    head = struct.pack("!IHBB", 0x60000000, len(body), 58, 255) + target + socket.inet_pton(socket.AF_INET6, "ff02::1")
+    return {"payload": head + body, "eth_type": 0x86DD}
+
+
+def addresses(lab: ClientLab, mac: str) -> dict[str, bool]:
+    """IP addresses of a client, and whether DHCP gave them."""
+    status, client = lab.rest("GET", f"/clients/{mac}")
+    return {a["ip"]: a["by_dhcp"] for a in client["attachments"][0]["addresses"]} if status == 200 else {}
+
+
+@pytest.mark.parametrize("how", [arp, advertisement])
+def test_an_address_that_another_host_uses_is_not_to_be_had(lab, how):
+    number = 1 if how is arp else 2
+    x, y = f"02:aa:00:00:08:{number:02x}", f"02:aa:00:00:09:{number:02x}"
+    ip = "10.0.8.1" if how is arp else "2001:db8::8"
+    first, claimed = how(x, ip), how(y, ip)
+    lab.send("n0", x, **first)
+    assert lab.came("n1", first["payload"])
+    assert eventually(lambda: addresses(lab, x)) == {ip: False}
+    lab.send("n1", y, **claimed)
+    assert not lab.came("n0", claimed["payload"], 0.5)
+    assert eventually(lambda: faults(lab, y))
+    assert ip in faults(lab, y)[0]["what"]
+    assert any("actions=drop" in rule for rule in rules(lab, y)["n1"])
+    # All else that it sends passes, and the owner goes on without the controller.
+    lab.send("n1", y, x, payload=b"no claim")
+    assert lab.came("n0", b"no claim")
+    lab.send("n0", x, **first)
+    assert lab.came("n1", first["payload"])
+
+
+def test_a_host_that_is_gone_leaves_its_address_to_others(lab):
+    x, y, ip = "02:aa:00:00:0a:01", "02:aa:00:00:0a:02", "10.0.10.1"
+    lab.send("n0", x, **arp(x, ip))
+    assert eventually(lambda: addresses(lab, x)) == {ip: False}
+    time.sleep(2.5 + QUIET_S)
+    lab.send("n1", y, **arp(y, ip))
+    assert eventually(lambda: addresses(lab, y)) == {ip: False}
+    assert not addresses(lab, x)
+    assert eventually(lambda: not any(ip in rule for rule in lab.flows("n0")))
+
+
+def test_what_a_dhcp_server_gives_counts_and_other_servers_are_dropped(lab):
+    server, x, y, ip = "02:aa:00:00:0b:01", "02:aa:00:00:0b:02", "02:aa:00:00:0b:03", "10.0.11.1"
+    lab.send("n1", x)
+    assert eventually(lambda: is_at(lab, x, "n1"))
+    offered = dhcp_ack(x, ip)
+    lab.send("n0", server, **offered)
+    assert lab.came("n1", offered["payload"])
+    assert eventually(lambda: addresses(lab, x)) == {ip: True}
+    lab.send("n1", x, **arp(x, ip))
+    assert lab.came("n2", arp(x, ip)["payload"])
+    lab.send("n2", y, **arp(y, ip))
+    assert not lab.came("n1", arp(y, ip)["payload"], 0.5)
+    rogue = dhcp_ack(x, "10.0.11.2")
+    lab.send("n2", y, **rogue)
+    assert not lab.came("n1", rogue["payload"], 0.5)
+    assert eventually(lambda: [fault for fault in faults(lab, y) if "DHCP" in fault["what"]])
+    assert addresses(lab, x) == {ip: True}
+
+
+def test_addresses_of_the_network_itself_are_not_to_be_had(lab):
+    x, ip = "02:aa:00:00:0c:01", lab.addressing.host_ip["n1"]
+    lab.send("n0", x, **arp(x, ip))
+    assert not lab.came("n2", arp(x, ip)["payload"], 0.5)
+    assert eventually(lambda: faults(lab, x))
+
+
 def test_clients_over_rest(lab):
     x, y = "02:aa:00:00:07:01", "02:aa:00:00:07:02"
     lab.send("n0", x)
@@ -143,6 +237,9 @@ def test_a_new_controller_leaves_all_hosts_where_they_are(lab):
     lab.send("n0", x)
     lab.send("n1", y)
     assert eventually(lambda: is_at(lab, x, "n0") and is_at(lab, y, "n1"))
+    for claim in (arp(x, "10.0.6.1"), advertisement(x, "2001:db8::6")):
+        lab.send("n0", x, **claim)
+    assert eventually(lambda: len(addresses(lab, x)) == 2)
     # Bars of other tests end by themselves.
     assert eventually(
         lambda: not any("actions=drop" in rule for node in ("n0", "n1", "n2") for rule in lab.flows(node))
@@ -157,3 +254,4 @@ def test_a_new_controller_leaves_all_hosts_where_they_are(lab):
         assert set(lab.flows(node)) ^ rules_before == set()
     lab.send("n1", y, x, payload=b"with a new one")
     assert lab.came("n0", b"with a new one")
+    assert len(addresses(lab, x)) == 2

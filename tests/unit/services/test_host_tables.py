@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.ofp.action import SetMplsLabel
-from hyroads.controller.ofp.hosts import Here, There, host_of, host_rules, is_learned, source_of
+from hyroads.controller.ofp.hosts import Barred, Here, There, host_of, host_rules, is_learned, source_of
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.services.host_tables import FOLLOW_S, HostTables, Spot
@@ -138,10 +138,10 @@ def test_a_bar_ends_with_its_time_and_with_the_host_coming():
     net = Net()
     net.place("a")
     net.settle()
-    net.tables.bar(MAC, "b", "access", 1.0)
+    net.tables.bar("b", Barred(MAC, "access"), 1.0)
     net.settle()
     assert all(rule.priority != Priority.BARRED_SOURCE for rule in net.switches["b"].hosts.installed[MAC])
-    net.tables.bar(MAC, "b", "access", 1e9)
+    net.tables.bar("b", Barred(MAC, "access"), 1e9)
     net.tables.advance()
     net.switches["b"].hosts.confirm()
     assert any(rule.priority == Priority.BARRED_SOURCE for rule in net.switches["b"].hosts.installed[MAC])
