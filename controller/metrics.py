@@ -1,4 +1,4 @@
-"""The controller's state as Prometheus metrics (``GET /metrics``, docs/controller.md, section 2): base units."""
+"""The controller's state as Prometheus metrics (``GET /metrics``, docs/rest.md): base units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/controller.md."""
+"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/rest.md."""
 
 from __future__ import annotations
 

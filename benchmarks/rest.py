@@ -1,0 +1,189 @@
+"""What a request costs: the API's frame alone, and flows on an emulated network with real switches and agents.
+
+    python benchmarks/rest.py frame                                           (no root: the WSGI application alone)
+    python benchmarks/rest.py live [NETWORK] [--flows 200] [--name bench-rest]   (root)
+
+declare   POST /flows until agents and switches have confirmed
+remove    DELETE /flows/{id} until they have let go
+slots     how long slots take while nothing is asked, and while the whole topology is asked for without a pause
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hyroads.controller.netfile_io import read_file
+from hyroads.rest.access import Limit
+from hyroads.rest.api import create_app
+from hyroads.rest.client import Client
+from hyroads.rest.contract import Token
+
+TOKEN = "benchmark-token-0123456789"
+FLOW = {"id": "f", "from": "a", "to": "b"}
+REQUESTS = 3000
+QUIET_S = 8.0
+
+
+class Flows:
+    """A service that costs nothing."""
+
+    def flow_ids(self) -> Sequence[str]:
+        return ("f",)
+
+    def flows(self, flows: Sequence[str]) -> list[dict[str, Any]]:
+        return [FLOW for _ in flows]
+
+    def flow(self, flow: str) -> dict[str, Any]:
+        return FLOW
+
+    def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[dict[str, Any], bool]:
+        return FLOW, True
+
+
+def summary(what: str, seconds: Sequence[float]) -> dict[str, Any]:
+    ordered = sorted(1e3 * one for one in seconds)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return {
+        "what": what,
+        "count": len(ordered),
+        "p50_ms": statistics.median(ordered),
+        "p99_ms": p99,
+        "max_ms": ordered[-1],
+    }
+
+
+def frame() -> list[dict[str, Any]]:
+    """Time in the application for requests whose service answers at once."""
+    tokens = [Token(f"t{number}", f"{number}-{TOKEN}", "admin") for number in range(8)]
+    app = create_app(Flows(), tokens, limit=Limit(1e9, 1e9))  # type: ignore[arg-type]
+    body = json.dumps({**FLOW, "match": {"udp_dst": 5000}}).encode()
+    requests = {
+        "GET a flow": ("GET", "/api/v1/flows/f", b"", {}),
+        "GET a list": ("GET", "/api/v1/flows", b"", {}),
+        "POST a flow": ("POST", "/api/v1/flows", body, {}),
+        "POST a flow with a key": ("POST", "/api/v1/flows", body, {"HTTP_IDEMPOTENCY_KEY": "{}"}),
+        "refused: no token": ("GET", "/api/v1/flows/f", b"", {"HTTP_AUTHORIZATION": "Bearer x"}),
+    }
+    found = []
+    for name, (method, path, text, more) in requests.items():
+        seconds = []
+        for number in range(REQUESTS):
+            keyed = {key: value.format(number) for key, value in more.items()}
+            environment = environment_of(method, path, text, keyed)
+            began_s = time.perf_counter()
+            answer = app(environment, lambda *_: None)
+            b"".join(answer)
+            answer.close()
+            seconds.append(time.perf_counter() - began_s)
+        found.append(summary(name, seconds))
+    return found
+
+
+def environment_of(method: str, path: str, body: bytes, more: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": "", "SERVER_NAME": "localhost",
+        "SERVER_PORT": "8080", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": "localhost", "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)), "HTTP_AUTHORIZATION": f"Bearer 7-{TOKEN}",
+        "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(body), "wsgi.errors": io.StringIO(),
+        "wsgi.multithread": False, "wsgi.multiprocess": False, "wsgi.run_once": False, **more,
+    }  # fmt: skip
+
+
+def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
+    """Requests to the controller of an emulated network."""
+    from hyroads.mininet.emulation import Emulation, EmulationOptions
+    from hyroads.mininet.network_files import find_network
+    from hyroads.mininet.runner import RunOptions, run_network
+
+    found = read_file(find_network(network))
+    results: list[dict[str, Any]] = []
+
+    def body(emulation: Emulation) -> int:
+        deadline_s = time.monotonic() + 30
+        while not emulation.rest.healthy() and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        with Client() as client:
+            results.extend(declared(client, found.nodes, flows))
+            results.extend(slots(client))
+        print(json.dumps(results))
+        return 0
+
+    options = EmulationOptions(settings={"api_limits": {"requests_per_s": 1e6, "burst": 1e6}})
+    run_network(found, name, body, RunOptions(0, options), lambda _: None)
+    return results
+
+
+def declared(client: Client, nodes: Mapping[str, Any], flows: int) -> list[dict[str, Any]]:
+    """Flows between all pairs of nodes with an agent, one after the other."""
+    ends = [node["id"] for node in client.listed("/nodes", "nodes") if node["agent"] is not None]
+    pairs = [(a, b) for a in ends for b in ends if a != b]
+    timed: dict[str, list[float]] = {"declare": [], "remove": [], "GET a flow": [], "declare, wait=false": []}
+
+    def take(what: str, do: Callable[[], object]) -> None:
+        began_s = time.perf_counter()
+        do()
+        timed[what].append(time.perf_counter() - began_s)
+
+    for number in range(flows):
+        flow, (a, b) = f"bench{number}", pairs[number % len(pairs)]
+        match = {"eth_type": 0x800, "ip_proto": 17, "udp_dst": 20_000 + number}
+        take("declare", lambda: client.declare_flow(flow, a, b, match=match))  # noqa: B023 - called at once
+        take("GET a flow", lambda: client.flow(flow))  # noqa: B023
+        take("remove", lambda: client.remove_flow(flow))  # noqa: B023
+        if number % 4 == 0:
+            take("declare, wait=false", lambda: client.declare_flow(flow, a, b, match=match, wait=False))  # noqa: B023
+            client.remove_flow(flow)
+    return [summary(what, seconds) for what, seconds in timed.items()]
+
+
+def slots(client: Client) -> list[dict[str, Any]]:
+    """Slots while nothing is asked, and while long answers are."""
+    found = []
+    for what in ("slots, nothing asked", "slots, topology asked without a pause"):
+        before = client.health()["slots"]
+        until_s, answers = time.monotonic() + QUIET_S, []
+        while time.monotonic() < until_s:
+            if "without" in what:
+                began_s = time.perf_counter()
+                client.topology()
+                answers.append(time.perf_counter() - began_s)
+            else:
+                time.sleep(0.5)
+        after = client.health()["slots"]
+        kept = {key: after[key] for key in ("p50_ms", "p99_ms", "max_ms")}
+        found.append({"what": what, "count": after["count"] - before["count"], **kept,
+                      "missed": after["missed"] - before["missed"]})  # fmt: skip
+        if answers:
+            found.append(summary("GET the topology", answers))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("frame", "live"))
+    parser.add_argument("network", nargs="?", default="triangle")
+    parser.add_argument("--flows", type=int, default=200)
+    parser.add_argument("--name", default="bench-rest")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if args.what == "live":
+        # Runs in a process of its own, which prints what it finds.
+        live(args.network, args.name, args.flows)
+        return 0
+    results = frame()
+    if args.json:
+        print(json.dumps(results))
+        return 0
+    for one in results:
+        print(f"{one['what']:<36} {one['p50_ms']:8.3f} ms median  {one['p99_ms']:8.3f} p99  {one['max_ms']:8.3f} max")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
