@@ -111,17 +111,26 @@ class LiveSession:
         return tuple({host.mac: host for host in found}.values())
 
 
+Lost = Mapping[str, frozenset[str]]
+"""By source: the nodes that it does not reach."""
+
+
 def planned(world: World, live: LiveSession, taken: Collection[int], *, quick: bool) -> LiveSession:
     """The session on the network as it is now, for the hosts that it has now; ``taken`` are labels of others."""
-    nodes = {host.node for host in live.hosts if host.node is not None}
-    sources = {host.node for host in live.hosts if host.node is not None and host.is_source}
-    session, lost = adapted(world.media, live.session, sources, nodes, quick=quick)
+    session, lost = trees_for(world, live, quick)
     return replace(with_trees(world, live, session, taken), lost=lost)
 
 
-def improved(world: World, live: LiveSession, taken: Collection[int]) -> LiveSession:
+def trees_for(world: World, live: LiveSession, quick: bool) -> tuple[Session, Lost]:
+    """Trees on the network as it is now, with as little change as possible. The part that may take long."""
+    nodes = {host.node for host in live.hosts if host.node is not None}
+    sources = {host.node for host in live.hosts if host.node is not None and host.is_source}
+    return adapted(world.media, live.session, sources, nodes, quick=quick)
+
+
+def better_trees(world: World, live: LiveSession) -> Session:
     """With trees made anew where that saves a lot. Takes long in large networks."""
-    return with_trees(world, live, refreshed(world.media, live.session), taken)
+    return refreshed(world.media, live.session)
 
 
 def with_trees(world: World, live: LiveSession, session: Session, taken: Collection[int]) -> LiveSession:

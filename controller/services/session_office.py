@@ -67,6 +67,10 @@ class SessionOffice:
         """See ``Office``."""
         return self._coordinator.events.publish(kind, document)
 
+    def fault(self, where: str, what: str) -> None:
+        """See ``Office``."""
+        self._coordinator.fault(where, what)
+
     def take_airtime(self, airtime: GroupAirtime) -> None:
         """See ``Office``."""
         self._coordinator.live.loop.groups = airtime

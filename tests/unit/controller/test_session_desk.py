@@ -65,6 +65,9 @@ class Office:
     def publish(self, kind: str, document) -> None:
         self.events.append((kind, document))
 
+    def fault(self, where: str, what: str) -> None:
+        raise AssertionError(f"{where}: {what}")
+
     def take_airtime(self, traffic) -> None:
         self.traffic = traffic
 

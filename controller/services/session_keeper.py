@@ -1,0 +1,372 @@
+"""Keeps sessions: plans their trees on the living network and brings them to the switches.
+
+It works in the coordinator's loop: before switches are told anything it follows the network and what they have
+confirmed (``follow``), and adds what they shall do for sessions to their intents (``added_to``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, Protocol
+
+from hyroads.controller import ryu_shim as shim
+from hyroads.controller.control.live import directly
+from hyroads.controller.control.live_network import LiveNetwork
+from hyroads.controller.control.session_rollout import is_told
+from hyroads.controller.control.sessions import (
+    Host,
+    LiveSession,
+    Rates,
+    Told,
+    World,
+    better_trees,
+    group_airtime,
+    restored,
+    stepped,
+    told_of,
+    trees_for,
+    with_trees,
+)
+from hyroads.controller.core.closed_loop import GroupAirtime
+from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.multicast import GroupRate, Media
+from hyroads.controller.core.services.sessions import (
+    SessionSpec,
+    session_document,
+)
+from hyroads.controller.ofp.compile import default_places
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.ofp.session_trees import RootedTree
+from hyroads.controller.services.session_documents import Saved, from_saved, to_save
+from hyroads.controller.state import Fabric
+from hyroads.rest.contract import Document, NotFoundError, TooBusyError
+
+LOG = logging.getLogger("hyroads.sessions")
+# On networks with so many links exchanges of branches take too long for somebody who waits.
+QUICK_FROM_LINKS = 200
+IMPROVE_AFTER_S = 2.0
+
+
+_NOTHING = Told()
+
+
+class Office(Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The network file and what is derived from it."""
+
+    def clock(self) -> float:
+        """Monotonic time."""
+
+    def live_network(self) -> LiveNetwork | None:
+        """The network that is planned with; None: not yet."""
+
+    def confirmed_intent(self, node: str) -> SwitchIntent | None:
+        """What a switch has confirmed last; None while it is not connected or has confirmed nothing."""
+
+    def nodes_connected(self) -> Sequence[str]:
+        """Nodes whose switches are connected."""
+
+    def wake(self) -> None:
+        """There is something to tell switches."""
+
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Let others run until something was confirmed, or the time is over."""
+
+    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
+        """Tell listeners of an event."""
+
+    def fault(self, where: str, what: str) -> None:
+        """Note something that went wrong."""
+
+    def take_airtime(self, airtime: GroupAirtime) -> None:
+        """Airtime of sessions, for the rates of flows."""
+
+
+Find = Callable[[str], Host | None]
+"""The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
+
+
+class SessionKeeper:
+    """One per controller; everything of it runs in green threads of one thread of the system."""
+
+    def __init__(self, office: Office, find: Find, *, group_rate: GroupRate = GroupRate.NEIGHBOURS) -> None:
+        self._office = office
+        self._find = find
+        self._group_rate = group_rate
+        self._fabric = office.fabric
+        self._saved: dict[str, Saved] = {}
+        self._live: dict[str, LiveSession] = {}
+        self._ending: dict[str, LiveSession] = {}
+        self._world: World | None = None
+        self._network: LiveNetwork | None = None
+        self._told: dict[str, Told] = {}
+        self._told_of: tuple[LiveSession, ...] = ()
+        self._intents: dict[str, tuple[SwitchIntent, Told, SwitchIntent]] = {}
+        self._rates: dict[tuple[str, str], float] = {}
+        self._promised: Mapping[str, float] = {}
+        self._improving = False
+        self._replanning = False
+        # Trees of large networks take long: they are worked out in a thread aside, one session at a time.
+        self._is_large = len(self._fabric.network.links) >= QUICK_FROM_LINKS
+        self._aside = shim.aside if self._is_large else directly
+        self._planning = shim.new_lock()
+        self._count_endings = count(1)
+
+    # -- the state file
+
+    def restore(self, documents: object) -> list[ConfigError]:
+        """Takes in what an earlier controller saved; what is wrong with some of it."""
+        problems = []
+        for document in documents if isinstance(documents, list) else ():
+            try:
+                saved = from_saved(document, self._fabric.network, "state file")
+            except ConfigError as error:
+                problems.append(error)
+            else:
+                self._saved[saved[0].id] = saved
+        return problems
+
+    def to_save(self) -> list[Document]:
+        """What :meth:`restore` needs to go on from here."""
+        waiting = [{**session_document(spec), "trees": {}} for spec, _, _ in self._saved.values()]
+        return waiting + [to_save(live) for live in self._live.values()]
+
+    # -- the coordinator's loop
+
+    def follow(self) -> None:
+        """Called before switches are told anything, and whenever one may have confirmed something."""
+        network = self._office.live_network()
+        if network is None:
+            return
+        if network is not self._network:
+            self._on(network)
+        for name, live in [*self._live.items(), *self._ending.items()]:
+            after = stepped(live, self._confirmed, self._enters, self._office.clock())
+            if after is not live:
+                where = self._live if name in self._live and self._live[name] is live else self._ending
+                where[name] = after
+        self._ending = {name: live for name, live in self._ending.items() if live.rollouts}
+        self._tell()
+
+    def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
+        """The intent of a switch, with what it shall do for sessions."""
+        told = self._told.get(node)
+        if told is None or told == _NOTHING:
+            return intent
+        known = self._intents.get(node)
+        if known is None or known[0] is not intent or known[1] is not told:
+            self._intents[node] = known = (intent, told, told.added_to(intent))
+        return known[2]
+
+    def _on(self, network: LiveNetwork) -> None:
+        """Other links or capacities: trees follow, as little as possible."""
+        self._network, self._world = network, None
+        if not (self._saved or self._live or self._ending):
+            return
+        world = self._planned_on(network)
+        for name, (spec, plans, hosts) in self._saved.items():
+            self._live[name] = replace(restored(world, spec, plans), hosts=hosts)
+        self._saved = {}
+        if not self._is_large:
+            self._replan_all()
+        elif not self._replanning:
+            self._replanning = True
+            shim.spawn(self._replan_aside)
+
+    def _planned_on(self, network: LiveNetwork) -> World:
+        """What sessions are planned on; made when there are any."""
+        if self._world is None:
+            media = Media(network.network, group_rate=self._group_rate)
+            self._world = World(self._fabric, media, default_places(self._fabric.addressing))
+        return self._world
+
+    def _replan_aside(self) -> None:
+        try:
+            with self._planning:
+                self._replanning = False
+                self._replan_all()
+        except HyroadsError as error:
+            self._office.fault("sessions", str(error))
+
+    def _replan_all(self) -> None:
+        for name in list(self._live):
+            self._replan(name)
+        if self._live:
+            self._improve_later()
+
+    def _replan(self, name: str) -> None:
+        live = self._live.get(name)
+        if live is None:
+            return
+        try:
+            after = self._planned(live.spec, self._hosts(live))
+        except NotFoundError:
+            return
+        if after.lost != live.lost:
+            lost = sorted({node for nodes in after.lost.values() for node in nodes})
+            self._office.publish("session.reach", {"id": name, "lost": lost})
+        self._put(name, after)
+
+    def _planned(self, spec: SessionSpec, hosts: tuple[Host, ...]) -> LiveSession:
+        """A session as it shall be, on the network of now. Others may be confirmed, and the network change, meanwhile;
+        then what was worked out is worked out again. NotFoundError if it is removed meanwhile.
+        """
+        is_new = spec.id not in self._live
+        while True:
+            if self._network is None:
+                raise TooBusyError("the controller is starting; nothing is planned yet")
+            world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
+            wanted = replace(before, spec=spec, hosts=hosts)
+            session, lost = self._aside(trees_for, world, wanted, self._is_large)
+            if is_new is (spec.id in self._live):
+                raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
+            now = self._live.get(spec.id, before)
+            if self._world is world and now.session is before.session:
+                now = replace(now, spec=spec, hosts=hosts, lost=lost)
+                return with_trees(world, now, session, self._labels(spec.id))
+
+    def _put(self, name: str, live: LiveSession) -> None:
+        before = self._live.get(name)
+        self._live[name] = live
+        if before is None or before.plans != live.plans or before.spec != live.spec:
+            self._office.note_unsaved()
+        self._count()
+        self._office.wake()
+
+    def _hosts(self, live: LiveSession) -> tuple[Host, ...]:
+        """The participants where they are now; one that nobody knows any more is where it was last."""
+        last = {host.name: host for host in live.hosts}
+        found = []
+        for participant in live.spec.participants:
+            name = participant.name
+            host = self._find(name) or last.get(name) or Host(name, True)
+            found.append(replace(host, name=name, is_source=participant.is_source))
+        return tuple(found)
+
+    def _labels(self, but: str) -> set[int]:
+        others = [live for name, live in self._live.items() if name != but]
+        return {label for live in [*others, *self._ending.values()] for label in live.labels}
+
+    def _tell(self) -> None:
+        """Works out what all switches shall do, if any session changed."""
+        sessions = (*self._live.values(), *self._ending.values())
+        same = len(sessions) == len(self._told_of) and all(a is b for a, b in zip(sessions, self._told_of, strict=True))
+        if same or self._world is None:
+            return
+        self._told_of = sessions
+        told = told_of(self._world, sessions)
+        self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
+
+    def _confirmed(self, node: str, label: int) -> bool:
+        intent = self._office.confirmed_intent(node)
+        return intent is not None and any(branch.label == label for branch in intent.branches)
+
+    def _enters(self, tree: RootedTree) -> bool:
+        intent = self._office.confirmed_intent(tree.root)
+        labels = (entry.branch.label for entry in (intent.entries if intent else ()) if entry.branch is not None)
+        return intent is None or tree.label in labels
+
+    # -- better trees, when there is time
+
+    def _improve_later(self) -> None:
+        if not self._improving:
+            self._improving = True
+            shim.later(IMPROVE_AFTER_S, self._improve)
+
+    def _improve(self) -> None:
+        self._improving = False
+        for name, live in list(self._live.items()):
+            world = self._world
+            if world is None or self._live.get(name) is not live:
+                continue
+            session = shim.aside(better_trees, world, live)
+            now = self._live.get(name)
+            if now is None or now.session is not live.session or self._world is not world:
+                continue
+            better = with_trees(world, now, session, self._labels(name))
+            if better.plans != now.plans:
+                LOG.info("session %s: better trees", name)
+                self._put(name, better)
+
+    # -- airtime
+
+    def _count(self) -> None:
+        if self._world is not None:
+            sessions = self._live.values()
+            self._office.take_airtime(group_airtime(self._world.media, sessions, self._rates, self._promised))
+
+    def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
+        """What sources send, in Mb/s as it goes over the media, by session and source node."""
+        self._rates = dict(rates)
+        self._count()
+
+    def promise(self, rates_mbps: Mapping[str, float]) -> None:
+        """What sources of sessions may send, by reservations."""
+        self._promised = dict(rates_mbps)
+        self._count()
+
+    @property
+    def rates(self) -> Rates:
+        """What sources were measured to send."""
+        return self._rates
+
+    @property
+    def sessions(self) -> Mapping[str, LiveSession]:
+        """All that are declared, as they are now."""
+        return self._live
+
+    @property
+    def media(self) -> Media | None:
+        """What trees were planned on; None: nothing yet."""
+        return None if self._world is None else self._world.media
+
+    def moved(self) -> None:
+        """Hosts are elsewhere: sessions with one of them follow."""
+        for name, live in list(self._live.items()):
+            if self._hosts(live) != live.hosts:
+                self._replan(name)
+
+    # -- what is confirmed
+
+    def pending(self, name: str) -> list[str]:
+        """See ``rest.sessions.Sessions``."""
+        live = self._live.get(name) or self._ending.get(name)
+        if live is None:
+            return []
+        if self._network is None:
+            return ["start"]
+        nodes: set[str] = set()
+        for rollout in live.rollouts.values():
+            if rollout.wanted is not None and not is_told(rollout):
+                missing = {node for node in rollout.wanted.branches if not self._confirmed(node, rollout.wanted.label)}
+                nodes |= missing or {rollout.wanted.root}
+            elif rollout.wanted is not None and not self._enters_now(rollout.wanted):
+                nodes.add(rollout.wanted.root)
+            elif rollout.wanted is None and rollout.current is not None:
+                nodes.add(rollout.current.root)
+            nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
+        if not nodes and name in self._live:
+            nodes = {node for node in self._office.nodes_connected() if not self._is_in_force(node)}
+        return [*(f"switch {node}" for node in sorted(nodes)), *([] if self._office.is_saved() else ["state file"])]
+
+    def _enters_now(self, tree: RootedTree) -> bool:
+        return self._office.confirmed_intent(tree.root) is not None and self._enters(tree)
+
+    def _is_in_force(self, node: str) -> bool:
+        """Whether a switch has confirmed who gets and who may send the messages of sessions."""
+        intent, told = self._office.confirmed_intent(node), self._told.get(node, Told())
+        if intent is None or intent.hears_reports != told.hears_reports:
+            return False
+        return (intent.entries, intent.members) == (told.entries, told.members)
