@@ -6,12 +6,14 @@ from collections.abc import Collection
 from struct import Struct
 
 from hyroads.controller.ofp import wire
+from hyroads.slices.proxy.actions import GROUP
 from hyroads.slices.proxy.flow_mod import translate_action_set
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
 from hyroads.slices.proxy.refusal import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
 
 GROUP_MOD, METER_MOD = 15, 29
 ALL = 0xFFFFFFFF
+ALL_GROUPS = 0xFFFFFFFC
 ALL_METERS, LAST_METER = 0xFFFFFFFF, 0xFFFF0000
 _LAST_GROUP = 0xFFFFFF00
 _ADD, _MODIFY, _DELETE = 0, 1, 2
@@ -19,6 +21,7 @@ _GROUP_MOD = Struct("!HBxI")
 _BUCKET = Struct("!HHII4x")
 _METER_MOD = Struct("!HHI")
 _OUTPUT = Struct("!HHIH6x")
+_PAIR = Struct("!HH")
 
 
 def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
@@ -30,17 +33,24 @@ def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
     if command > _DELETE:
         raise Refused(GROUP_MOD_FAILED, 11, f"command {command}")
     if command == _DELETE:
-        numbers = view.groups.clear() if guest == ALL else (view.groups.remove(guest),)
+        # 0xfffffffc is all groups (OFPG_ALL); ANY is taken as that too.
+        everything = guest in {ALL, ALL_GROUPS}
+        view.chains = {} if everything else {group: to for group, to in view.chains.items() if group != guest}
+        numbers = view.groups.clear() if everything else (view.groups.remove(guest),)
         return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(_DELETE, 0, real)) for real in numbers if real is not None]
     if guest > _LAST_GROUP:
         raise Refused(GROUP_MOD_FAILED, 1, f"group {guest:#x} is reserved")
     present = view.groups.real(guest) is not None
     if present != (command == _MODIFY):
         raise Refused(GROUP_MOD_FAILED, 8 if command == _MODIFY else 0, f"group {guest}")
+    onward = chained(message)
+    if view.would_loop(guest, onward):
+        raise Refused(GROUP_MOD_FAILED, 7, f"group {guest} would lead to itself")
     buckets = check_buckets(message, view)
     real = view.groups.add(guest)
     if real is None:
         raise Refused(GROUP_MOD_FAILED, 3, "the slice has no groups left")
+    view.chains[guest] = onward
     return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(command, kind, real) + buckets)]
 
 
@@ -68,6 +78,25 @@ def check_buckets(message: bytes, view: GuestView) -> bytes:
         parts.append(_BUCKET.pack(16 + len(actions), weight, port, group) + actions)
         start += length
     return b"".join(parts)
+
+
+def chained(message: bytes) -> frozenset[int]:
+    """The guest's groups that the buckets of its group-mod name; lengths that lie end it, ``check_buckets`` refuses."""
+    found, at = set(), 16
+    while at + 16 <= len(message):
+        size = int.from_bytes(message[at : at + 2], "big")
+        inner, end = at + 16, min(at + size, len(message))
+        while inner + 8 <= end:
+            kind, length = _PAIR.unpack_from(message, inner)
+            if kind == GROUP:
+                found.add(int.from_bytes(message[inner + 4 : inner + 8], "big"))
+            if length < 8:
+                break
+            inner += length
+        if size < 16:
+            break
+        at += size
+    return frozenset(found)
 
 
 def flood_buckets(ports: Collection[int]) -> bytes:

@@ -25,6 +25,8 @@ class GuestView:
     groups: IdMap
     meters: IdMap
     layout: Layout = field(default=OPEN_VSWITCH)
+    chains: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Which of the guest's groups lead to which others of it."""
 
     @property
     def number(self) -> int:
@@ -47,6 +49,19 @@ class GuestView:
         if not self.block.first <= table < self.block.first + self.block.count:
             raise SliceError(f"table {table} is not of slice {self.number}")
         return table - self.block.first
+
+    def would_loop(self, group: int, onward: frozenset[int]) -> bool:
+        """Whether a group that leads to these others would lead back to itself."""
+        seen: set[int] = set()
+        waiting = [*onward]
+        while waiting:
+            now = waiting.pop()
+            if now == group:
+                return True
+            if now not in seen:
+                seen.add(now)
+                waiting += self.chains.get(now, ())
+        return False
 
     def kinds(self, in_port: int | None) -> tuple[int, ...]:
         """One ingress port for each kind of flowspace among those that a match admits."""

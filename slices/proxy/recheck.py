@@ -12,7 +12,7 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices.proxy.flow_mod import translate
-from hyroads.slices.proxy.group_mod import GROUP_MOD, check_buckets
+from hyroads.slices.proxy.group_mod import GROUP_MOD, chained, check_buckets
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.readback import flow_stats, guest_buckets
 from hyroads.slices.proxy.refusal import Refused
@@ -65,11 +65,14 @@ def groups_to_delete(groups: Mapping[int, bytes], view: GuestView) -> list[bytes
 def _wrong(groups: Mapping[int, bytes], view: GuestView) -> Iterable[int]:
     found = []
     for real, record in groups.items():
-        if view.groups.guest(real) is None:
+        guest = view.groups.guest(real)
+        if guest is None:
             continue
         buckets = guest_buckets(record, 2, len(record), view)
+        message = wire.message(bytes(8) + buckets, 0, GROUP_MOD)
         try:
-            check_buckets(wire.message(bytes(8) + buckets, 0, GROUP_MOD), view)
+            check_buckets(message, view)
+            view.chains[guest] = chained(message)
         except Refused:
             found.append(real)
     return found

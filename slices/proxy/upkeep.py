@@ -15,7 +15,7 @@ from hyroads.controller.ofp.cookie import MARK_MASK
 from hyroads.slices.allocation import Block, Layout
 from hyroads.slices.classifier import COOKIE_MARK, ClassifierChange, ClassifierEntry
 from hyroads.slices.proxy.contents import Contents
-from hyroads.slices.proxy.group_mod import ALL, ALL_METERS, GROUP_MOD, METER_MOD, flood_buckets, is_flood_group
+from hyroads.slices.proxy.group_mod import ALL_GROUPS, ALL_METERS, GROUP_MOD, METER_MOD, flood_buckets, is_flood_group
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
 
 _ADD, _MODIFY, _DELETE = 0, 1, 2
@@ -76,7 +76,7 @@ def _is_own(cookie: int) -> bool:
 def _everything() -> list[bytes]:
     return [
         wire.message(wire.delete_all_of_table_body(), 0),
-        group_message(_DELETE, ALL, b""),
+        group_message(_DELETE, ALL_GROUPS, b""),
         wire.message(_DELETE.to_bytes(2, "big") + b"\0\0" + ALL_METERS.to_bytes(4, "big"), 0, METER_MOD),
     ]
 

@@ -20,7 +20,7 @@ LOG = logging.getLogger("hyroads.slicer")
 
 CONNECT_WITHIN_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 15.0
-LASTED_S = 10.0
+LASTED_S = 1.0
 _HIGH_WATER = 1 << 18
 _MOST_WAITING = 1 << 23
 _PACKET_IN = 10
