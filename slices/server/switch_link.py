@@ -86,7 +86,7 @@ class SwitchLink(MessageStream):
             self._deadline.cancel()
         for exchange in set(self._asked.values()):
             if not exchange.done.done():
-                exchange.done.set_exception(SliceError(f"switch {self.name} is gone"))
+                exchange.done.set_exception(SliceError(f"{self.name} is gone"))
                 exchange.done.exception()
         self._asked.clear()
         self.owner.switch_left(self)
