@@ -7,7 +7,7 @@ Three kinds, each an object at the top of a module: ``APP`` (:class:`App`), ``PO
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -113,6 +113,53 @@ class Requests(ABC):
     def flow(self, flow: str) -> Any:
         """One flow, as in ``GET /flows/{id}``."""
         return self.request("GET", f"/flows/{_part(flow)}")
+
+    def handover(
+        self, client: str, to: Place, *, manager: str | None = None, flows: Sequence[str] | None = None
+    ) -> Any:
+        """Move a client, or some of its flows, without loss; :class:`RequestError` also if it failed."""
+        chosen = {"manager": manager, "flows": None if flows is None else list(flows)}
+        body = {"client": client, "to": {"node": to.node, "technology": to.technology}}
+        done = self.request("POST", "/handovers", {**body, **{k: v for k, v in chosen.items() if v is not None}})
+        if done["phase"] == Phase.FAILED.value:
+            raise RequestError(409, str(done["reason"]))
+        return done
+
+    def ncast(self, flow: str, copies: int = 2) -> Any:
+        """Send each packet of a flow by several paths."""
+        return self.request("POST", "/ncasts", {"flow": flow, "copies": copies})
+
+    def end_ncast(self, flow: str) -> None:
+        """By one again."""
+        self.request("DELETE", f"/ncasts/{_part(flow)}")
+
+    def join_session(self, session: str, group: str, participant: str) -> Any:
+        """Take part in a multicast session (a host by node id, MAC or IP); it is opened if it is not there."""
+        join = "POST", f"/sessions/{_part(session)}/participants", {"name": participant}
+        try:
+            return self.request(*join)
+        except RequestError as error:
+            if error.status != 404:
+                raise
+        try:
+            return self.request("POST", "/sessions", {"id": session, "group": group, "participants": [participant]})
+        except RequestError as error:
+            if error.status != 409:
+                raise
+        # Somebody else was first.
+        return self.request(*join)
+
+    def leave_session(self, session: str, participant: str) -> None:
+        """Take part no longer."""
+        self.request("DELETE", f"/sessions/{_part(session)}/participants/{_part(participant)}")
+
+    def reserve(self, reservation: str, flow: str, rate_mbps: float) -> Any:
+        """A least rate for a flow, if the airtime for it is there."""
+        return self.request("POST", "/reservations", {"id": reservation, "flow": flow, "rate_mbps": rate_mbps})
+
+    def end_reservation(self, reservation: str) -> None:
+        """Promised no longer."""
+        self.request("DELETE", f"/reservations/{_part(reservation)}")
 
     def topology(self) -> Any:
         """Nodes and links with all that is known of them, as in ``GET /topology``."""

@@ -15,7 +15,6 @@ import sys
 import threading
 from typing import TextIO
 
-from hyroads.plugins.api import RequestError, Requests
 from hyroads.plugins.sfnet.client import Controller, discover
 
 PORT = 5005
@@ -26,23 +25,6 @@ def group_of(room: str) -> str:
     """A multicast address that all who know the room work out alike."""
     digest = hashlib.sha256(room.encode()).digest()
     return f"239.{digest[0]}.{digest[1]}.{digest[2]}"
-
-
-def join(network: Requests, room: str, address: str) -> None:
-    """Become a participant; whoever is first opens the room."""
-    try:
-        network.request("POST", f"/sessions/{room}/participants", {"name": address})
-    except RequestError as error:
-        if error.status != 404:
-            raise
-        session = {"id": room, "group": group_of(room), "participants": [address]}
-        try:
-            network.request("POST", "/sessions", session)
-        except RequestError as taken:
-            if taken.status != 409:
-                raise
-            # Somebody else was first after all.
-            network.request("POST", f"/sessions/{room}/participants", {"name": address})
 
 
 class Talk:
@@ -82,12 +64,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     address = options.address or socket.gethostbyname(socket.gethostname())
     with Controller(*discover(options.via), token=options.token) as network:
-        join(network, options.room, address)
+        network.join_session(options.room, group_of(options.room), address)
         talk = Talk(options.room, address)
         threading.Thread(target=talk.listen, args=(sys.stdout,), daemon=True).start()
         for line in sys.stdin:
             talk.say(f"{options.name}: {line.rstrip()}")
-        network.request("DELETE", f"/sessions/{options.room}/participants/{address}")
+        network.leave_session(options.room, address)
     return 0
 
 

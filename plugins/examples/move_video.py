@@ -59,15 +59,11 @@ class MoveVideo(App):
         best = max(client.options, key=lambda option: option.rate_mbps, default=None)
         if best is None or best.place == self.place or not _is_better(best, here):
             return
-        to = {"node": best.place.node, "technology": best.place.technology}
-        try:
-            asked = network.request("POST", "/handovers", {"client": self.client, "to": to, "flows": [self.flow]})
-            failure = asked["reason"] if asked["phase"] == "failed" else None
-        except RequestError as error:
-            failure = error.detail
         self.slow_since_s = None
-        if failure is not None:
-            print("the video stays where it is:", failure)
+        try:
+            network.handover(self.client, best.place, flows=[self.flow])
+        except RequestError as error:
+            print("the video stays where it is:", error.detail)
             return
         self.place = best.place
         print(f"the video is at {best.place}, which carries {best.rate_mbps:.1f} Mb/s")

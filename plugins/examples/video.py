@@ -88,10 +88,10 @@ def main(arguments: list[str]) -> int:
         return 0
     network = None if options.ncast is None else Controller(*discover(options.via), token=options.token)
     if network is not None:
-        network.request("POST", "/ncasts", {"flow": options.ncast})
+        network.ncast(options.ncast)
     print(json.dumps({"sent": send(options.host, options.port, options.seconds, options.mbps)}))
     if network is not None:
-        network.request("DELETE", f"/ncasts/{options.ncast}")
+        network.end_ncast(options.ncast)
     return 0
 
 

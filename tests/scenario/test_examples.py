@@ -154,12 +154,12 @@ import sys
 from pathlib import Path
 from hyroads.mininet.isolation import enter_network_namespace
 from hyroads.plugins.examples import chat
-joined = chat.join
-def join(*arguments):
+class Talk(chat.Talk):
     # The controller is reached from here, the others of the room from the device.
-    joined(*arguments)
-    enter_network_namespace(Path(sys.argv[1]))
-chat.join = join
+    def __init__(self, *arguments):
+        enter_network_namespace(Path(sys.argv[1]))
+        super().__init__(*arguments)
+chat.Talk = Talk
 sys.exit(chat.main(sys.argv[2:]))
 """
 
