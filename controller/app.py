@@ -20,6 +20,7 @@ from hyroads.controller.control.pair_tests import PairTests, TestedSource
 from hyroads.controller.control.source import Source
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.events import EventLog
 from hyroads.controller.feed import Feed
@@ -200,7 +201,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _begin_sessions(self, saved: Mapping[str, Any]) -> None:
         coordinator = self.coordinator
         find = known_hosts(self.fabric.addressing, lambda: self.clients.state)
-        self.session_desk = SessionDesk(SessionOffice(coordinator), find)
+        rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
+        self.session_desk = SessionDesk(SessionOffice(coordinator), find, group_rate=rate)
         coordinator.before_push.append(self.session_desk.follow)
         coordinator.additions.append(self.session_desk.added_to)
         self.clients.listeners.append(lambda _: self.session_desk.moved())

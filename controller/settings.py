@@ -27,7 +27,7 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests",
+    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests", "group_frames",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -95,6 +95,7 @@ class Settings:
     slot_ms: int = 100
     tcp_margin: float = 0.05
     flap_damping: bool = True
+    group_frames: bool = True
     pair_tests: str = OFF
     """``idle``: which links conflict is tested where nobody sends."""
     snmp: CollectorConfig | None = None
@@ -148,6 +149,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         slot_ms=slot_ms,
         tcp_margin=top["tcp_margin"].number(0.05, 0.0, 0.9) if "tcp_margin" in top else 0.05,
         flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
+        group_frames=top["group_frames"].boolean(True) if "group_frames" in top else True,
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
         policies=parse_policies(top.optional("policies")),

@@ -27,6 +27,10 @@ SERVER = "g"
 MEMBERS = ("s", "a", "c", "d", "p")
 NEWCOMER = "b"
 ROUNDS = 5
+# 50 messages/s of 100 bytes, with headers of UDP, IP, Ethernet and the tree's label.
+SENT_MBPS = 50 * (100 + 8 + 20 + 14 + 4) * 8e-6
+# Counters of rules are asked for each second, and follow within another.
+COUNTED_S = 4.0
 # A message that is under way when a count ends is still to come.
 LATEST_S = 0.5
 _PACKETS = re.compile(r"n_packets=(\d+).*mpls_label=(\d+)")
@@ -87,9 +91,12 @@ def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: floa
     from_s = time.monotonic()
     talk.forget()
     talk.speak(MEMBERS)
-    stage.pause(hold_s)
+    stage.pause(max(hold_s, COUNTED_S))
+    trees = stage.emulation.rest.request("GET", "/sessions/talk")["trees"]
+    sent_mbps = sum(tree["sent_mbps"] or 0.0 for tree in trees) / len(trees)
     talk.speak([])
     _judge(stage, "in the session", talk, from_s)
+    stage.add(Check("what a source sends, as switches count it", SENT_MBPS, sent_mbps, at_least=0.8, at_most=1.2))
     # Open vSwitch's counters follow within a second.
     time.sleep(1.0)
     after, (links_after, _) = label_counters(stage.emulation), tree_counters(stage.emulation)

@@ -38,7 +38,8 @@ def test_nobody_misses_or_doubles_a_message(checks, phase):
 @pytest.mark.parametrize(
     "words",
     ["copies at switches", "frames missing on links", "joined: missed or doubled", "trees over the cut link",
-     "the new controller knows", "rules that it changed", "joined by IGMP within", "left by IGMP within"],
+     "what a source sends", "the new controller knows", "rules that it changed", "joined by IGMP within",
+     "left by IGMP within"],
 )  # fmt: skip
 def test_links_and_switches_agree(checks, words):
     found = [check for what, check in checks.items() if what.startswith(words)]
