@@ -289,6 +289,11 @@ class SwitchSession:
     def on_error(self, message: bytes) -> None:
         """An error message."""
         xid, kind, code = error_of(message)
+        if xid == self._groups_xid:
+            # A switch that knows no groups has none; it will refuse those of sessions.
+            self._groups_xid = None
+            self._all_read()
+            return
         self.counters.errors += 1
         ours = self.hosts.on_error(xid, kind, code) or (self._batch and self._batch.on_error(xid, kind, code))
         if not ours:

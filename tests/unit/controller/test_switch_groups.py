@@ -1,0 +1,148 @@
+"""Groups of a switch session: read back with the rules, sent before what needs them, deleted after it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.group import GroupEntry, is_ours
+from hyroads.controller.ofp.guard import check
+from hyroads.controller.ofp.intents import Hop, MediumPort, SwitchIntent, TreeBranch
+from hyroads.controller.switches import SwitchSession, Wanted
+
+PARENT = Hop("a-wifi", "02:00:01:01:00:09")
+COPIES = (Hop("a-plc", "02:00:01:02:00:02"), Hop("a-wifi", "02:00:01:01:00:03"))
+MEDIA = (MediumPort("a-plc", "plc", "02:00:01:02:00:01"), MediumPort("a-wifi", "wifi", "02:00:01:01:00:01"))
+
+
+class Connection:
+    """Keeps what is sent, as (type, command, rest)."""
+
+    key, dpid, peer = 1, 1, "test"
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def ports(self) -> dict[str, int]:
+        return {"a-plc": 1, "a-wifi": 2}
+
+    def send(self, data: bytes) -> bool:
+        while data:
+            length = int.from_bytes(data[2:4], "big")
+            self.sent.append(data[:length])
+            data = data[length:]
+        return True
+
+    def close(self) -> None: ...
+
+    def take(self) -> list[bytes]:
+        taken, self.sent = self.sent, []
+        return taken
+
+
+def xid_of(message: bytes) -> int:
+    return int.from_bytes(message[4:8], "big")
+
+
+def reply(request: bytes, body: bytes = b"") -> bytes:
+    """The answer to a multipart request."""
+    kind = request[8:10]
+    message = wire.message(kind + b"\0" * 6 + body, xid_of(request), wire.MULTIPART_REPLY)
+    check(message)
+    return message
+
+
+def described(*groups: int) -> bytes:
+    return b"".join(struct.pack("!HBxI", 8, 0, group) for group in groups)
+
+
+def wanted(*labels: int) -> Wanted:
+    branches = tuple(TreeBranch(label, PARENT, copies=COPIES) for label in labels)
+    return Wanted(SwitchIntent("a", 1, 100, 101, media=MEDIA, branches=branches), {})
+
+
+@pytest.fixture
+def session() -> SwitchSession:
+    reports: list[str] = []
+    session = SwitchSession("a", Connection(), lambda: 0.0, reports.append, lambda: None)
+    session.start()
+    return session
+
+
+def read(session: SwitchSession, *groups: int) -> None:
+    rules, asked = session.connection.take()[:2]
+    session.on_flow_stats(reply(rules))
+    assert not session.is_read
+    session.on_groups(reply(asked, described(*groups)))
+    assert session.is_read
+    # The meter of what it may send to us.
+    session.connection.take()
+
+
+def confirm(session: SwitchSession) -> list[bytes]:
+    sent = session.connection.take()
+    for message in sent:
+        if message[1] == wire.BARRIER_REQUEST:
+            session.on_barrier(xid_of(message))
+    return sent
+
+
+def test_groups_come_before_rules_and_go_after_them(session: SwitchSession) -> None:
+    read(session)
+    session.want(wanted(5000))
+    sent = confirm(session)
+    kinds = [message[1] for message in sent]
+    assert kinds[:2] == [wire.GROUP_MOD, wire.BARRIER_REQUEST] and wire.GROUP_MOD not in kinds[2:]
+    assert session.confirmed == wanted(5000)
+    # The same copies behind another label are the same group.
+    session.want(wanted(6000))
+    assert wire.GROUP_MOD not in [message[1] for message in confirm(session)]
+    session.want(wanted())
+    kinds = [message[1] for message in confirm(session)]
+    assert kinds[-2:] == [wire.GROUP_MOD, wire.BARRIER_REQUEST] and wire.GROUP_MOD not in kinds[:-2]
+    assert session.synced
+
+
+def test_what_is_there_is_not_sent_again_and_what_is_not_ours_stays(session: SwitchSession) -> None:
+    buckets = [(act.SetEthSrc(MEDIA[0].mac), act.SetEthDst(COPIES[0].mac), act.Output(1))]
+    buckets.append((act.SetEthSrc(MEDIA[1].mac), act.SetEthDst(COPIES[1].mac), act.Output(act.IN_PORT)))
+    known, stale, foreign = GroupEntry(tuple(buckets)).id, 0x4ABCDEF0, 7
+    assert is_ours(known) and is_ours(stale) and not is_ours(foreign)
+    read(session, known, stale, foreign)
+    session.want(wanted(5000))
+    mods = [message for message in confirm(session) if message[1] == wire.GROUP_MOD]
+    assert [struct.unpack_from("!HBxI", message, 8) for message in mods] == [(wire.GROUP_DELETE, 0, stale)]
+
+
+def test_a_switch_that_knows_no_groups_is_read_all_the_same(session: SwitchSession) -> None:
+    rules, asked = session.connection.take()[:2]
+    session.on_flow_stats(reply(rules))
+    session.on_error(wire.message(struct.pack("!HH", 1, 2) + asked[:8], xid_of(asked), wire.ERROR))
+    assert session.is_read
+
+
+def test_a_refused_group_is_not_taken_for_known(session: SwitchSession) -> None:
+    read(session)
+    session.want(wanted(5000))
+    group = next(message for message in session.connection.sent if message[1] == wire.GROUP_MOD)
+    session.on_error(wire.message(struct.pack("!HH", 6, 1) + group[:8], xid_of(group), wire.ERROR))
+    confirm(session)
+    # The rule went out before the refusal was known; a real switch refuses it, too.
+    session.want(wanted(5000, 6000))
+    assert wire.GROUP_MOD in [message[1] for message in session.connection.sent]
+
+
+def test_two_groups_of_one_id_by_chance_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hyroads.controller.ofp.session_rules import Groups
+
+    groups, first = Groups(), [(act.Output(1),), (act.Output(2),)]
+    (one,) = groups.copies(first)
+    entry = groups.entries[0]
+    groups._by_id = {GroupEntry(((act.Output(3),), (act.Output(4),))).id: entry}
+    assert isinstance(one, act.Group)
+    assert groups.copies([(act.Output(3),), (act.Output(4),)]) == (
+        act.Clone((act.Output(3),)),
+        act.Clone((act.Output(4),)),
+    )
