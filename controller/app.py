@@ -48,6 +48,7 @@ from hyroads.controller.services.network_view import network_view
 from hyroads.controller.services.office import CoordinatorOffice
 from hyroads.controller.services.pair_tests import PairTestDesk, testable_links
 from hyroads.controller.services.plugin_discovery import discover
+from hyroads.controller.services.plugin_metrics import plugin_metrics
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.policies import PolicyDesk
 from hyroads.controller.services.requests import Requests
@@ -138,6 +139,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.ncast_desk = NCastDesk(CoordinatorOffice(self.coordinator), self.event_log.publish, time.monotonic)
         self.coordinator.followers += [self.handover_desk.advance, self.ncast_desk.advance]
         self._begin_policies()
+        self.coordinator.collectors.append(partial(plugin_metrics, self.plugin_desk))
         self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
         self.agents = AgentServer(
             self.coordinator,

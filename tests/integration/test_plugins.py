@@ -81,6 +81,9 @@ def test_file_package_and_a_plugin_that_loops(tmp_path: Path) -> None:
         # Five seconds of a plugin that takes all the processor it can get.
         assert after["slots"]["count"] - before["count"] >= 40
         assert after["counters"]["exceptions"] == 0
+        metrics = controller.metrics()
+        assert 'hyroads_plugin_up{kind="app",plugin="flows"} 1.0' in metrics
+        assert 'hyroads_plugin_faults_total{kind="app",plugin="loops"} 1.0' in metrics
         pid = plugin(controller, "flows")["process"]["pid"]
         controller.process.kill()
         controller.process.wait()

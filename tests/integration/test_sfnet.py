@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from hyroads.plugins.api import RequestError
 from hyroads.plugins.sfnet import client, messages
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from controller_process import ControllerProcess, eventually, free_ports
+from controller_process import NETWORK, PROGRAM, ControllerProcess, eventually, free_ports
 
 ADMIN, VIEWER = "admin-token-0123456789", "viewer-token-0123456789"
 TOKENS = {"ops": {"token": ADMIN, "role": "admin"}, "wall": {"token": VIEWER, "role": "viewer"}}
@@ -148,3 +151,53 @@ def test_wrong_settings(tmp_path: Path, port: int, sfnet: dict[str, Any], says: 
 def test_off_unless_asked_for(tmp_path: Path, port: int) -> None:
     with ControllerProcess(tmp_path, {}), pytest.raises(TimeoutError):
         client.discover("lo", within_s=0.7)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2")
+def test_other_machines_find_it_by_the_chosen_interface_alone(tmp_path: Path) -> None:
+    """The controller in one namespace, an application in another, two cables between them."""
+    names, ports = ("hr-plugins-sf-a", "hr-plugins-sf-b"), free_ports(3)
+    lines = [f"netns add {name}" for name in names]
+    for cable, net in (("good", 1), ("other", 2)):
+        lines += [f"link add {cable} netns {names[0]} type veth peer name {cable} netns {names[1]}"]
+        for number, name in enumerate(names, start=1):
+            lines += [f"-n {name} addr add 10.77.{net}.{number}/24 dev {cable}", f"-n {name} link set {cable} up"]
+    lines += [f"-n {name} link set lo up" for name in names]
+    openflow, agents, rest = ports
+    (tmp_path / "hyroads.json").write_text(json.dumps({
+        "network": str(NETWORK),
+        "listen": {"openflow": {"port": openflow}, "agents": {"port": agents}, "rest": {"port": rest}},
+        "api_tokens": TOKENS,
+        "sfnet": {"host": "0.0.0.0", "interfaces": ["good"]},
+    }))  # fmt: skip
+    inside = [["ip", "netns", "exec", name, sys.executable, "-c"] for name in names]
+    try:
+        for line in lines:
+            subprocess.run(["ip", *line.split()], check=True, capture_output=True)
+        environment = {**os.environ, "HYROADS_CONFIG": str(tmp_path / "hyroads.json")}
+        with (tmp_path / "log").open("w") as log:
+            controller = subprocess.Popen([*inside[0], PROGRAM], env=environment, stdout=log, stderr=log)
+        done = subprocess.run([*inside[1], ASKS, ADMIN], capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout.split() == ["10.77.1.1", "2209", "admin", "silent"], (
+            done.stderr + (tmp_path / "log").read_text()
+        )
+    finally:
+        with contextlib.suppress(NameError):
+            controller.kill()
+            controller.wait()
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+ASKS = """
+import sys
+from hyroads.plugins.sfnet.client import Controller, discover
+address, port = discover("good", within_s=30.0)
+with Controller(address, port, token=sys.argv[1]) as network:
+    print(address, port, network.role)
+try:
+    print(*discover("other", within_s=1.5))
+except TimeoutError:
+    print("silent")
+"""

@@ -87,3 +87,8 @@ class ControllerProcess:
             return error.code, json.loads(error.read() or b"null")
         except OSError:
             return 0, None
+
+    def metrics(self) -> str:
+        """What Prometheus would read."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            return str(answer.read().decode())
