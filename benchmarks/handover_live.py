@@ -3,12 +3,13 @@
     sudo python benchmarks/handover_live.py pings [--handovers 20] [--pings 500] [--managers hard,hoolock,bicast]
     sudo python benchmarks/handover_live.py tcp [--seconds 300] [--every 60]
     sudo python benchmarks/handover_live.py rest [--seconds 60] [--per-second 20]
+    sudo python benchmarks/handover_live.py ncast [--seconds 100] [--copies 3] [--loss 0.03]
 
 *pings*: clients with two interfaces each go to and fro between two WiFi channels, WiFi and PLC, and PLC and a
 cellular-like link of 50 ms one way, all at once; each handover lies within a series of pings of 20 ms. *tcp*: three
 clients with two WiFi channels of their own each; one stays, the others are handed over, all at the same time. *rest*:
 ten access points and ten clients; the time from a request for a hard handover to its answer, which comes when all
-agents have confirmed.
+agents have confirmed. *ncast*: a stream of packets each millisecond over three links that lose packets, copied by all.
 """
 
 from __future__ import annotations
@@ -269,10 +270,35 @@ def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
     return 0
 
 
+def ncast_network(copies: int) -> Network:
+    """A client that hears as many access points, each on a channel of its own."""
+    nodes: Document = {"g": {"role": "gateway"}, "c": {"role": "client", "agent": True}}
+    links = []
+    for i in range(copies):
+        nodes[f"a{i}"] = {"role": "ap"}
+        links.append(cable("g", f"a{i}"))
+        link = {"id": f"c-{i}", "from": f"a{i}", "to": "c", "both": True}
+        links.append({**link, "technology": f"wifi{i}", "capacity_mbps": 20})
+    return network_of(nodes, links, both_ways("c"))
+
+
+def run_ncast(emulation: Emulation, args: argparse.Namespace) -> int:
+    """What arrives, and in which order."""
+    for i in range(args.copies):
+        emulation.shared.set_link(f"c-{i}", loss=args.loss)
+    document = emulation.rest.request("POST", "/ncasts", {"flow": "c-down", "copies": args.copies})
+    print(f"copies sent after {1e3 * document['copying_after_s']:.1f} ms by {document['paths']}")
+    found = Traffic(emulation, "g", "c", lambda: None).stream(args.seconds, 0.001, 200, lambda: None)
+    lost = len(found.lost)
+    print(f"{found.sent} packets, {lost} lost, {found.doubled} doubled, {found.out_of_order} out of order; "
+          f"expected loss {args.loss**args.copies:.2g}, measured {lost / found.sent:.2g}")  # fmt: skip
+    return 0
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("pings", "tcp", "rest"))
+    parser.add_argument("what", choices=("pings", "tcp", "rest", "ncast"))
     parser.add_argument("--managers", default="hard,hoolock,bicast")
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--handovers", type=int, default=20)
@@ -280,6 +306,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=60.0)
     parser.add_argument("--per-second", type=float, default=20.0)
+    parser.add_argument("--copies", type=int, default=3)
+    parser.add_argument("--loss", type=float, default=0.03)
     parser.add_argument("--congestion", default="cubic")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--name", default="handover-live")
@@ -295,6 +323,9 @@ def main() -> int:
         names = ("none", *managers)
         network = tcp_network(names)
         body = lambda emulation: run_tcp(emulation, args, names)  # noqa: E731
+    elif args.what == "ncast":
+        network = ncast_network(args.copies)
+        body = lambda emulation: run_ncast(emulation, args)  # noqa: E731
     else:
         network = rest_network()
         body = lambda emulation: run_rest(emulation, args)  # noqa: E731

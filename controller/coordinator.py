@@ -328,11 +328,16 @@ class Coordinator:
 
     def _push(self, plan: Plan) -> None:
         # Agents first: rates react to a cut link before the switches' single paths do.
-        for _ in range(2):
-            self.agents.push(plan, gate(plan, self.views()))
+        orders = gate(plan, self.views())
+        if self.agents.push(plan, orders):
+            # What is on its way to one may let another go on.
+            orders = gate(plan, self.views())
+            self.agents.push(plan, orders)
         self._breathe()
-        plan = self.live.in_force
-        self._push_switches(gate(plan, self.views()))
+        if plan is not self.live.in_force:
+            plan = self.live.in_force
+            orders = gate(plan, self.views())
+        self._push_switches(orders)
 
     def _breathe(self) -> None:
         """Lets a slot pass that is due, where steps are long."""
@@ -439,13 +444,17 @@ class Coordinator:
         unsaved = ["state file"] if self.saver.pending else []
         return [*pending_of(self.plan, views, flow), *unsaved]
 
-    def carried_out(self, flow: str) -> bool:
-        """Whether the state of now is in force for a flow: paths, and which of them have a rate."""
+    def carried_out(self, flows: Iterable[str]) -> bool:
+        """Whether the state of now is in force for flows: paths, and which of them have a rate."""
         plan = self.plan
-        if plan is None or not self.settled or plan.version != self.state.version or flow not in plan.flows:
+        if plan is None or not self.settled or plan.version != self.state.version:
             return False
-        planned = plan.flows[flow]
-        return not pending_of(plan, self.views(), flow) and (planned.mode != MULTIPATH or self.agents.carries(planned))
+        planned = [plan.flows[flow] for flow in flows]
+        # What is asked of agents is the cheaper question, and the one that is answered last.
+        if not all(flow.mode != MULTIPATH or self.agents.carries(flow) for flow in planned):
+            return False
+        views = self.views()
+        return not any(pending_of(plan, views, flow.spec.id) for flow in planned)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""

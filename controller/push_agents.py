@@ -100,9 +100,9 @@ class AgentPusher:
             link.retry_at_s = 0.0
         return bool(due)
 
-    def push(self, plan: Plan, orders: Orders) -> None:
-        """Send what differs from what an agent runs."""
-        self._latest = plan
+    def push(self, plan: Plan, orders: Orders) -> bool:
+        """Send what differs from what an agent runs; whether any has a new configuration on its way."""
+        self._latest, sent = plan, False
         now_s = self._clock()
         for node, config in orders.agents.items():
             link = self._links[node]
@@ -112,8 +112,10 @@ class AgentPusher:
                 _recognise(link, (plan.agents[node], config))
             if link.acked is None or link.acked.revision != config.revision:
                 self._send(link, config)
+                sent = True
             else:
                 self._send_rates(link, plan)
+        return sent
 
     def push_rates(self, plan: Plan) -> None:
         """Send only rates that changed, without looking at anything else: the way of every slot.

@@ -8,7 +8,7 @@ one at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agent_protocol import AgentConfig, EgressFlow, IngressFlow
@@ -30,7 +30,8 @@ class AgentView:
         """Flows that it may be sending, with all paths that it may be using."""
         flows = dict(self.acked.ingress) if self.acked else {}
         for flow, entry in (self.sent.ingress if self.sent else {}).items():
-            flows[flow] = _joined(flows[flow], entry) if flow in flows else entry
+            old = flows.get(flow)
+            flows[flow] = entry if old is None or old is entry else _joined(old, entry)
         return flows
 
 
@@ -64,25 +65,43 @@ class Orders:
 
 def gate(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
+    sent_to = _senders(views)
     agents = {
-        node: AgentConfig(config.hello, _ingress(plan, views, node), _egress(plan, views, node))
+        node: _kept(config, _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ())))
         for node, config in plan.agents.items()
         if node in views.agents
     }
     return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
 
 
-def _egress(plan: Plan, views: Views, node: str) -> dict[str, EgressFlow]:
+def _kept(config: AgentConfig, ingress: dict[str, IngressFlow], egress: dict[str, EgressFlow]) -> AgentConfig:
+    """The planned configuration itself if nothing has to wait: its revision is known."""
+    same = config.ingress == ingress and config.egress == egress
+    return config if same else AgentConfig(config.hello, ingress, egress)
+
+
+def _senders(views: Views) -> dict[str, list[IngressFlow]]:
+    """By last edge: what first edges may be sending there."""
+    found: dict[str, list[IngressFlow]] = {}
+    for view in views.agents.values():
+        for sending in view.ingress().values():
+            found.setdefault(sending.egress, []).append(sending)
+    return found
+
+
+def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow]) -> dict[str, EgressFlow]:
     """What is planned, and whatever an ingress may still be sending here."""
     flows = dict(plan.agents[node].egress)
     view = views.agents[node]
     known = view.acked.egress if view.acked else {}
-    for ingress in views.agents.values():
-        for flow, sending in ingress.ingress().items():
-            base = flows.get(flow) or known.get(flow)
-            if sending.egress == node and base is not None:
-                ids = {path.id for path in sending.paths}
-                flows[flow] = replace(base, paths=tuple(sorted(ids | set(base.paths))))
+    for sending in sent_to:
+        base = flows.get(sending.id) or known.get(sending.id)
+        if base is not None:
+            ids = {path.id for path in sending.paths}
+            if not ids <= set(base.paths):
+                flows[sending.id] = replace(base, paths=tuple(sorted(ids | set(base.paths))))
+            else:
+                flows[sending.id] = base
     return flows
 
 
@@ -98,7 +117,7 @@ def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
         ids = _egress_ids(views, wanted)
         usable = tuple(path for path in wanted.paths if path.id in ids)
         if usable:
-            flows[flow] = replace(wanted, paths=usable)
+            flows[flow] = wanted if len(usable) == len(wanted.paths) else replace(wanted, paths=usable)
         elif flow in known:
             flows[flow] = known[flow]
     for flow, entry in known.items():

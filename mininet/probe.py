@@ -45,6 +45,20 @@ class StreamReport:
         arrived = {arrival.number for arrival in self.arrivals}
         return [number for number in range(self.sent) if number not in arrived]
 
+    @property
+    def doubled(self) -> int:
+        """How often a packet arrived again."""
+        return len(self.arrivals) - len({arrival.number for arrival in self.arrivals})
+
+    @property
+    def out_of_order(self) -> int:
+        """Packets that arrived after one that was sent later."""
+        highest, count = -1, 0
+        for arrival in self.arrivals:
+            count += arrival.number < highest
+            highest = max(highest, arrival.number)
+        return count
+
     def sent_at_s(self, number: int) -> float:
         """When a packet was due to leave."""
         return self.start_s + number * self.interval_s

@@ -40,8 +40,8 @@ class Carrier(Protocol):
     def confine(self, changes: Mapping[Key, Confined | None]) -> None:
         """Flows shall use these ways."""
 
-    def carried_out(self, flow: str) -> bool:
-        """Whether all that was asked for is in force for a flow."""
+    def carried_out(self, flows: Iterable[str]) -> bool:
+        """Whether all that was asked for is in force for flows."""
 
     def flow_plan(self, flow: str) -> FlowPlan | None:
         """What is planned for a flow."""
@@ -79,7 +79,7 @@ class Carrying:
     def events(self) -> Iterator[Event]:
         """What is so by now; takes the next step where the last one is confirmed."""
         wanted = self.wanted
-        if wanted is None or not all(self.carrier.carried_out(flow) for flow in self.flows):
+        if wanted is None or not self.carrier.carried_out(self.flows):
             return
         if not reached(self.now, wanted):
             self._declare(next_step(self.now, wanted))
@@ -90,6 +90,11 @@ class Carrying:
             yield Confirmed(wanted)
         if self.now is not None and self.now.is_moving:
             yield from self._marks(wanted)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether what is wanted is in force and receivers wait for nothing any more."""
+        return self.is_in_force and self.now is not None and not self.now.waits
 
     def settle(self) -> None:
         """Receivers wait no longer for what has come."""

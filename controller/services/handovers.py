@@ -6,28 +6,25 @@ handover per client at a time: a second one cancels the first while nothing has 
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
-from hyroads.controller.control.handover import (
-    Confined,
-    Confinements,
-    Key,
-    first_place,
-    last_place,
-    links_at,
-    places_of,
-)
+from hyroads.controller.control.handover import Key
 from hyroads.controller.control.histogram import Histogram
-from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.network import FlowSpec, Network, Policy
-from hyroads.controller.core.services.mobility import Associated, Left, Phase, Request, Steady, Timings
+from hyroads.controller.core.services.mobility import Associated, Left, Phase, Request, Steady
 from hyroads.controller.core.services.place import Place
-from hyroads.controller.services.carrying import Carrier, Carrying
+from hyroads.controller.services.carrying import Carrying
+from hyroads.controller.services.handover_requests import (
+    Asked,
+    Office,
+    asked_for,
+    flows_of,
+    is_here,
+    new_id,
+    old_place,
+)
 from hyroads.controller.services.journey import MAX_STEPS, Document, Journey, idle_document, place_document
 from hyroads.controller.services.managers import HARD, Managers
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
@@ -36,41 +33,6 @@ KEPT = 1000
 MAX_AT_ONCE = 1000
 BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 Publish = Callable[[str, Mapping[str, Any]], object]
-
-
-class Office(Carrier, Protocol):
-    """What the desk needs of the coordinator."""
-
-    @property
-    def network(self) -> Network:
-        """As the file says."""
-
-    @property
-    def confinements(self) -> Confinements:
-        """Where clients' flows are."""
-
-    def link_up(self, link: str) -> bool:
-        """Whether a link is up, as far as is known."""
-
-    def flows(self) -> Mapping[str, FlowSpec]:
-        """All declared flows."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed, or the time is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it came in, checked."""
-
-    client: str
-    to: Place
-    manager: str | None
-    flows: frozenset[str] | None
-    timings: Timings
-    id: str
-    asked_s: float
-    asked_at_s: float
 
 
 class HandoverDesk:
@@ -174,7 +136,7 @@ class HandoverDesk:
         old = places[keys[0]]
         self._office.confine(dict.fromkeys(keys))
         document = {
-            **idle_document(_new_id(), client, None, HARD, self._wall_clock()),
+            **idle_document(new_id(), client, None, HARD, self._wall_clock()),
             "from": place_document(old),
             "phase": Phase.DONE.value,
             **_OVER,
@@ -184,46 +146,13 @@ class HandoverDesk:
         return document
 
     def _asked(self, body: Mapping[str, Any]) -> Asked:
-        network, client = self._office.network, body["client"]
-        node = network.nodes.get(client)
-        if node is None:
-            raise ConfigError("request", "client", f"no node {client[:64]!r} in the network")
-        if not node.agent:
-            raise ConfigError("request", "client", f"{client} has no agent: its flows follow it by themselves")
-        to = Place(body["to"]["node"], body["to"]["technology"])
-        places = places_of(network, client)
-        if to not in places:
-            known = ", ".join(map(str, places))
-            raise ConfigError("request", "to", f"expected one of {known}; got {str(to)[:80]}")
-        flows = body.get("flows")
-        mine = self._flows_of(client)
-        unknown = sorted(set(flows or ()) - mine.keys())
-        if unknown:
-            raise ConfigError("request", "flows", f"no flow {unknown[0][:64]!r} of {client}")
-        self._managers.named(body.get("manager"), client)
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
             raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
-        now_s = self._clock()
-        chosen = None if flows is None else frozenset(flows)
-        timings = Timings(**body.get("timings", {}))
-        return Asked(client, to, body.get("manager"), chosen, timings, _new_id(), now_s, self._wall_clock())
-
-    def _flows_of(self, client: str) -> dict[str, FlowSpec]:
-        """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
-        that are n-cast have paths of their own.
-        """
-        copied = {flow for (_, flow), confined in self._office.confinements.items() if confined.is_of_paths}
-        return {
-            name: spec
-            for name, spec in self._office.flows().items()
-            if client in (spec.source, spec.target)
-            and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
-            and name not in copied
-        }
+        return asked_for(self._office, self._managers, body, self._clock(), self._wall_clock())
 
     def _begin(self, asked: Asked) -> None:
         office, client = self._office, asked.client
-        chosen = self._flows_of(client).keys() if asked.flows is None else asked.flows
+        chosen = flows_of(office, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
         # What was said of single flows gives way to what is said of all.
         others = ((key, confined) for key, confined in office.confinements.items() if key[0] == client)
@@ -234,7 +163,7 @@ class HandoverDesk:
         # A flow that is no multipath follows the single path, which knows of no place.
         flows = frozenset(flow for flow in chosen if office.flow_plan(flow) is not None)
         now = before.get((client, None)) or next((each for each in before.values() if each is not None), None)
-        old = self._old_place(client, now, flows, asked.to)
+        old = old_place(office, client, now, flows, asked.to)
         if old == asked.to:
             raise ConflictError(f"{client} is at {asked.to} already")
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
@@ -250,21 +179,6 @@ class HandoverDesk:
             if place is not None:
                 self._here.pop((client, place), None)
         self._look(journey)
-
-    def _old_place(self, client: str, now: Confined | None, flows: Iterable[str], new: Place) -> Place | None:
-        """Where a client's flows are: as the last handover left them, else where most of them go now."""
-        if now is not None and now.stays is not None:
-            return now.stays
-        rates: dict[Place, float] = {}
-        for flow in flows:
-            plan = self._office.flow_plan(flow)
-            for path in plan.paths if plan is not None else ():
-                at = first_place if plan is not None and plan.spec.source == client else last_place
-                place = at(self._office.network, path.links)
-                rates[place] = rates.get(place, 0.0) + (path.rate_mbps or 0.0)
-        busiest = sorted(rates, key=lambda place: -rates[place])
-        places = dict.fromkeys((*busiest, *places_of(self._office.network, client)))
-        return next((place for place in places if place != new and self._is_here(client, place)), None)
 
     # -- what happens
 
@@ -307,7 +221,7 @@ class HandoverDesk:
         for place in (request.new, request.old):
             if place is None:
                 continue
-            here = self._is_here(request.client, place)
+            here = is_here(self._office, request.client, place)
             known = self._here.get((request.client, place))
             if known is None or known[0] != here:
                 self._here[request.client, place] = known = (here, now_s)
@@ -318,11 +232,6 @@ class HandoverDesk:
                     journey.on(Associated(place), now_s)
                 if now_s - known[1] >= request.timings.steady_s and not journey.handover.is_steady:
                     journey.on(Steady(place), now_s)
-
-    def _is_here(self, client: str, place: Place) -> bool:
-        """Whether a client hears a place and is heard there."""
-        links = links_at(self._office.network, client, place)
-        return bool(links) and all(self._office.link_up(link) for link in links)
 
     def _carry_out(self, journey: Journey) -> None:
         handover, now_s = journey.handover, self._clock()
@@ -397,10 +306,6 @@ class HandoverDesk:
 
 
 _OVER = {"over": True}
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:12]
 
 
 def _never(reason: str) -> Document:

@@ -197,6 +197,9 @@ class NCastDesk:
             if running.state == before and running.carrying.is_in_force == in_force:
                 break
         running.carrying.settle()
+        if running.state.phase is Phase.COPYING and running.carrying.is_drained:
+            # Copies may be sent for days: until they end nobody needs to know what comes by which path.
+            running.carrying.end()
         if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
             running.copying_s = self._clock()
             self._publish("ncast.on", running.document())

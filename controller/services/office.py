@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hyroads.controller.control.handover import Confined, Confinements, Key
 from hyroads.controller.coordinator import Coordinator
@@ -12,7 +12,7 @@ from hyroads.controller.plan import MULTIPATH, FlowPlan
 
 
 class CoordinatorOffice:
-    """See ``services.handovers.Office`` and ``services.ncasts.Office``."""
+    """See ``services.handover_requests.Office`` and ``services.ncasts.Office``."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -45,9 +45,9 @@ class CoordinatorOffice:
         """Flows shall use these ways."""
         self._coordinator.confine(changes)
 
-    def carried_out(self, flow: str) -> bool:
-        """Whether all that was asked for is in force for a flow; one that is gone has nothing left to do."""
-        return flow not in self._coordinator.state.flows or self._coordinator.carried_out(flow)
+    def carried_out(self, flows: Iterable[str]) -> bool:
+        """Whether all that was asked for is in force for flows; one that is gone has nothing left to do."""
+        return self._coordinator.carried_out(flow for flow in flows if flow in self._coordinator.state.flows)
 
     def flow_plan(self, flow: str) -> FlowPlan | None:
         """What is planned for a flow, if it is a multipath."""

@@ -25,6 +25,7 @@ DEMOS: dict[str, str] = {
     "two-flows": "a second flow over the same media halves the first, which gets all back",
     "capacity-drop": "a power line loses capacity untold: HyMAB moves to a better multipath, the model does not",
     "external": "traffic that nobody controls is never starved, controlled flows take what is left",
+    "handover": "a client goes from WiFi to power line to a cellular-like link, and nothing is lost on the way",
     "session": "five devices talk to each other without a server, over trees that take every link once",
     "reservation": "a flow keeps what it was promised when a second starts, which may not reserve more than the rest",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +182,10 @@ class Rig:
         self.state = confined(self.state, changes)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 
-    def carried_out(self, flow: str) -> bool:
-        plan = self.plan.flows[flow]
-        return not pending_of(self.plan, self.views(), flow) and (plan.mode != MULTIPATH or self.pusher.carries(plan))
+    def carried_out(self, flows: Iterable[str]) -> bool:
+        plans = [self.plan.flows[flow] for flow in flows]
+        waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
+        return not waiting and all(plan.mode != MULTIPATH or self.pusher.carries(plan) for plan in plans)
 
     def flow_plan(self, flow: str) -> FlowPlan | None:
         plan = self.plan.flows.get(flow)

@@ -1,0 +1,114 @@
+"""Demo ``handover``: a client goes from WiFi to another channel, to power line, to a cellular-like link, and back.
+
+The controller moves its flows, asked over REST; the client only lets go of an access point when it is asked to leave.
+Pings every 20 ms tell what is lost, doubled or out of order: nothing with `hoolock` and `bicast`, at most what is in
+flight with `hard`. Then a flow goes by three lossy paths at once (3-cast), and by all of them together again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.services.place import Place
+from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.network_files import find_network
+from hyroads.mininet.programs import wait_until
+from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
+
+CLIENT, GATEWAY = "c", "g"
+WAY = (Place("a", "wifi1"), Place("b", "wifi2"), Place("b", "plc"), Place("x", "lte"))
+LOSSLESS = ("hoolock", "bicast")
+INTERVAL_S = 0.02
+LONG_FACTOR = 4
+# Of each series of pings so much goes by before the handover begins.
+BEFORE = 0.3
+LAST_LINKS = ("ac-wifi1", "bc-wifi2", "bc-plc")
+LOSS = 0.03
+JOIN_WITHIN_S = 5.0
+COPIES = 3
+STREAM_INTERVAL_S = 0.002
+STREAM_BYTES = 200
+
+
+def network(_how: DemoOptions) -> Network:
+    """The network file of this demo."""
+    return read_file(find_network("roaming"))
+
+
+def run(stage: Stage) -> None:
+    """A round trip with each manager, then copies."""
+    for flow in stage.declared.flows:
+        stage.declare(flow)
+    roamer = Roamer(stage.emulation, CLIENT)
+    for manager in ("hard", *LOSSLESS):
+        stage.view.phase(f"handovers by {manager}")
+        roamer.begin_at(WAY[0])
+        judge(stage, manager, round_trip(stage, roamer, manager))
+    for place in WAY:
+        roamer.links(place, up=True)
+    wait_until("all interfaces of the client", lambda: all(links_up(stage).values()), JOIN_WITHIN_S)
+    stage.emulation.rest.request("POST", "/handovers", {"client": CLIENT, "to": None})
+    ncast(stage)
+
+
+def links_up(stage: Stage) -> dict[str, bool]:
+    """Which links the controller takes for up."""
+    links = stage.emulation.rest.request("GET", "/topology")["links"]
+    return {link["id"]: link["up"] for link in links}
+
+
+def round_trip(stage: Stage, roamer: Roamer, manager: str) -> list[tuple[str, Pings]]:
+    """One handover to each place and back to the first."""
+    found = []
+    series_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
+    for place in (*WAY[1:], WAY[0]):
+        old = roamer.at
+        pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(series_s / INTERVAL_S), INTERVAL_S)
+        stage.pause(series_s * BEFORE)
+        handover = roamer.move(place, manager)
+        found.append((f"{old} to {place}", pings.result()))
+        after_ms = 1e3 * (handover["moved_after_s"] or math.nan)
+        stage.view.note(f"     {old} to {place}: {handover['phase']}, flows moved {after_ms:.0f} ms after the request")
+    return found
+
+
+def judge(stage: Stage, manager: str, found: list[tuple[str, Pings]]) -> None:
+    """What pings say."""
+    sent, lost, doubled, wrong = together(pings for _, pings in found)
+    if manager in LOSSLESS:
+        stage.add(Check(f"{manager}: lost of {sent} pings", 0, lost, "pings", at_most=1.0))
+    else:
+        flying = sum(math.ceil(max(pings.rtt_ms) / 1e3 / INTERVAL_S) + 1 for _, pings in found)
+        stage.add(Check(f"{manager}: lost, beside what can be in flight", flying, lost, "pings", at_most=1.0))
+    stage.add(Check(f"{manager}: doubled", 0, doubled, "pings", at_most=1.0))
+    stage.add(Check(f"{manager}: out of order", 0, wrong, "pings", at_most=1.0))
+
+
+def ncast(stage: Stage) -> None:
+    """Copies over three paths that each lose some, switched on and off while packets flow."""
+    rest = stage.emulation.rest
+    for link in LAST_LINKS:
+        stage.emulation.shared.set_link(link, loss=LOSS)
+    seconds = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
+    stage.view.phase(f"{COPIES}-cast over links that lose {LOSS:.0%}")
+    paths = [["ga", "ac-wifi1"], ["gb", "bc-wifi2"], ["gb", "bc-plc"]]
+    rest.request("POST", "/ncasts", {"flow": "down", "copies": COPIES, "paths": paths})
+    traffic = stage.traffic(GATEWAY, CLIENT)
+    copied = traffic.stream(seconds, STREAM_INTERVAL_S, STREAM_BYTES, lambda: None)
+    most = max(1.0, copied.sent * 1e-4)
+    stage.add(Check(f"{COPIES}-cast: lost of {copied.sent}", most, len(copied.lost), "packets", at_most=1.0))
+    stage.add(Check(f"{COPIES}-cast: doubled or out of order", 0, copied.doubled + copied.out_of_order, "packets",
+                    at_most=1.0))  # fmt: skip
+    for link in LAST_LINKS:
+        stage.emulation.shared.set_link(link, loss=0.0)
+
+    def off_and_on() -> None:
+        rest.request("DELETE", "/ncasts/down")
+        rest.request("POST", "/ncasts", {"flow": "down", "copies": COPIES})
+
+    switched = traffic.stream(seconds, STREAM_INTERVAL_S, STREAM_BYTES, off_and_on)
+    wrong = len(switched.lost) + switched.doubled + switched.out_of_order
+    stage.add(Check("n-cast off and on: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
+    rest.request("DELETE", "/ncasts/down")
