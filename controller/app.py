@@ -183,7 +183,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             LOG.warning("%s", what)
         self.requests = Requests()
         self.plugin_desk = PluginDesk(
-            found, self.requests, self.event_log, self._view, time.monotonic, policies=self.settings.policies
+            found,
+            self.requests,
+            self.event_log,
+            self._view,
+            time.monotonic,
+            policies=self.settings.policies,
+            defect=self.coordinator.exception,
         )
         self._tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self.sfnet = self._sfnet()

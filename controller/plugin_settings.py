@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,8 +77,8 @@ def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
     if "deadline_s" in section:
         deadline_s = section["deadline_s"].number(deadline_s, 0.05, 60.0)
     settings = section.values.get("settings") or {}
-    if not isinstance(settings, Mapping):
-        section["settings"].expected("a mapping")
+    if not isinstance(settings, Mapping) or not _is_json(settings):
+        section["settings"].fail("expected a mapping of text, numbers, lists and mappings")
         settings = {}
     return PluginSetting(
         name,
@@ -87,6 +88,13 @@ def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
         settings,
         Bounds(bounds.memory_mb, deadline_s, user),
     )
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _text(section: Section, key: str, what: str) -> str | None:

@@ -155,7 +155,8 @@ def _wishes(plugin: object) -> dict[str, object]:
     if not isinstance(plugin, App):
         return {}
     every_s = plugin.every_s
-    return {"events": [str(kind) for kind in plugin.events], "every_s": None if every_s is None else float(every_s)}
+    events = [plugin.events] if isinstance(plugin.events, str) else plugin.events
+    return {"events": [str(kind) for kind in events], "every_s": None if every_s is None else float(every_s)}
 
 
 def text_of(error: BaseException) -> str:

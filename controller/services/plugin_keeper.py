@@ -9,7 +9,7 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.events import EventLog
 from hyroads.controller.services.plugin_process import Answer, PluginFaultError, PluginProcess, usage
 from hyroads.plugins.api import Event
-from hyroads.plugins.codec import encode
+from hyroads.plugins.codec import CodecError, decode, encode
 from hyroads.plugins.found import Found
 from hyroads.plugins.host import Fault, Health, Limits
 from hyroads.plugins.host import Kind as FaultKind
@@ -146,6 +146,8 @@ class Keeper:
             except PluginFaultError as fault:
                 if self.wanted:
                     self._note(fault)
+            except OSError as error:
+                self._note(PluginFaultError(FaultKind.EXITED, f"can't be started: {error.strerror}"))
             finally:
                 self._end()
             self._bell.wait(RESTART_S)
@@ -180,8 +182,7 @@ class Keeper:
 
     def _serve_app(self, process: PluginProcess, told: Mapping[str, Any]) -> None:
         """Events as they come, and ticks."""
-        wanted, every_s = tuple(told.get("events") or ()), told.get("every_s")
-        every_s = None if every_s is None else max(LEAST_TICK_S, float(every_s))
+        wanted, every_s = _wishes(told)
         log, clock = self._around.events, self._around.clock
         last, tick_s = log.last, clock()
         self._counted(process, "start", {})
@@ -229,3 +230,12 @@ class Keeper:
         self.health = self.health.after(fault, self._limits)
         self._last_fault = fault
         self._around.faulty(self.found, fault, self.health)
+
+
+def _wishes(told: Mapping[str, Any]) -> tuple[tuple[str, ...], float | None]:
+    """Which events an app wants, and how often it is to be called; its process may say anything."""
+    try:
+        kinds, every_s = decode(tuple[str, ...], told.get("events")), decode(float | None, told.get("every_s"))
+    except CodecError as error:
+        raise PluginFaultError(FaultKind.WRONG, f"events, every_s: {error}") from error
+    return kinds, None if every_s is None else max(LEAST_TICK_S, every_s)

@@ -185,7 +185,7 @@ class PluginProcess:
             while (line := reader.next(None)) is not None:
                 self._take(line)
                 shim.sleep(0)
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.kill(PluginFaultError(FaultKind.WRONG, "wrote what is no message"))
         except OSError:
             pass

@@ -42,11 +42,13 @@ class PluginDesk:
         clock: Callable[[], float],
         *,
         policies: Sequence[str] = (),
+        defect: Callable[[str, BaseException], None] = lambda where, error: None,
         limits: Limits = LIMITS,
     ) -> None:
         self.clock = clock
         self.events = events
         self._requests = requests
+        self._defect = defect
         self._make_view = view
         self._view: tuple[float, bytes] = (float("-inf"), b"")
         self._keepers = {one.name: Keeper(one, self, self._answer(one), limits) for one in found}
@@ -168,11 +170,17 @@ class PluginDesk:
         who = Token(f"plugin {found.name}", "", found.role)
 
         def answer(do: str, arguments: Message) -> bytes:
-            if do == "view":
-                return self.view_text()
-            if do != "request":
-                raise AskRefusedError(400, "expected a request or a view")
-            return self._request(who, arguments)
+            try:
+                if do == "view":
+                    return self.view_text()
+                if do == "request":
+                    return self._request(who, arguments)
+            except AskRefusedError:
+                raise
+            except Exception as error:
+                self._defect(f"a request of plugin {found.name}", error)
+                raise AskRefusedError(500, "the request met a defect of the controller; see its log") from error
+            raise AskRefusedError(400, "expected a request or a view")
 
         return answer
 

@@ -27,6 +27,7 @@ MAX_AT_ONCE = 8
 REQUESTS_PER_S, REQUESTS_BURST = 50.0, 100.0
 ANSWERS_PER_S, ANSWERS_BURST = 20.0, 40.0
 HELLO_S = 5.0
+KEEPALIVE_S = 60
 SEND_S = 5.0
 WAIT_S = 1.0
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared
@@ -117,6 +118,9 @@ class SfnetDesk:
     def _serve(self, connection: Any, address: Sequence[Any]) -> None:
         try:
             shim.no_delay(connection)
+            # Who is gone without a word makes room for others after some minutes.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
             Session(connection, self).run()
         except OSError:
             pass

@@ -84,6 +84,7 @@ WRONGS = {
     "loops": ("def tick(self, network):\n    while True: pass", "hung", "tick: no answer within 0.3 s"),
     "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "tick: no answer within 0.3 s"),
     "garbles": ("def tick(self, network): os.write(int(sys.argv[1]), b'{}\\n')", "wrong answer", "wrote what is no"),
+    "lists": ("def tick(self, network): os.write(int(sys.argv[1]), b'[1]\\n')", "wrong answer", "wrote what is no"),
     "floods": (
         "def tick(self, network): os.write(int(sys.argv[1]), b'x' * 500000)", "wrong answer", "wrote what is no",
     ),
@@ -172,6 +173,22 @@ def test_a_plugin_that_asks_without_end_is_slowed_down(rig):
     rig.desk._requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
     shim.sleep(4.0)
     assert 100 < len(asked) < 400
+
+
+def test_what_an_app_wants_must_make_sense(rig):
+    """Its process may say anything, whatever ours would have said in it."""
+    rig.start(odd=app("odd", "pass") + "sys.modules['__main__']._wishes = lambda plugin: {'events': [1]}\n")
+    assert "every_s" in eventually(lambda: rig.faults("odd"))[0][1]
+
+
+def test_a_defect_of_ours_is_not_blamed_on_the_plugin(rig):
+    told = []
+    found = rig.found("sees", app("sees", "def tick(self, network): network.view()"))
+    desk = rig.run([found])
+    desk._defect = lambda where, error: told.append((where, str(error)))
+    desk._make_view = lambda: 1 / 0
+    kind, what = eventually(lambda: rig.faults("sees"))[0]
+    assert kind == "raised" and "500" in what and told[0] == ("a request of plugin sees", "division by zero")
 
 
 def test_environment_holds_no_secrets(rig, monkeypatch):
