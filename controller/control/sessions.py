@@ -16,7 +16,7 @@ from hyroads.controller.control.session_rollout import Confirmed, Enters, Rollou
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.labels import hashed
-from hyroads.controller.core.multicast import Media
+from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.multicast_session import Session, adapted, refreshed
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.ofp.compile import Place
@@ -128,9 +128,18 @@ def trees_for(world: World, live: LiveSession, quick: bool) -> tuple[Session, Lo
     return adapted(world.media, live.session, sources, nodes, quick=quick)
 
 
-def better_trees(world: World, live: LiveSession) -> Session:
-    """With trees made anew where that saves a lot. Takes long in large networks."""
-    return refreshed(world.media, live.session)
+def better_tree(world: World, live: LiveSession, source: str) -> Tree:
+    """The tree of a source made anew, if that saves a lot. Takes long in large networks."""
+    alone = Session(live.session.id, {source: live.session.trees[source]})
+    return refreshed(world.media, alone).trees[source]
+
+
+def with_better_trees(
+    world: World, live: LiveSession, trees: Mapping[str, Tree], taken: Collection[int]
+) -> LiveSession:
+    """The session with other trees of some sources."""
+    session = live.session
+    return with_trees(world, live, Session(session.id, {**session.trees, **trees}, session.rate_mbps), taken)
 
 
 def with_trees(world: World, live: LiveSession, session: Session, taken: Collection[int]) -> LiveSession:

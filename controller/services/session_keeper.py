@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -22,17 +23,18 @@ from hyroads.controller.control.sessions import (
     Rates,
     Told,
     World,
-    better_trees,
+    better_tree,
     group_airtime,
     restored,
     stepped,
     told_of,
     trees_for,
+    with_better_trees,
     with_trees,
 )
 from hyroads.controller.core.closed_loop import GroupAirtime
-from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.core.multicast import GroupRate, Media
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import (
     SessionSpec,
     session_document,
@@ -45,9 +47,13 @@ from hyroads.controller.state import Fabric
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError
 
 LOG = logging.getLogger("hyroads.sessions")
-# On networks with so many links exchanges of branches take too long for somebody who waits.
-QUICK_FROM_LINKS = 200
+# On networks with so many links trees are worked out in a thread aside.
+LARGE_FROM_LINKS = 200
+# With so many links times participants exchanges of branches take too long for somebody who waits: they follow later.
+QUICK_FROM = 200
 IMPROVE_AFTER_S = 2.0
+# Rests so many times as long as it has worked.
+IDLE_SHARE = 3.0
 
 
 _NOTHING = Told()
@@ -87,8 +93,8 @@ class Office(Protocol):
     def publish(self, kind: str, document: Mapping[str, Any]) -> object:
         """Tell listeners of an event."""
 
-    def fault(self, where: str, what: str) -> None:
-        """Note something that went wrong."""
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect."""
 
     def take_airtime(self, airtime: GroupAirtime) -> None:
         """Airtime of sessions, for the rates of flows."""
@@ -119,7 +125,7 @@ class SessionKeeper:
         self._improving = False
         self._replanning = False
         # Trees of large networks take long: they are worked out in a thread aside, one session at a time.
-        self._is_large = len(self._fabric.network.links) >= QUICK_FROM_LINKS
+        self._is_large = len(self._fabric.network.links) >= LARGE_FROM_LINKS
         self._aside = shim.aside if self._is_large else directly
         self._planning = shim.new_lock()
         self._count_endings = count(1)
@@ -183,7 +189,7 @@ class SessionKeeper:
             self._replan_all()
         elif not self._replanning:
             self._replanning = True
-            shim.spawn(self._replan_aside)
+            shim.spawn(self._guarded, self._replan_aside)
 
     def _planned_on(self, network: LiveNetwork) -> World:
         """What sessions are planned on; made when there are any."""
@@ -192,13 +198,17 @@ class SessionKeeper:
             self._world = World(self._fabric, media, default_places(self._fabric.addressing))
         return self._world
 
-    def _replan_aside(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """In a green thread of its own: what goes wrong is noted, and the next change is another try."""
         try:
-            with self._planning:
-                self._replanning = False
-                self._replan_all()
-        except HyroadsError as error:
-            self._office.fault("sessions", str(error))
+            work()
+        except Exception as error:  # noqa: BLE001 - counted and shown
+            self._office.exception("sessions", error)
+
+    def _replan_aside(self) -> None:
+        with self._planning:
+            self._replanning = False
+            self._replan_all()
 
     def _replan_all(self) -> None:
         for name in list(self._live):
@@ -229,7 +239,8 @@ class SessionKeeper:
                 raise TooBusyError("the controller is starting; nothing is planned yet")
             world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
-            session, lost = self._aside(trees_for, world, wanted, self._is_large)
+            is_quick = len(hosts) * len(self._fabric.network.links) > QUICK_FROM
+            session, lost = self._aside(trees_for, world, wanted, is_quick)
             if is_new is (spec.id in self._live):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
             now = self._live.get(spec.id, before)
@@ -283,22 +294,33 @@ class SessionKeeper:
     def _improve_later(self) -> None:
         if not self._improving:
             self._improving = True
-            shim.later(IMPROVE_AFTER_S, self._improve)
+            shim.later(IMPROVE_AFTER_S, partial(self._guarded, self._improve))
 
     def _improve(self) -> None:
         self._improving = False
         for name, live in list(self._live.items()):
             world = self._world
-            if world is None or self._live.get(name) is not live:
-                continue
-            session = shim.aside(better_trees, world, live)
+            trees = self._better_trees(name, live, world) if world is not None else None
             now = self._live.get(name)
-            if now is None or now.session is not live.session or self._world is not world:
+            if world is None or trees is None or now is None:
                 continue
-            better = with_trees(world, now, session, self._labels(name))
+            better = with_better_trees(world, now, trees, self._labels(name))
             if better.plans != now.plans:
                 LOG.info("session %s: better trees", name)
                 self._put(name, better)
+
+    def _better_trees(self, name: str, live: LiveSession, world: World) -> dict[str, Tree] | None:
+        """All trees, one after the other, most of the time idle: nobody waits. None if something changes meanwhile."""
+        trees = {}
+        for source in live.session.trees:
+            now = self._live.get(name)
+            if now is None or now.session is not live.session or self._world is not world:
+                return None
+            began_s = self._office.clock()
+            trees[source] = shim.aside(better_tree, world, live, source)
+            shim.sleep(IDLE_SHARE * (self._office.clock() - began_s))
+        now = self._live.get(name)
+        return trees if now is not None and now.session is live.session and self._world is world else None
 
     # -- airtime
 

@@ -67,9 +67,9 @@ class SessionOffice:
         """See ``Office``."""
         return self._coordinator.events.publish(kind, document)
 
-    def fault(self, where: str, what: str) -> None:
+    def exception(self, where: str, error: BaseException) -> None:
         """See ``Office``."""
-        self._coordinator.fault(where, what)
+        self._coordinator.exception(where, error)
 
     def take_airtime(self, airtime: GroupAirtime) -> None:
         """See ``Office``."""

@@ -18,14 +18,14 @@ from hyroads.controller.control.sessions import (
     Host,
     LiveSession,
     World,
-    better_trees,
+    better_tree,
     forgotten,
     group_airtime,
     planned,
     restored,
     stepped,
     told_of,
-    with_trees,
+    with_better_trees,
 )
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.routes import all_routes, broadcast_tree
@@ -233,12 +233,9 @@ def test_improving_never_costs_airtime() -> None:
         for count in range(2, 7):
             stage.join(*(f"n{i}" for i in range(count % 6 + 1)))
         before = group_airtime(stage.world.media, [replace_rate(stage.live)], {}, {}).reserved.sum()
-        after = group_airtime(
-            stage.world.media,
-            [replace_rate(with_trees(stage.world, stage.live, better_trees(stage.world, stage.live), ()))],
-            {},
-            {},
-        )
+        trees = {source: better_tree(stage.world, stage.live, source) for source in stage.live.session.trees}
+        better = with_better_trees(stage.world, stage.live, trees, ())
+        after = group_airtime(stage.world.media, [replace_rate(better)], {}, {})
         assert after.reserved.sum() <= before * (1 + 1e-9)
 
 

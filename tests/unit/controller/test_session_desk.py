@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.services import session_keeper
 from hyroads.controller.services.session_office import fixed_hosts
 from hyroads.controller.services.sessions import MAX_SESSIONS, SessionDesk
 from hyroads.controller.state import Fabric
@@ -65,8 +66,8 @@ class Office:
     def publish(self, kind: str, document) -> None:
         self.events.append((kind, document))
 
-    def fault(self, where: str, what: str) -> None:
-        raise AssertionError(f"{where}: {what}")
+    def exception(self, where: str, error: BaseException) -> None:
+        raise AssertionError(where) from error
 
     def take_airtime(self, traffic) -> None:
         self.traffic = traffic
@@ -209,6 +210,33 @@ def test_a_spoilt_state_file_costs_trees_at_most(office: Office, spoilt) -> None
     for _ in range(4):
         office.wait(0.1)
     assert office.desk.document("s")["state"] == "active"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_better_trees_follow_when_there_is_time(office: Office, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    monkeypatch.setattr(session_keeper.shim, "aside", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(session_keeper.shim, "sleep", lambda seconds: None)
+    monkeypatch.setattr(session_keeper.shim, "spawn", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(session_keeper, "QUICK_FROM", 0)
+    office.desk._is_large = large
+    for number, nodes in enumerate((("n0", "n3"), ("n1", "n4", "n5"), ("n2", "n0", "c0"))):
+        declared(office, f"s{number}", f"239.1.1.{number}", nodes)
+        for node in ("n1", "n2", "n3"):
+            office.desk.join(f"s{number}", {"name": node}, wait=True)
+    before = [office.desk.document(f"s{number}") for number in range(3)]
+    office.desk._improve()
+    for _ in range(4):
+        office.wait(0.1)
+    after = [office.desk.document(f"s{number}") for number in range(3)]
+    assert {one["state"] for one in after} == {"active"}
+    costs = [[sum(tree["airtime_ms_per_mb"] for tree in one["trees"]) for one in some] for some in (before, after)]
+    assert all(new <= old * (1 + 1e-9) for old, new in zip(*costs, strict=True))
+    office.cut("l0", "l0~")
+    for _ in range(4):
+        office.wait(0.1)
+    used = {link for number in range(3) for tree in office.desk.document(f"s{number}")["trees"]
+            for sent in tree["transmissions"] for link in sent}  # fmt: skip
+    assert not used & {"l0", "l0~"}
 
 
 def test_there_is_a_bound(office: Office) -> None:
