@@ -42,17 +42,27 @@ class Connection:
     """The controller's end of one switch connection; every received message passes the guard."""
 
     def __init__(self, listener: socket.socket) -> None:
-        listener.settimeout(20)
-        self.socket, _ = listener.accept()
-        self.socket.settimeout(20)
-        self.buffer = b""
         self.errors: list[tuple[int, int, int]] = []
         self.seen: list[bytes] = []
         self.xid = 1
-        self.socket.sendall(wire.message(b"", 0, wire.HELLO))
-        self.wait(wire.HELLO)
+        listener.settimeout(20)
+        # Where building the network took long, the switch has given up waiting for us, and dialled again.
+        while not self._greeted(listener):
+            pass
         self.socket.sendall(wire.message(b"", 1, wire.FEATURES_REQUEST))
         self.dpid = int.from_bytes(self.wait(wire.FEATURES_REPLY)[8:16], "big")
+
+    def _greeted(self, listener: socket.socket) -> bool:
+        self.socket, _ = listener.accept()
+        self.socket.settimeout(20)
+        self.buffer = b""
+        try:
+            self.socket.sendall(wire.message(b"", 0, wire.HELLO))
+            self.wait(wire.HELLO)
+        except ConnectionError:
+            self.socket.close()
+            return False
+        return True
 
     def receive(self) -> bytes:
         while len(self.buffer) < 8 or len(self.buffer) < int.from_bytes(self.buffer[2:4], "big"):
