@@ -353,4 +353,5 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     # Checked by ``agent_markers`` and ``radio_protocol``, once it is clear whose session it is.
     "passed": dict,
     "radio": dict,
+    "station": dict,
 }

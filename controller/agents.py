@@ -26,7 +26,7 @@ from hyroads.controller.agent_protocol import (
     parse_hello,
     parse_line,
 )
-from hyroads.controller.radio_protocol import RadioReport, parse_radio
+from hyroads.controller.radio_protocol import RadioReport, StationEvent, parse_radio, parse_station
 from hyroads.controller.settings import Timings
 
 LOG = logging.getLogger("hyroads.agents")
@@ -76,6 +76,8 @@ class Radios:
     listener: RadioListener
     nodes: frozenset[str]
     interval_ms: int = 100
+    stations: Callable[[str, StationEvent], None] | None = None
+    """Is told by node what happens to stations."""
 
 
 Answer = Callable[[str | None], None]
@@ -228,7 +230,7 @@ class AgentServer:
             "report": self._on_report,
             "passed": self._on_passed,
         }
-        self._radio_handlers = {**common, "radio": self._on_radio}
+        self._radio_handlers = {**common, "radio": self._on_radio, "station": self._on_station}
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -360,6 +362,10 @@ class AgentServer:
         report = parse_radio(message)
         if self._radios is not None:
             self._radios.listener.radio_report(session, report)
+
+    def _on_station(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations(session.node, parse_station(message))
 
     def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
         """A last line to say why, if the peer still reads."""

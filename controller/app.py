@@ -7,6 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -141,17 +142,17 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._begin_policies()
         self.coordinator.collectors.append(partial(plugin_metrics, self.plugin_desk))
         self.coordinator.collectors.append(partial(handover_metrics, self.handover_desk.seconds))
+        self.clients = ClientDesk(
+            self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
+        )
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
-            radios=self.feed.radios,
+            radios=replace(self.feed.radios, stations=self.clients.station),
             markers=self.coordinator.marks,
-        )
-        self.clients = ClientDesk(
-            self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
         )
         self.queries = RyuQueries(self.coordinator)
         self._begin_sessions(saved.services)

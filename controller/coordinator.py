@@ -21,6 +21,7 @@ from hyroads.controller.control.live import Live, directly
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.events import EventLog, changes
 from hyroads.controller.faults import FaultBook
 from hyroads.controller.garbage import Garbage
@@ -43,6 +44,7 @@ from hyroads.controller.state import (
     agent_down,
     agent_up,
     agents_grace_over,
+    client_placed,
     confined,
     flow_declared,
     flow_removed,
@@ -144,6 +146,14 @@ class Coordinator:
     def confine(self, changes: Mapping[Key, Confined | None]) -> None:
         """Flows of clients shall use other paths (docs/services.md, section 3)."""
         self._become(confined(self.state, changes), urgent=True)
+        self._plan_if_changed()
+
+    def place_client(self, client: str, place: Place) -> None:
+        """A plain client of the network file is at another of its attachments."""
+        before = self.state
+        self._become(client_placed(before, self.fabric, client, place), urgent=True)
+        if self.state is not before:
+            LOG.info("client %s is at %s", client, place)
         self._plan_if_changed()
 
     def change_flows(self, new: Iterable[DeclaredFlow], gone: Iterable[str]) -> None:

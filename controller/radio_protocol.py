@@ -47,6 +47,33 @@ class RadioReport(NamedTuple):
     interfaces: tuple[RadioInterface, ...]
 
 
+JOINED, LEFT, SIGNAL = "joined", "left", "signal"
+
+
+class StationEvent(NamedTuple):
+    """What an access point says of a station of its own."""
+
+    technology: str
+    mac: str
+    what: str
+    signal_dbm: float | None
+
+
+def parse_station(message: Mapping[str, Any]) -> StationEvent:
+    """A message of type ``station``; :class:`ProtocolError` if anything of it is not as it must be."""
+    technology, mac, what = message.get("technology"), message.get("mac"), message.get("event")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("station: technology is not text of at most 64 characters")
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1:
+        raise ProtocolError("station: mac is not the address of an interface")
+    if what not in {JOINED, LEFT, SIGNAL}:
+        raise ProtocolError("station: event is not joined, left or signal")
+    signal = message.get("signal_dbm")
+    if signal is not None and (type(signal) is not int or not -200 <= signal <= 100):
+        raise ProtocolError("station: signal_dbm is not a whole number from -200 to 100")
+    return StationEvent(technology, mac, str(what), None if signal is None else float(signal))
+
+
 def parse_radio(message: Mapping[str, Any]) -> RadioReport:
     """The reading of a message of type ``radio``; :class:`ProtocolError` if anything of it is not as it must be."""
     entries = _objects(message, "interfaces", MAX_INTERFACES)

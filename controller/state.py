@@ -17,6 +17,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.network import FlowSpec, Link, Network, Role
+from hyroads.controller.core.services.place import Place
 
 # A freshly started agent sends its first hello frames a moment after it dialled in; until then neighbours that
 # say "silent" only tell what was true before.
@@ -104,6 +105,8 @@ class State:
     """What was inferred from who hears whom; None: the network file's rule."""
     confined: Confinements = field(default_factory=dict)
     """Clients whose flows do not use all the places they could: they were handed over, or are being."""
+    places: Mapping[str, Place | None] = field(default_factory=dict)
+    """Plain clients that are not where the network file has them; None: nowhere."""
     version: int = 0
 
     def link_fault(self, fabric: Fabric, link: Link) -> str | None:
@@ -220,6 +223,15 @@ def links_held(state: State, held: Iterable[str]) -> State:
 def measured(state: State, capacity_mbps: tuple[float, ...] | None, interference: Interference | None) -> State:
     """Capacities and interference that plans count on from now on."""
     return _changed(state, capacity_mbps=capacity_mbps, interference=interference)
+
+
+def client_placed(state: State, fabric: Fabric, client: str, place: Place) -> State:
+    """A plain client is at one of its possible attachments; any other place is ignored."""
+    possible = [Place(a.node, a.technology) for a in fabric.addressing.attachments.get(client, ())]
+    if place not in possible:
+        return state
+    places = {name: known for name, known in state.places.items() if name != client}
+    return _changed(state, places=places if place == possible[0] else {**places, client: place})
 
 
 def flow_declared(state: State, flow: DeclaredFlow) -> State:

@@ -8,14 +8,13 @@ what is wanted meanwhile goes with the next one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.batch import Batch, batch_of
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
 from hyroads.controller.ofp.hosts import claim_of, host_of, source_of
-from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat, FlowStats
 from hyroads.controller.ofp.rule import Rule, RuleKey
@@ -49,7 +48,7 @@ class HostLayer:
     _deadline_s: float = 0.0
     _stats_xid: int | None = None
     _stats: list[FlowStat] = field(default_factory=list)
-    _packets: Mapping[str, int] = field(default_factory=dict)
+    _packets: dict[tuple[int, str], int] = field(default_factory=dict)
 
     # -- what the controller asks
 
@@ -156,27 +155,23 @@ class HostLayer:
 
     # -- who speaks
 
-    def ask_packets(self, port: int) -> None:
-        """Ask how many frames each learned host behind a port has sent."""
+    def ask_packets(self) -> None:
+        """Ask how many frames each host that is let in has sent."""
         self._stats_xid, self._stats = self.next_xid(1), []
-        self.send(wire.flow_stats_request(self._stats_xid, table=Table.PORT, match=Match(in_port=port)))
+        self.send(wire.flow_stats_request(self._stats_xid, table=Table.PORT))
 
-    def on_stats(self, xid: int, part: FlowStats) -> list[str] | None:
-        """A part of the answer; with the last one, the hosts that have sent something since the last time."""
+    def on_stats(self, xid: int, part: FlowStats) -> list[tuple[int, str]] | None:
+        """A part of the answer; with the last one, port and host of those who sent something since the last time."""
         if xid != self._stats_xid:
             return None
         self._stats += part.flows
         if part.more:
             return None
         self._stats_xid = None
-        packets, spoke = _packets(self._stats), []
-        for host, count in packets.items():
-            if count != self._packets.get(host, 0):
-                spoke.append(host)
-        self._packets = packets
-        return spoke
+        before, self._packets = self._packets, _packets(self._stats)
+        return [source for source, count in self._packets.items() if count != before.get(source, 0)]
 
 
-def _packets(stats: Iterable[FlowStat]) -> Mapping[str, int]:
+def _packets(stats: Iterable[FlowStat]) -> dict[tuple[int, str], int]:
     sources = ((source_of(s.rule.table, s.rule.priority, s.rule.match_fields), s.packets) for s in stats)
-    return {source[1]: packets for source, packets in sources if source is not None}
+    return {source: packets for source, packets in sources if source is not None}

@@ -232,7 +232,7 @@ class SwitchSession:
         self._ports_xid = None
         return self._port_counters
 
-    def on_flow_stats(self, message: bytes) -> list[str] | None:
+    def on_flow_stats(self, message: bytes) -> list[tuple[int, str]] | None:
         """A part of the answer to the readback request, or to one for counters; of those of hosts, with the last part,
         who has sent something.
         """

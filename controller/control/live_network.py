@@ -13,6 +13,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.paths import Path
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.private_paths import single_technology_paths, two_networks
@@ -27,11 +28,12 @@ class Basis:
     dead: frozenset[str]
     capacity_mbps: tuple[float, ...] | None = None
     interference: Interference | None = None
+    places: Mapping[str, Place | None] = field(default_factory=dict)
 
     def is_like(self, other: Basis) -> bool:
         """Whether both give the same network."""
         same = self.dead == other.dead and self.capacity_mbps == other.capacity_mbps
-        return same and self.interference is other.interference
+        return same and self.interference is other.interference and self.places == other.places
 
 
 @dataclass
@@ -54,7 +56,13 @@ class LiveNetwork:
             network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
         addressing = self.fabric.addressing
         zero = dict.fromkeys(self.basis.dead, 0.0)
-        return attached_only(network, addressing, default_places(addressing)).with_capacities(zero)
+        return attached_only(network, addressing, self.places).with_capacities(zero)
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """Where plain clients are."""
+        places = {**default_places(self.fabric.addressing), **self.basis.places}
+        return {client: place for client, place in places.items() if place is not None}
 
     @cached_property
     def capacity_mbps(self) -> Mapping[str, float]:
@@ -145,7 +153,14 @@ class LiveNetwork:
         tree = sorted(broadcast_tree(network))
         fabric = self.fabric
         return intents_for(
-            fabric.network, addressing, fabric.labels, routes, tree, guarded=fabric.guarded, dhcp=fabric.dhcp
+            fabric.network,
+            addressing,
+            fabric.labels,
+            routes,
+            tree,
+            places=self.places,
+            guarded=fabric.guarded,
+            dhcp=fabric.dhcp,
         )
 
 
@@ -161,7 +176,7 @@ class Cache:
         """The live network of a state."""
         links = self._fabric.network.links
         dead = frozenset(link.id for link in links if state.link_down(self._fabric, link) is not None)
-        basis = Basis(dead, state.capacity_mbps, state.interference)
+        basis = Basis(dead, state.capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._fabric, basis)

@@ -166,7 +166,7 @@ def _is_for_latency(spec: FlowSpec) -> bool:
 
 def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None) -> FlowRoute:
     fabric, spec = live.fabric, state.flows[flow].spec
-    ingress, egress = _edge(fabric, spec.source), _edge(fabric, spec.target)
+    ingress, egress = _edge(live, spec.source), _edge(live, spec.target)
     reason = _obstacle(state, fabric, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
@@ -263,12 +263,12 @@ def _no_path(spec: FlowSpec) -> str:
     return "no declared path is live" if spec.paths else "no path is live"
 
 
-def _edge(fabric: Fabric, node: str) -> str | None:
+def _edge(live: LiveNetwork, node: str) -> str | None:
     """The node whose agent can be the edge of a flow from or to ``node``."""
-    if not fabric.addressing.is_plain_client(node):
+    if not live.fabric.addressing.is_plain_client(node):
         return node
-    attachment = fabric.addressing.attachment(node)
-    return attachment.node if attachment else None
+    place = live.places.get(node)
+    return place.node if place is not None else None
 
 
 def _obstacle(state: State, fabric: Fabric, spec: FlowSpec, ingress: str | None, egress: str | None) -> str | None:

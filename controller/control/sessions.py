@@ -18,8 +18,8 @@ from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.labels import hashed
 from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.multicast_session import Session, adapted, refreshed
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.core.services.sessions import SessionSpec
-from hyroads.controller.ofp.compile import Place
 from hyroads.controller.ofp.intents import AttachedClient, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.session_trees import Names, RootedTree, TreePlan, rooted, tree_plan

@@ -7,12 +7,12 @@ ports.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.routes import TreeEdge
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.ofp.intents import (
     AccessPort,
     AgentPorts,
@@ -28,14 +28,6 @@ from hyroads.controller.ofp.intents import (
 
 Routes = Mapping[tuple[str, str | None], int]
 """(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.routes_to``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a plain client is attached: a node with a switch, and the technology."""
-
-    node: str
-    technology: str
 
 
 def default_places(addressing: Addressing) -> dict[str, Place]:
@@ -100,6 +92,7 @@ def intents_for(
             remote_hosts=compiler.remote_hosts(node),
             tree=compiler.tree(node, edges),
             clients=compiler.clients[node],
+            strays=compiler.strays[node] if node in guarded else (),
             flows=(flows or {}).get(node, ()),
         )
         for node, dpid in addressing.dpid.items()
@@ -128,6 +121,12 @@ class _Compiler:
                 own = addressing.interface_name[link.target, link.technology]
                 self.peers[link.target] += (Hop(own, addressing.interface_mac[link.source, link.technology]),)
         self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.strays: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
+        for client, attachments in addressing.attachments.items():
+            for a in attachments:
+                if places.get(client) != Place(a.node, a.technology):
+                    port = addressing.interface_name[a.node, a.technology]
+                    self.strays[a.node] += (AttachedClient(addressing.host_mac[client], port, labels.node[client]),)
         # Every host's MAC, the node whose switch delivers to it, and the label that leads there.
         self._home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
         self._places = places

@@ -124,8 +124,8 @@ def host_of(match_fields: bytes) -> str | None:
 
 
 def source_of(table: int, priority: int, match_fields: bytes) -> tuple[int, str] | None:
-    """Port number and host of a rule that lets the frames of a learned host in; None for other rules."""
-    if (table, priority) != (Table.PORT, Priority.LEARNED_SOURCE):
+    """Port number and host of a rule that lets the frames of a host in; None for other rules."""
+    if table != Table.PORT or priority not in {Priority.LEARNED_SOURCE, Priority.CLIENT}:
         return None
     mac = _address(match_fields, _OXM_ETH_SRC)
     port = _field(match_fields, _OXM_IN_PORT)

@@ -161,6 +161,8 @@ class SwitchIntent:
     tree: tuple[Hop, ...] = ()
     """Neighbours on the broadcast tree."""
     clients: tuple[AttachedClient, ...] = ()
+    strays: tuple[AttachedClient, ...] = ()
+    """Plain clients that may be here and are not: what is heard of them goes to the controller."""
     flows: tuple[ClassifiedFlow, ...] = ()
     branches: tuple[TreeBranch, ...] = ()
     entries: tuple[SessionEntry, ...] = ()

@@ -67,6 +67,7 @@ class Priority(IntEnum):
     HELLO = 30
     LEARNED_SOURCE = 35
     BARRED_SOURCE = 36
+    STRAY = 39
     CLIENT = 40
     DHCP_SERVER = 45
     BARRED_SERVER = 46

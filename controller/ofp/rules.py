@@ -97,6 +97,10 @@ class _Builder:
             for _, number in self.numbered((client.port,)):
                 match = Match(in_port=number, eth_src=client.mac)
                 yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.CLASSIFY)
+        for client in intent.strays:
+            for _, number in self.numbered((client.port,)):
+                match = Match(in_port=number, eth_src=client.mac)
+                yield Rule(Table.PORT, Priority.STRAY, match, (act.Output(act.CONTROLLER),))
         if intent.agent is not None:
             yield from self._port_agent(intent.agent.access, intent.agent.network)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.network import Network
-from hyroads.controller.ofp.compile import Place
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.ofp.intents import Hop, TreeBranch
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 

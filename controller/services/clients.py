@@ -21,6 +21,7 @@ from hyroads.controller.core.services.sightings import By, Claim, Sighting, sigh
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.packet_in import parse_packet_in
+from hyroads.controller.radio_protocol import JOINED, LEFT, StationEvent
 from hyroads.controller.services.declared_clients import reported_places
 from hyroads.controller.services.host_tables import HostTables, Spot
 from hyroads.controller.state import Fabric, State
@@ -60,6 +61,9 @@ class Office(Protocol):
     def state(self) -> State:
         """What is known of agents and links."""
 
+    def place_client(self, client: str, place: Place) -> None:
+        """A plain client of the network file is there."""
+
     def fault(self, where: str, what: str) -> None:
         """Note something that went wrong."""
 
@@ -89,6 +93,12 @@ class ClientDesk:
         self.tables = HostTables(self._ready, clock)
         addressing = fabric.addressing
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
+        self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
+        self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
+        for mac, client in self._plain.items():
+            attachment = addressing.attachment(client)
+            if attachment is not None:
+                self.state = core.seen(self.state, mac, Place(attachment.node, attachment.technology), clock()).state
         # Addresses of the network itself: nobody else may have them.
         self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
         self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
@@ -106,10 +116,20 @@ class ClientDesk:
         """A frame of a source that a switch does not know."""
         self._enqueue(partial(self._frame, session, message))
 
-    def heard(self, session: SwitchSession, macs: list[str]) -> None:
-        """Learned hosts that have sent something lately, by the counters of a switch."""
-        place = Place(session.node, WIRED)
-        self.state = core.heard(self.state, place, macs, self._clock())
+    def heard(self, session: SwitchSession, sources: list[tuple[int, str]]) -> None:
+        """Port and address of hosts that have sent something lately, by the counters of a switch."""
+        names = {number: name for name, number in session.ports.items()}
+        places: dict[Place, list[str]] = {}
+        for number, mac in sources:
+            place = self._place_of.get((session.node, names.get(number, "")))
+            if place is not None:
+                places.setdefault(place, []).append(mac)
+        for place, macs in places.items():
+            self.state = core.heard(self.state, place, macs, self._clock())
+
+    def station(self, node: str, event: StationEvent) -> None:
+        """What an access point says of a station of its own."""
+        self._enqueue(partial(self._station, node, event))
 
     def wake(self) -> None:
         """A switch came, went or changed."""
@@ -157,10 +177,8 @@ class ClientDesk:
         self._take(core.expired(self.state, now_s))
         for client, places in reported_places(self._fabric, self._office.state).items():
             self._take(core.reported(self.state, client, places, now_s))
-        for node, session in self._ready.items():
-            number = session.ports.get(self._fabric.addressing.access_port[node])
-            if number is not None:
-                session.hosts.ask_packets(number)
+        for session in self._ready.values():
+            session.hosts.ask_packets()
 
     def _enqueue(self, work: Callable[[], None]) -> None:
         if len(self._queue) >= MAX_QUEUED:
@@ -214,7 +232,10 @@ class ClientDesk:
         sighting = sighting_of(packet.frame)
         if sighting is None:
             return
-        if sighting.serves_dhcp:
+        if place.technology != WIRED:
+            if sighting.mac in self._plain:
+                self._take(core.seen(self.state, sighting.mac, place, self._clock()))
+        elif sighting.serves_dhcp:
             self._serves(sighting, place, names[packet.in_port])
         elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
             send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
@@ -276,6 +297,19 @@ class ClientDesk:
         if self._complain(("server", sighting.mac, place), f"client {sighting.mac} at {place}", ROGUE_SERVER):
             self._publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
 
+    def _station(self, node: str, event: StationEvent) -> None:
+        """Associations count more than what is sent."""
+        place, now_s = Place(node, event.technology), self._clock()
+        known = place in self._place_of.values()
+        if not known or (event.mac in self._fixed and event.mac not in self._plain):
+            raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
+        if event.what == LEFT:
+            self._take(core.left(self.state, event.mac, place, now_s))
+        elif event.what == JOINED:
+            self._take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm))
+        elif event.signal_dbm is not None:
+            self._take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
+
     def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
         """A frame that waited until its sender was let in."""
         self._sent_on[mac] += 1
@@ -305,7 +339,9 @@ class ClientDesk:
 
     def _follow(self, notice: Notice) -> None:
         # Clients of the network file have rules of their own, which follow from links.
-        if notice.mac in self._fixed:
+        if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
+            self._office.place_client(self._plain[notice.mac], notice.place)
+        if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
             return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
             self.tables.place(notice.mac, self._spot(notice.mac, notice.place))

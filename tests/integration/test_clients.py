@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -255,3 +256,63 @@ def test_a_new_controller_leaves_all_hosts_where_they_are(lab):
     lab.send("n1", y, x, payload=b"with a new one")
     assert lab.came("n0", b"with a new one")
     assert len(addresses(lab, x)) == 2
+
+
+ROAMING = mesh(3).replace(
+    "links:\n",
+    """  p: {role: client}
+links:
+  - {id: n0-p, from: n0, to: p, technology: wifi, capacity_mbps: 50, both: true}
+  - {id: n1-p, from: n1, to: p, technology: wifi, capacity_mbps: 40, both: true}
+""",
+)
+
+
+@pytest.fixture(scope="module")
+def roaming() -> Iterator[ClientLab]:
+    with ClientLab(ROAMING, {"access": {"quiet_s": QUIET_S}}) as lab:
+        yield lab
+
+
+def place_of(lab: ClientLab) -> tuple[str, str]:
+    attachment = lab.rest("GET", "/clients/p")[1]["attachments"][0]
+    return attachment["node"], attachment["known_by"]
+
+
+def reaches(lab: ClientLab, mark: bytes) -> bool:
+    """Whether frames go both ways between a station and the host of n2."""
+    station, host = lab.addressing.host_mac["p"], lab.addressing.host_mac["n2"]
+    lab.send("p", station, host, payload=mark)
+    lab.send("n2", host, station, payload=mark)
+    return lab.came("n2", mark, 0.5) and lab.came("p", mark, 0.5)
+
+
+def test_a_station_is_where_it_associated(roaming):
+    mac = roaming.addressing.host_mac["p"]
+    assert place_of(roaming) == ("n0", "traffic")
+    assert reaches(roaming, b"at n0")
+    roaming.roam("p", "n1", "wifi")
+    with roaming.radio("n1") as session:
+        event = {"type": "station", "technology": "wifi", "mac": mac, "event": "joined", "signal_dbm": -50}
+        session.sendall(json.dumps(event).encode() + b"\n")
+        assert eventually(lambda: place_of(roaming) == ("n1", "association"))
+        assert eventually(lambda: reaches(roaming, b"at n1"))
+        assert not any(f"dl_src={mac} actions=goto_table:1" in rule for rule in roaming.flows("n0"))
+        # Nobody takes its place by sending.
+        roaming.roam("p", "n0", "wifi")
+        roaming.send("p", mac, payload=b"not associated here")
+        assert not roaming.came("n2", b"not associated here", 0.5)
+        assert place_of(roaming) == ("n1", "association")
+        session.sendall(json.dumps({**event, "event": "left"}).encode() + b"\n")
+        assert eventually(lambda: place_of(roaming)[0] is None)
+    assert eventually(lambda: reaches(roaming, b"at n0 again"))
+    assert place_of(roaming) == ("n0", "traffic")
+
+
+def test_a_station_whose_access_point_tells_nothing_is_followed_by_what_it_sends(roaming):
+    assert eventually(lambda: reaches(roaming, b"where it is"))
+    time.sleep(2.5 + QUIET_S)
+    other = "n1" if place_of(roaming)[0] == "n0" else "n0"
+    roaming.roam("p", other, "wifi")
+    assert eventually(lambda: reaches(roaming, b"at the other"))
+    assert place_of(roaming)[0] == other

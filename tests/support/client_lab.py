@@ -99,8 +99,9 @@ class ClientLab(ovs_rig.Rig):
         super().__enter__()
         try:
             hosts = self.build(self.network, self.addressing)
+            for node, namespace in hosts.items():
+                self.sockets[node] = within(namespace, self._open)
             for node in self.addressing.dpid:
-                self.sockets[node] = within(hosts[node], self._open)
                 self.vsctl("set-controller", node, f"tcp:127.0.0.1:{OPENFLOW}")
                 self.vsctl("set", "controller", node, "max_backoff=1000", "inactivity_probe=5000")
             self.start_controller()
@@ -135,6 +136,23 @@ class ClientLab(ovs_rig.Rig):
         if self.controller is not None and self.controller.poll() is None:
             self.controller.kill()
             self.controller.wait()
+
+    def roam(self, client: str, node: str, technology: str) -> None:
+        """A plain client sends everything to another access point from now on."""
+        at, to = self.addressing.node_number[client], self.addressing.node_number[node]
+        medium = f"medium{self.addressing.technology_number[technology]}"
+        self.ofctl("add-flow", medium, f"priority=30,in_port={at},actions=output:{to}")
+
+    def radio(self, node: str) -> socket.socket:
+        """A session of an access point's radios; lines of JSON go in."""
+
+        def dial() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", AGENTS), timeout=5)
+
+        session = within(self.namespace, dial)
+        hello = {"type": "hello", "version": 1, "role": "radio", "node": node, "program": "test", "boot": "1"}
+        session.sendall(json.dumps({**hello, "token": None, "revision": 0}).encode() + b"\n")
+        return session
 
     def cpu_s(self) -> float:
         """Processor time of the controller so far."""
