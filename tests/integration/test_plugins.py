@@ -99,7 +99,6 @@ def test_file_package_and_a_plugin_that_loops(tmp_path: Path) -> None:
         ([{"name": "hard", "path": "open.py"}], "built-in"),
         ([{"name": "X!"}], "plugins[0].name"),
         ([{"name": "x", "role": "king", "memory_mb": 1}], "plugins[0].memory_mb"),
-        ([{"name": "x", "path": "y.py", "settings": {1: 2}}], "plugins[0].settings"),
         ([{"name": "x"}, {"name": "x"}], "there is a plugin 'x' already"),
     ],
 )
