@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.line_socket import LineSocket, reason
+from hyroads.mininet.line_socket import LineClient
 
 MAX_LINE_BYTES = 2 << 20
 
@@ -22,47 +20,17 @@ class EdgeError(HyroadsError):
     """The agent refused a request, or could not be reached."""
 
 
-class EdgeClient:
+class EdgeClient(LineClient):
     """A connection to a running agent; usable as a context manager. `hello` is the agent's greeting."""
 
-    def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
-        self.path = str(path)
+    what = "agent"
+    failure = EdgeError
+    max_line_bytes = MAX_LINE_BYTES
+
+    def _greet(self) -> None:
         self.events: list[dict[str, Any]] = []
         self._sequence = 0
-        self._timeout_s = timeout_s
-        try:
-            self._lines = LineSocket(self.path, timeout_s, MAX_LINE_BYTES)
-        except OSError as error:
-            raise self._error(error) from error
-        try:
-            self.hello = self._read()
-        except EdgeError:
-            self.close()
-            raise
-
-    @classmethod
-    def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> EdgeClient:
-        """Connect to an agent that is just starting; raises EdgeError if it does not answer within `wait_s`."""
-        deadline_s = time.monotonic() + wait_s
-        while True:
-            try:
-                return cls(path, timeout_s)
-            except EdgeError:
-                if time.monotonic() >= deadline_s:
-                    raise
-                time.sleep(0.02)
-
-    def __enter__(self) -> EdgeClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the connection; the agent goes on."""
-        self._lines.close()
+        self.hello = self._read()
 
     def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Sends a message with the next number and gives its answer; raises EdgeError if the agent refuses it."""
@@ -70,7 +38,7 @@ class EdgeClient:
         self._write({**message, "seq": self._sequence})
         answer = self._answer()
         if answer["type"] == "error":
-            raise EdgeError(f"agent at {self.path}: {answer['message']}")
+            raise self._problem(answer["message"])
         return answer
 
     def configure(self, config: Mapping[str, Any]) -> dict[int, int]:
@@ -115,7 +83,7 @@ class EdgeClient:
                 if event["type"] == kind:
                     return self.events.pop(at)
             if time.monotonic() >= deadline_s:
-                raise EdgeError(f"agent at {self.path}: no {kind} within {wait_s:g} s")
+                raise self._problem(f"no {kind} within {wait_s:g} s")
             self.events.append(self._read())
 
     def _answer(self) -> dict[str, Any]:
@@ -129,19 +97,16 @@ class EdgeClient:
         try:
             self._lines.write(json.dumps(message, separators=(",", ":")).encode())
         except OSError as error:
-            raise self._error(error) from error
+            raise self._problem(error) from error
 
     def _read(self) -> dict[str, Any]:
         try:
             message = json.loads(self._lines.read())
         except OSError as error:
-            raise self._error(error) from error
+            raise self._problem(error) from error
         if not isinstance(message, dict) or "type" not in message:
-            raise EdgeError(f"agent at {self.path}: expected an object with a type")
+            raise self._problem("expected an object with a type")
         return message
-
-    def _error(self, error: OSError) -> EdgeError:
-        return EdgeError(f"agent at {self.path}: {reason(error, self._timeout_s)}")
 
 
 def _first(answer: Mapping[str, Any]) -> dict[int, int]:

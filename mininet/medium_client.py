@@ -6,15 +6,12 @@ Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.line_socket import LineSocket, reason
+from hyroads.mininet.line_socket import LineClient, reason
 
 MAX_REPLY_BYTES = 16 << 20
 
@@ -96,45 +93,15 @@ class MediumStats:
         return self.links[link].bytes * 8e-6 / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
-class MediumClient:
+class MediumClient(LineClient):
     """A connection to a running emulator; usable as a context manager."""
 
-    def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
-        self.path = str(path)
-        self._timeout_s = timeout_s
-        try:
-            self._lines = LineSocket(self.path, timeout_s, MAX_REPLY_BYTES)
-        except OSError as error:
-            raise MediumError(f"medium at {self.path}: {reason(error, timeout_s)}") from error
+    what = "medium"
+    failure = MediumError
+    max_line_bytes = MAX_REPLY_BYTES
 
-    @classmethod
-    def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> MediumClient:
-        """Connect to an emulator that is just starting; raises MediumError if it does not answer within `wait_s`."""
-        deadline_s = time.monotonic() + wait_s
-        while True:
-            client = None
-            try:
-                client = cls(path, timeout_s)
-                client.ping()
-                return client
-            except MediumError:
-                if client is not None:
-                    client.close()
-                if time.monotonic() >= deadline_s:
-                    raise
-                time.sleep(0.02)
-
-    def __enter__(self) -> MediumClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection; the emulator goes on."""
-        self._lines.close()
+    def _answers(self) -> None:
+        self.ping()
 
     def ping(self) -> None:
         """Return once the emulator has answered."""
@@ -168,21 +135,21 @@ class MediumClient:
         try:
             return _stats(reply)
         except (KeyError, TypeError) as error:
-            raise MediumError(f"medium at {self.path}: unexpected reply to stats: {error!r}") from error
+            raise self._problem(f"unexpected reply to stats: {error!r}") from error
 
     def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             self._lines.write(json.dumps(request, allow_nan=False).encode())
             reply = json.loads(self._lines.read())
         except ValueError as error:
-            raise MediumError(f"medium at {self.path}: {request['op']}: {error}") from error
+            raise self._problem(f"{request['op']}: {error}") from error
         except OSError as error:
             # A late reply must not be taken for the next request's.
             self.close()
-            raise MediumError(f"medium at {self.path}: {request['op']}: {reason(error, self._timeout_s)}") from error
+            raise self._problem(f"{request['op']}: {reason(error, self._timeout_s)}") from error
         if not isinstance(reply, dict) or reply.get("ok") is not True:
             problem = reply.get("error") if isinstance(reply, dict) else reply
-            raise MediumError(f"medium at {self.path}: {request['op']}: {problem}")
+            raise self._problem(f"{request['op']}: {problem}")
         return reply
 
 
