@@ -1,10 +1,11 @@
 """The edge agent: throughput, added delay, processor time, and TCP over unequal paths (root).
 
-    python benchmarks/agent.py [speed] [paced] [delays]
+    python benchmarks/agent.py [speed] [paced] [delays] [copies]
 
 `speed` compares a pair of agents over two unshaped veth pairs with a direct veth pair in the same run; the direct is
 given with and without segmentation offload, because the agent sees every frame. `paced` and `delays` run TCP over the
 shared-medium emulator; what is possible is the paced rate times TCP payload per L2 payload (1448 of 1526 bytes).
+`copies` is the cost of sending each frame on both paths, at both ends, beside that of sharing them.
 """
 
 from __future__ import annotations
@@ -89,7 +90,26 @@ def delays() -> Iterator[Row]:
                     yield f"18 + 27 Mb/s, 5 and {delay_ms} ms, {how}: {algorithm} / possible", share, "", target
 
 
-SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {"speed": speed, "paced": paced, "delays": delays}
+def copies() -> Iterator[Row]:
+    with pair() as bench, bench.client("a") as sender, bench.client("b") as receiver:
+        bench.iperf_server()
+        for kind in ("proportional", "copy", "proportional", "copy"):
+            config = bench.config("a")
+            config["ingress"][0]["split"] = {"kind": kind}
+            sender.configure(config)
+            ends = (sender, receiver)
+            for end in ends:
+                end.reset_counters()
+            before = [end.stats()["cpu_s"] for end in ends]
+            mbps = bench.tcp_mbps(OURS, 3)
+            reports = [end.stats() for end in ends]
+            frames = reports[0]["ingress"][0]["sent"] + reports[0]["egress"][0]["delivered_frames"]
+            yield f"{kind}: TCP cubic", mbps, "Mb/s", ""
+            for name, begin_s, report in zip(("sending", "receiving"), before, reports, strict=True):
+                yield f"{kind}: {name} agent, CPU per frame", 1e6 * (report["cpu_s"] - begin_s) / frames, "us", ""
+
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {"speed": speed, "paced": paced, "delays": delays, "copies": copies}
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
 from hyroads.mininet.edge_client import EdgeClient
-from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.runner import RunOptions, run_network
 
@@ -194,7 +194,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g}..{max(values):.3g}, {len(values)})"
 
 
-def measure(pair: int, kinds: Sequence[str], modes: Sequence[str]) -> list[Sample]:
+def measure(pair: int, kinds: Sequence[str], modes: Sequence[str], settings: dict[str, object]) -> list[Sample]:
     """All downloads of a pair, on a network of its own."""
 
     def body(emulation: Emulation) -> int:
@@ -211,7 +211,8 @@ def measure(pair: int, kinds: Sequence[str], modes: Sequence[str]) -> list[Sampl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples"
         with path.open("w", encoding="utf-8") as file:
-            status = run_network(network_of(pair), "downloads", body, RunOptions(publish=0), lambda _text: None)
+            options = RunOptions(publish=0, emulation=EmulationOptions(settings=settings))
+            status = run_network(network_of(pair), "downloads", body, options, lambda _text: None)
         if status:
             raise SystemExit(status)
         return read_samples(path)
@@ -227,6 +228,7 @@ def main() -> int:
     parser.add_argument("--pairs", default="1,2,3,4")
     parser.add_argument("--what", default=",".join(DOWNLOADS))
     parser.add_argument("--modes", default=f"{CONTROL},{NONE}")
+    parser.add_argument("--settings", type=json.loads, default={}, help='the controller\'s, as JSON: {"burst_ms": 0}')
     parser.add_argument("--rows", type=Path, help="appends what was measured")
     parser.add_argument("--table", type=Path, help="only prints the table of these rows")
     args = parser.parse_args()
@@ -238,7 +240,7 @@ def main() -> int:
         return 2
     samples: list[Sample] = []
     for pair in args.pairs.split(","):
-        samples += measure(int(pair), args.what.split(","), args.modes.split(","))
+        samples += measure(int(pair), args.what.split(","), args.modes.split(","), args.settings)
     if args.rows:
         with args.rows.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(sample) + "\n" for sample in samples)

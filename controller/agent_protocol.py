@@ -17,6 +17,7 @@ from hyroads.controller.core.errors import HyroadsError
 VERSION = 1
 MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
+BURST_BYTES = 125_000
 AGENT, RADIO = "agent", "radio"
 _MOST = 1e300
 
@@ -53,6 +54,8 @@ class IngressFlow:
     """Split by HyWF over two networks instead of by rates."""
     copies: bool = False
     """Each frame goes on every path with a rate; comes before ``private``."""
+    burst_ms: int = 0
+    """After silence it may send so much at its greatest rates, and ``BURST_BYTES`` at most."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -60,7 +63,8 @@ class IngressFlow:
         head = {"number": self.number, "id": self.id, "default": False, "queue_ms": self.queue_ms}
         kind = "copy" if self.copies else "hywf" if self.private else None
         split = {"split": {"kind": kind}} if kind else {}
-        return {**head, **split, "paths": paths}
+        burst = {"burst": {"bytes": BURST_BYTES, "ms": self.burst_ms}} if self.burst_ms else {}
+        return {**head, **split, **burst, "paths": paths}
 
 
 @dataclass(frozen=True, slots=True)

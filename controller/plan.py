@@ -36,6 +36,7 @@ class Options:
     link_mtu: int = 1600
     queue_ms: int = 60
     max_hold_ms: int = 100
+    burst_ms: int = 0
     hello_interval_ms: int = 40
     hello_dead_ms: int = 140
 
@@ -200,6 +201,7 @@ def _agents(fabric: Fabric, flows: Mapping[str, FlowPlan], options: Options) -> 
             paths,
             plan.spec.policy is Policy.PRIVATE,
             plan.copies,
+            options.burst_ms,
         )
         ingress.setdefault(plan.ingress, {})[flow] = entry
         egress.setdefault(plan.egress, {})[flow] = _egress(plan, options)

@@ -13,6 +13,7 @@ def options_of(settings: Settings) -> Options:
     return Options(
         link_mtu=settings.link_mtu,
         queue_ms=settings.queue_ms,
+        burst_ms=settings.burst_ms,
         max_hold_ms=settings.max_hold_ms,
         hello_interval_ms=settings.timings.hello_interval_ms,
         hello_dead_ms=settings.timings.hello_dead_ms,

@@ -27,7 +27,7 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests", "group_frames",
+    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests", "group_frames", "burst_ms",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -88,6 +88,7 @@ class Settings:
     link_mtu: int = 1600
     queue_ms: int = 60
     max_hold_ms: int = 100
+    burst_ms: int = 60
     capacities: str = FILE
     """``file``, or ``measured`` by access points."""
     mode: str = "solver"
@@ -144,6 +145,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         link_mtu=_integer(top, "link_mtu", 1600, 1280, 65000),
         queue_ms=_integer(top, "queue_ms", 60, 1, 10_000),
         max_hold_ms=_integer(top, "max_hold_ms", 100, 1, 10_000),
+        burst_ms=_integer(top, "burst_ms", 60, 0, 1000),
         capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
         mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
         slot_ms=slot_ms,

@@ -2,6 +2,7 @@
 //! an argument.
 //! See docs/dataplane.md and docs/agent.md.
 pub mod buffer;
+pub mod burst;
 pub mod control;
 pub mod copies;
 pub mod delay;

@@ -4,6 +4,7 @@ use crate::sys::interface::{parse_mac, Mac};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
+use super::burst::BurstConfig;
 pub use super::egress_config::Egress;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
@@ -16,6 +17,7 @@ pub const FIRST_FLOW: u16 = 16;
 pub const MAX_LABELS: usize = 24;
 const MAX_PATHS: usize = 32;
 pub const MAX_RATE_MBPS: f64 = 1e6;
+const MAX_BURST_BYTES: u32 = 10_000_000;
 
 /// A line from the controller (or from whoever uses the Unix socket).
 #[derive(Debug)]
@@ -111,6 +113,8 @@ pub struct Ingress {
     pub queue_ms: u64,
     #[serde(default)]
     pub split: SplitMode,
+    #[serde(default)]
+    pub burst: BurstConfig,
     pub paths: Vec<OutPath>,
 }
 
@@ -320,6 +324,9 @@ impl Ingress {
     fn check(&self) -> Result<(), String> {
         if !(1..=10_000).contains(&self.queue_ms) {
             return Err(format!("queue_ms {}: expected 1 to 10000", self.queue_ms));
+        }
+        if self.burst.bytes > MAX_BURST_BYTES || self.burst.ms > 10_000 {
+            return Err(format!("burst: expected at most {MAX_BURST_BYTES} bytes and 10000 ms"));
         }
         check_paths(self.paths.iter().map(|p| p.id))?;
         for path in &self.paths {

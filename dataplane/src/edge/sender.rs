@@ -2,6 +2,7 @@
 //! argument.
 
 use super::buffer::{Buf, Pool};
+use super::burst::Burst;
 use super::copies::Copies;
 use super::fill::DUMMY_LEN;
 use super::frame::Kind;
@@ -51,6 +52,7 @@ pub struct Sender {
     queue: VecDeque<(u64, Buf)>,
     queued_bytes: usize,
     bound: QueueBound,
+    burst: Burst,
     queue_ms: u64,
     max_inner: usize,
     sequence: u32,
@@ -88,6 +90,7 @@ impl Sender {
             queue: VecDeque::new(),
             queued_bytes: 0,
             bound: QueueBound::default(),
+            burst: Burst::default(),
             queue_ms: spec.queue_ms,
             max_inner: 0,
             sequence: first,
@@ -99,6 +102,7 @@ impl Sender {
         let paths = spec.paths.iter().zip(exits);
         sender.paths = paths.map(|(path, exit)| PathOut::new(now_ns, path, *exit, burst_ns)).collect();
         sender.set_mode(now_ns, &spec.split);
+        sender.burst.configure(spec.burst);
         let fresh = vec![None; sender.paths.len()];
         sender.reweigh(now_ns, &fresh, pool);
         sender
@@ -151,6 +155,9 @@ impl Sender {
             self.too_big += 1;
             return Offer::TooBig(buf, self.max_inner);
         }
+        if self.burst.wake(now_ns, now_ns.saturating_sub(self.data_ns)) {
+            self.pace(now_ns);
+        }
         self.data_ns = now_ns;
         if let Some(private) = &mut self.private {
             private.on_frame(now_ns, buf.len());
@@ -192,7 +199,11 @@ impl Sender {
         self.sequence = sequence.wrapping_add(1);
         self.split.sent(index, len);
         self.sent += 1;
-        Some(launch(&mut self.paths[index], now_ns, self.number, sequence, buf))
+        let outgoing = launch(&mut self.paths[index], now_ns, self.number, sequence, buf);
+        if self.burst.spend(len) {
+            self.pace(now_ns);
+        }
+        Some(outgoing)
     }
 
     /// Binds what waits to paths, and sends the first frame of those that may leave now.

@@ -34,6 +34,7 @@ impl Sender {
             self.unbind(now_ns, pool, out);
         }
         self.set_mode(now_ns, &spec.split);
+        self.burst.configure(spec.burst);
         let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
         let mut from = Vec::new();
         for (path, exit) in spec.paths.iter().zip(exits) {
@@ -172,8 +173,38 @@ impl Sender {
         };
         self.bound.set(now_ns, bytes);
         let room = |p: &PathOut| p.spec.mtu - p.spec.overhead();
+        self.note_rates(now_ns);
         let used = self.paths.iter().filter(|p| p.usable()).map(room).min();
         self.max_inner = used.or_else(|| self.paths.iter().map(room).min()).unwrap_or(usize::MAX);
+    }
+
+    /// Bursts are those of flows that are split by rates.
+    fn note_rates(&mut self, now_ns: u64) {
+        let rates = self.paths.iter().map(|p| p.spec.rate_mbps.map(|mbps| (p.spec.id, mbps)));
+        match rates.collect::<Option<Vec<_>>>() {
+            Some(rates) if self.mode == SplitMode::Proportional => self.burst.rates(now_ns, rates),
+            _ => self.burst.stop(),
+        }
+        self.pace(now_ns);
+    }
+
+    /// Paces and splits by the paths' rates, or in a burst by the greater ones that they lately had.
+    pub(super) fn pace(&mut self, now_ns: u64) {
+        if self.mode != SplitMode::Proportional {
+            return;
+        }
+        let mut weights = Vec::with_capacity(self.paths.len());
+        for path in &mut self.paths {
+            let own = path.spec.rate_mbps;
+            let rate = match self.burst.rate_mbps(now_ns, path.spec.id) {
+                Some(greater) => own.map(|own| if own > 0.0 { own.max(greater) } else { own }),
+                None => own,
+            };
+            path.pacer.set_rate(now_ns, rate, path.spec.mtu, self.burst_ns);
+            weights.push(rate.unwrap_or(path.spec.weight));
+        }
+        let same: Vec<Option<usize>> = (0..self.paths.len()).map(Some).collect();
+        self.split.set_weights(&weights, &same);
     }
 
     /// Fixed shares of the usable paths; None if they are all 0, or there are none.

@@ -1,6 +1,7 @@
 //! A sender driven by a simulated clock.
 
 use super::*;
+use crate::edge::burst::BurstConfig;
 use crate::edge::frame::{be16, be32, parse_network, FromNetwork, Shim};
 use crate::edge::pace::BURST_NS;
 use crate::edge::protocol::{OutPath, RateChange};
@@ -12,7 +13,15 @@ pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
 }
 
 pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
-    Ingress { number: 16, id: "f".into(), default: false, queue_ms: 60, split: SplitMode::Proportional, paths }
+    Ingress {
+        number: 16,
+        id: "f".into(),
+        default: false,
+        queue_ms: 60,
+        split: SplitMode::Proportional,
+        burst: BurstConfig::default(),
+        paths,
+    }
 }
 
 pub(super) fn rates(rates: &[(u8, Option<f64>)]) -> RateChange {
@@ -314,4 +323,37 @@ fn a_filled_path_carries_dummies_in_batches_where_the_flow_offers_too_little() {
         }
         assert_eq!(bench.sender.dummies, before);
     }
+}
+
+#[test]
+fn a_flow_that_was_silent_sends_a_burst_at_its_greatest_rates_and_one_that_always_sends_has_none() {
+    let burst = BurstConfig { bytes: 50_000, ms: 100 };
+    let mut bench = Bench::with(Ingress { burst, ..flow(vec![path(1, Some(40.0), &[1]), path(2, Some(40.0), &[2])]) });
+    bench.sender.set_rates(0, &rates(&[(1, Some(8.0)), (2, Some(4.0))]), &mut bench.pool, &mut Vec::new());
+    let mbps = |bench: &Bench, from: u64, to: u64| {
+        [1, 2].map(|id| bench.bytes(id, from * MS, to * MS) * 8e-3 / (to - from) as f64)
+    };
+    // Busy from the beginning, with the gaps that TCP makes; new flows have a burst.
+    for round in 0..20u64 {
+        bench.saturate(round * 150 * MS, (round * 150 + 80) * MS, || 1000);
+    }
+    bench.saturate(2_950 * MS, 3_000 * MS, || 1000);
+    let [one, two] = mbps(&bench, 2_950, 3_000);
+    assert!(one < 8.6 && two < 4.6, "{one}, {two}");
+    // Silence, with the queue empty.
+    for t in 3_000..4_000 {
+        bench.service(t * MS);
+    }
+    assert_eq!(bench.sender.queued(), 0);
+    bench.saturate(4_000 * MS, 4_500 * MS, || 1000);
+    // 50 kB at 40 + 40 Mb/s (less 5 % for 4 s): 5 ms, and what a late agent may catch up.
+    let [one, two] = mbps(&bench, 4_000, 4_005);
+    assert!((30.0..46.0).contains(&one) && (30.0..46.0).contains(&two), "{one}, {two}");
+    let [one, two] = mbps(&bench, 4_010, 4_500);
+    assert!((one / 8.0 - 1.0).abs() < 0.03 && (two / 4.0 - 1.0).abs() < 0.03, "{one}, {two}");
+    // A path without a rate is not used for it.
+    bench.sender.set_rates(4_500 * MS, &rates(&[(1, Some(0.0))]), &mut bench.pool, &mut Vec::new());
+    bench.saturate(6_000 * MS, 6_020 * MS, || 1000);
+    let [one, two] = mbps(&bench, 6_000, 6_010);
+    assert!(one < 0.1 && two > 30.0, "{one}, {two}");
 }

@@ -98,6 +98,8 @@ def test_copies_holds_and_watches_are_told_only_where_they_are_wanted() -> None:
     copied = replace(CONFIG.ingress["f1"], copies=True, private=True).document()
     assert copied["split"] == {"kind": "copy"}
     assert "split" not in CONFIG.ingress["f1"].document()
+    bursting = replace(CONFIG.ingress["f1"], burst_ms=60).document()
+    assert bursting["burst"] == {"bytes": 125_000, "ms": 60}
     egress = CONFIG.egress["f2"]
     assert not {"hold", "watch", "late"} & egress.document().keys()
     held = replace(egress, held=(1,), hold_ms=2000, watched=(1, 2), drop_late=True)
