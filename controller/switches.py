@@ -27,7 +27,7 @@ from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.port_stats import PortCounters, parse_port_stats, port_stats_request
 from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_groups
 from hyroads.controller.ofp.rule import Rule, RuleKey
-from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
 from hyroads.controller.push_gate import SwitchView
 from hyroads.controller.switch_hosts import HostLayer
 
@@ -173,7 +173,7 @@ class SwitchSession:
         ports = tuple(sorted(self.ports.items()))
         new = goal is None or goal.wanted != wanted or goal.ports != ports
         if new:
-            self._goal = _Goal(wanted, ports)
+            self._goal = _Goal(wanted, ports, goal)
             self._told.update(wanted.flows)
             self._refused = ()
         self._advance()
@@ -359,15 +359,21 @@ class SwitchSession:
 
 
 class _Goal:
-    """Wanted rules for certain ports, compiled once."""
+    """Wanted rules for certain ports, compiled once; what differs in sessions alone shares the rest with the last."""
 
-    def __init__(self, wanted: Wanted, ports: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, wanted: Wanted, ports: tuple[tuple[str, int], ...], last: _Goal | None) -> None:
         self.wanted = wanted
         self.ports = ports
-        intent = replace(wanted.intent, flows=tuple(wanted.flows.values()))
-        compiled = rules_for(intent, dict(ports))
-        self.rules: tuple[Rule, ...] = compiled.rules
-        self.groups = compiled.groups
+        self._network = replace(
+            wanted.intent, flows=tuple(wanted.flows.values()), branches=(), entries=(), members=(), hears_reports=False
+        )
+        same = last is not None and last.ports == ports and last._network == self._network
+        self._network_rules: tuple[Rule, ...] = (
+            last._network_rules if last is not None and same else network_rules(self._network, dict(ports)).rules
+        )
+        sessions = rules_of_sessions(wanted.intent, dict(ports))
+        self.rules: tuple[Rule, ...] = self._network_rules + sessions.rules
+        self.groups = sessions.groups
 
 
 def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int]) -> dict[str, Rule]:

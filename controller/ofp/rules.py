@@ -42,12 +42,24 @@ class RuleSet:
 
 def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     """All rules of a switch; ``ports`` maps the names of the ports it has to their OpenFlow numbers."""
+    network, sessions = network_rules(intent, ports), rules_of_sessions(intent, ports)
+    missing = {*network.missing_ports, *sessions.missing_ports}
+    return RuleSet(network.rules + sessions.rules, tuple(sorted(missing)), sessions.groups)
+
+
+def network_rules(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
+    """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
     parts = (builder.port, builder.classify, builder.forward, builder.label, builder.deliver)
-    rules = [rule for part in parts for rule in part()]
-    groups = session_rules.Groups()
-    rules += session_rules.rules_of(intent, builder, groups)
-    return RuleSet(tuple(rules), tuple(sorted(builder.missing)), groups.entries)
+    rules = tuple(rule for part in parts for rule in part())
+    return RuleSet(rules, tuple(sorted(builder.missing)))
+
+
+def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
+    """The rules of sessions, and their groups."""
+    builder, groups = _Builder(intent, ports), session_rules.Groups()
+    rules = tuple(session_rules.rules_of(intent, builder, groups))
+    return RuleSet(rules, tuple(sorted(builder.missing)), groups.entries)
 
 
 class _Builder:
