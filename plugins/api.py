@@ -103,7 +103,7 @@ class Requests(ABC):
         """Any request of the REST API, by its path behind ``/api/v1``; the JSON of its answer."""
 
     def declare_flow(self, flow: Document, *, wait: bool = True) -> Any:
-        """Carry a flow; ``flow`` as in ``POST /flows``. ``wait``: until it is confirmed."""
+        """Carry a flow; ``flow`` as in ``POST /flows``. ``wait``: until it is confirmed; else it is an operation."""
         return self.request("POST", f"/flows{_WAIT[wait]}", flow)
 
     def remove_flow(self, flow: str, *, wait: bool = True) -> None:

@@ -33,8 +33,12 @@ class Requests:
         """From now on requests are answered."""
         self._application = application
 
-    def ask(self, who: Token, method: object, path: object, body: object = None) -> tuple[int, bytes]:
-        """Status and JSON (one line) of the answer to a request; ``path`` is what follows ``/api/v1``."""
+    def ask(
+        self, who: Token, method: object, path: object, body: object = None, *, key: str | None = None
+    ) -> tuple[int, bytes]:
+        """Status and JSON (one line) of the answer to a request; ``path`` is what follows ``/api/v1``, ``key`` an
+        idempotency key.
+        """
         if self._application is None:
             return _problem(503, "the controller is starting")
         if method not in METHODS or not isinstance(path, str) or not path.startswith("/") or not path.isascii():
@@ -48,6 +52,8 @@ class Requests:
             status = int(line.split(" ", 1)[0])
 
         given = _environment(who, str(method), path, b"" if body is None else json.dumps(body).encode())
+        if key is not None:
+            given["HTTP_IDEMPOTENCY_KEY"] = key
         chunks = self._application(given, started)
         try:
             text = _bounded(chunks)

@@ -201,7 +201,7 @@ class Session:
 
     def _answer(self, who: Token, asked: messages.Request) -> None:
         try:
-            status, text = self._desk.requests.ask(who, asked.method, asked.path, asked.body)
+            status, text = self._desk.requests.ask(who, asked.method, asked.path, asked.body, key=asked.key)
             self._send(b'{"id":%d,"status":%d,"body":%b}\n' % (asked.id, status, text))
         finally:
             self._at_once -= 1

@@ -38,6 +38,8 @@ class Request:
     method: str
     path: str
     body: object
+    key: str | None = None
+    """Idempotency key: the same request with the same key is done once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def hello(line: bytes) -> Hello:
 
 def request(line: bytes) -> Request | Subscribe:
     """Any later line; :class:`MessageError`."""
-    message = _known(line, ("id", "method", "path", "body", "subscribe", "after"))
+    message = _known(line, ("id", "method", "path", "body", "key", "subscribe", "after"))
     number = message.get("id")
     if type(number) is not int or not 0 <= number < 2**53:
         raise MessageError("id: expected a whole number")
@@ -106,7 +108,10 @@ def request(line: bytes) -> Request | Subscribe:
         raise MessageError(f"method: expected one of {', '.join(METHODS)}")
     if not isinstance(path, str) or not path.startswith("/"):
         raise MessageError("path: expected what follows /api/v1")
-    return Request(number, method, path, message.get("body"))
+    key = message.get("key")
+    if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+        raise MessageError("key: expected printable ASCII text")
+    return Request(number, method, path, message.get("body"), key)
 
 
 def _subscribe(number: int, message: Mapping[str, Any]) -> Subscribe:

@@ -56,13 +56,27 @@ def test_found_asked_and_listened_to(controller: ControllerProcess, port: int) -
             admin.declare_flow({**FLOW, "colour": 1})
         assert wrong.value.status == 422 and "colour" in wrong.value.problem["errors"]
         viewer.subscribe("flow.declared")
-        assert admin.request("POST", "/flows?wait=false", FLOW)["id"] == "f"
+        assert admin.declare_flow(FLOW, wait=False)["resource"] == "/api/v1/flows/f"
         event = next(viewer.events(10.0))
         assert (event.kind, event.document["id"]) == ("flow.declared", "f")
         assert list(viewer.events(0.1)) == [] and viewer.flow("f")["from"] == "a"
         with client.Controller("127.0.0.1", port, token=VIEWER) as late:
             late.subscribe(after=event.id - 1)
             assert next(late.events(10.0)) == event
+
+
+def test_a_request_with_a_key_is_done_once(controller: ControllerProcess, port: int) -> None:
+    def asked(flow: dict[str, Any]) -> Any:
+        request = {"id": 1, "method": "POST", "path": "/flows?wait=false", "body": flow, "key": "k1"}
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(messages.line_of({"type": "hello", "version": 1, "token": ADMIN}))
+            connection.sendall(messages.line_of(request))
+            lines = connection.makefile("rb")
+            return [json.loads(lines.readline()) for _ in range(2)][1]
+
+    first = asked({**FLOW, "id": "once"})
+    assert first == asked({**FLOW, "id": "once"}) and first["status"] == 202
+    assert asked(FLOW)["status"] == 422
 
 
 def test_strangers(controller: ControllerProcess, port: int) -> None:

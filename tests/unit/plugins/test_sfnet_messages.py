@@ -58,6 +58,7 @@ def test_short_requests_are_not_answered():
         (b'{"id":1,"method":"TRACE","path":"/"}', "method"),
         (b'{"id":1,"method":"GET","path":"flows"}', "path"),
         (b'{"id":1,"method":"GET","path":"/flows","headers":{}}', "headers"),
+        (b'{"id":1,"method":"GET","path":"/","key":7}', "key"),
         (b'{"id":1,"subscribe":"link"}', "subscribe"),
         (b'{"id":1,"subscribe":[1]}', "subscribe"),
         (b'{"id":1,"subscribe":[],"after":"x"}', "after"),
@@ -70,6 +71,7 @@ def test_wrong_lines_say_what_was_expected(line, says):
 
 def test_right_lines():
     assert m.request(b'{"id":1,"method":"GET","path":"/flows"}') == m.Request(1, "GET", "/flows", None)
+    assert m.request(b'{"id":1,"method":"GET","path":"/","key":"k"}').key == "k"
     assert m.request(b'{"id":2,"subscribe":["link"],"after":7}') == m.Subscribe(2, ("link",), 7)
     assert m.hello(b'{"type":"hello","version":1}') == m.Hello(None)
     for wrong in (b"{}", b'{"type":"hello","version":2}', b'{"type":"hello","version":1,"token":1}'):
