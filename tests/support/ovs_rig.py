@@ -6,6 +6,7 @@ address, the way a shared medium does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -193,6 +194,10 @@ class Rig:
             self.vsctl("set-controller", name, f"unix:{path}", "--", "set", "controller", name, "max_backoff=1000")
 
     def connect(self, bridge: str) -> Connection:
+        # A switch that was changed after it had dialled dials again: the connection that waits first may be dead.
+        for _ in range(5):
+            with contextlib.suppress(ConnectionError):
+                return Connection(self.listeners[bridge])
         return Connection(self.listeners[bridge])
 
     def port(self, bridge: str, name: str, number: int) -> None:
