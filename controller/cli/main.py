@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "slicer": "hyroads.controller.cli.slicer",
     "slices": "hyroads.controller.cli.slices",
     "flowvisor": "hyroads.controller.cli.flowvisor",
+    "snmpvisor": "hyroads.controller.cli.snmpvisor",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -65,6 +66,7 @@ SUMMARIES: dict[str, str] = {
     "slicer": "let several controllers share the switches, a slice each",
     "slices": "list and change the slices of a running slicer",
     "flowvisor": "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)",
+    "snmpvisor": "let several slices share the SNMP agents of access points",
 }
 
 EXIT_BAD_INPUT = 2

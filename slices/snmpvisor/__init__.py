@@ -1,0 +1,1 @@
+"""SNMPVisor: one SNMP agent per access point, shared by the owners of several slices (docs/slicing.md, section 11)."""

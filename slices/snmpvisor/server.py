@@ -1,0 +1,163 @@
+"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.visor.Visor`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.slices.snmpvisor.config import Endpoint, Settings, load
+from hyroads.slices.snmpvisor.front import Front
+from hyroads.slices.snmpvisor.visor import Audited, Out, ToDevice, ToManager, Visor, described
+
+LOG = logging.getLogger("hyroads.snmpvisor")
+TICK_S = 0.1
+ENTERPRISE = 8072
+"""net-snmp's number, under which also our own module is (mibs/HYROADS-MIB.txt)."""
+
+
+class _Socket(asyncio.DatagramProtocol):
+    """Hands datagrams on; a peer that is not there is no error of ours."""
+
+    def __init__(self, received: Callable[[bytes, Any], None]) -> None:
+        self._received = received
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self.transport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """A datagram."""
+        self._received(data, addr)
+
+    def error_received(self, exc: Exception) -> None:
+        """The other end is not there: it is asked again, or given up, as any that does not answer."""
+
+    def send(self, data: bytes, to: Any = None) -> None:
+        """Sends a datagram, to where the socket is connected if nothing is said."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.sendto(data, to)
+
+
+class Server:
+    """Sockets to managers and to each device."""
+
+    def __init__(self, settings: Settings, visor: Visor) -> None:
+        self.settings, self.visor = settings, visor
+        self._managers = _Socket(lambda data, peer: self._send(visor.from_manager(data, peer, time.monotonic())))
+        self._traps = _Socket(lambda data, peer: self._send(visor.from_trap(data, peer[0], time.monotonic())))
+        self._devices = {name: _Socket(self._from(name)) for name in settings.devices}
+
+    def _from(self, device: str) -> Callable[[bytes, Any], None]:
+        return lambda data, peer: self._send(self.visor.from_device(device, data, time.monotonic()))
+
+    def _send(self, out: list[Out]) -> None:
+        for each in out:
+            if isinstance(each, ToDevice):
+                self._devices[each.device].send(each.data)
+            elif isinstance(each, ToManager):
+                peer = (each.peer.host, each.peer.port) if isinstance(each.peer, Endpoint) else each.peer
+                self._managers.send(each.data, peer)
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Serves until the event is set."""
+        loop = asyncio.get_running_loop()
+        await _bind(loop, self._managers, self.settings.listen, "listen")
+        if self.settings.traps is not None:
+            await _bind(loop, self._traps, self.settings.traps, "traps")
+        for name, device in self.settings.devices.items():
+            address = (device.address.host, device.address.port)
+            await loop.create_datagram_endpoint(lambda name=name: self._devices[name], remote_addr=address)  # type: ignore[misc]
+        LOG.info(
+            "SNMPVisor on %s:%d: %d devices, %d slices",
+            self.settings.listen.host, self.settings.listen.port, len(self.settings.devices), len(self.settings.slices),
+        )  # fmt: skip
+        try:
+            while not until.is_set():
+                self._send(self.visor.tick(time.monotonic()))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(until.wait(), TICK_S)
+        finally:
+            for each in (self._managers, self._traps, *self._devices.values()):
+                if each.transport is not None:
+                    each.transport.close()
+
+
+async def _bind(loop: asyncio.AbstractEventLoop, socket: _Socket, where: Endpoint, key: str) -> None:
+    try:
+        await loop.create_datagram_endpoint(lambda: socket, local_addr=(where.host, where.port))
+    except OSError as error:
+        raise ConfigError("settings", key, f"can't listen on {where.host}:{where.port}: {error.strerror}") from error
+
+
+def serve(path: str) -> int:
+    """Runs in the foreground until SIGINT or SIGTERM; the exit status."""
+    settings = load(path)
+    engine, boots = _engine(settings.state_file)
+    audit = _Audit(settings.audit_file)
+    visor = Visor(Front(settings, engine, boots, time.monotonic()), audit.write)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await Server(settings, visor).run(stop)
+
+    try:
+        asyncio.run(main())
+    finally:
+        audit.close()
+    return 0
+
+
+def _engine(path: Path | None) -> tuple[bytes, int]:
+    """Our engine id and how often it has started (RFC 3414, 2.2.2); without a file it is a new one each time."""
+    fresh = (0x80000000 | ENTERPRISE).to_bytes(4, "big") + b"\x05" + secrets.token_bytes(8)
+    if path is None:
+        return fresh, 1
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else json.dumps({"engine": fresh.hex(), "boots": 0})
+        known = json.loads(text)
+        engine, boots = bytes.fromhex(known["engine"]), int(known["boots"]) + 1
+        text = json.dumps({"engine": engine.hex(), "boots": boots})
+        new = path.with_suffix(path.suffix + ".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        new.replace(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("settings", "state_file", f"{path}: {error}") from error
+    return engine, boots
+
+
+class _Audit:
+    """One JSON document a line, with the time of day, in the file and in the log."""
+
+    def __init__(self, path: Path | None) -> None:
+        try:
+            self._file = path.open("a", encoding="utf-8", buffering=1) if path is not None else None
+        except OSError as error:
+            raise ConfigError("settings", "audit_file", f"{path}: {error.strerror}") from error
+
+    def write(self, audited: Audited) -> None:
+        """Notes a SET."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **described(audited)})
+        LOG.info("%s", line)
+        if self._file is not None:
+            self._file.write(line + "\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,325 @@
+"""The proxy between the slices' managers and the devices: datagrams in, datagrams out, time as an argument. Pure.
+
+A request is checked (``front``), becomes one or several requests to the device (``requests``, ``back``), whose answers
+lead to the slice's answer. A device that does not answer is asked again once, then the request is given up: managers
+ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hyroads.slices.snmpvisor.ahead import ReadAhead
+from hyroads.slices.snmpvisor.arbitration import Arbiter, Wish
+from hyroads.slices.snmpvisor.back import Back
+from hyroads.slices.snmpvisor.ber import OCTETS, Oid, oid_text
+from hyroads.slices.snmpvisor.config import Device
+from hyroads.slices.snmpvisor.errors import SnmpError
+from hyroads.slices.snmpvisor.front import Asked, Front
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status
+from hyroads.slices.snmpvisor.requests import Exchange, Scope, serve
+from hyroads.slices.snmpvisor.scopes import IF_NAME, Ask, scope_of, sees_device
+
+Peer = Any
+"""Where a manager is; whatever the sockets use."""
+ANSWER_WITHIN_S = 0.7
+TRIES = 2
+REFRESH_S = 10.0
+MOST_PENDING, MOST_OF_A_SLICE = 4096, 256
+MOST_NAMES = 4096
+# Every trap begins with the time and its own name.
+TRAP_HEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ToManager:
+    """A datagram for who asked."""
+
+    peer: Peer
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToDevice:
+    """A datagram for a device."""
+
+    device: str
+    data: bytes
+
+
+Out = ToManager | ToDevice
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A SET: who wanted what, and what became of it ("done", or the name of the error)."""
+
+    slice_name: str
+    device: str
+    peer: Peer
+    bindings: tuple[Binding, ...]
+    result: str
+
+
+@dataclass
+class _Pending:
+    """What waits for an answer of a device. Without ``asked`` it is our own look at the interfaces."""
+
+    device: str
+    exchange: Exchange
+    sent: Pdu
+    due_s: float
+    tries: int = 1
+    asked: Asked | None = None
+    peer: Peer = None
+
+
+@dataclass
+class _DeviceState:
+    back: Back
+    index_of: dict[str, int] | None = None
+    """Interfaces by name; None before they were looked at."""
+    look_at_s: float = 0.0
+    looking: bool = False
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    ahead: dict[str, ReadAhead] = field(default_factory=dict)
+
+
+@dataclass
+class Visor:
+    """All devices and slices of the settings."""
+
+    front: Front
+    audit: Callable[[Audited], None] = lambda audited: None
+    counters: Counter[str] = field(default_factory=Counter)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._devices = {name: _DeviceState(Back(each)) for name, each in self.front.settings.devices.items()}
+        self._pending: dict[tuple[str, int], _Pending] = {}
+        self._waiting: dict[tuple[Peer, str, int], int] = {}
+        self._of_slice: Counter[str] = Counter()
+        self._arbiter = Arbiter(self.front.settings.rule)
+
+    # -- what comes in
+
+    def from_manager(self, data: bytes, peer: Peer, now_s: float) -> list[Out]:
+        """A datagram of a manager."""
+        self.now_s = now_s
+        try:
+            asked = self.front.asked(data, now_s)
+            if isinstance(asked, bytes):
+                return [ToManager(peer, asked)]
+            return self._begin(asked, peer)
+        except SnmpError as error:
+            self.counters[f"from managers: {error}"[:80]] += 1
+            return []
+
+    def from_device(self, device: str, data: bytes, now_s: float) -> list[Out]:
+        """A datagram of a device."""
+        self.now_s = now_s
+        state = self._devices[device]
+        try:
+            known = state.back.is_known
+            pdu = state.back.answered(data, now_s)
+        except SnmpError as error:
+            self.counters[f"from devices: {error}"[:80]] += 1
+            return []
+        if pdu is None:
+            return self._resend(device) if known else [*self._resend(device), *self.tick(now_s)]
+        pending = self._pending.pop((device, pdu.request_id), None)
+        return self._go_on(pending, pdu) if pending is not None else []
+
+    def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
+        """A trap or inform of a device; goes to the slices that see all that it speaks of."""
+        self.now_s = now_s
+        device = next((n for n, each in self._devices.items() if each.back.device.address.host == host), None)
+        if device is None:
+            self.counters["traps of unknown devices"] += 1
+            return []
+        try:
+            pdu = self._devices[device].back.trapped(data)
+        except SnmpError as error:
+            self.counters[f"traps: {error}"[:80]] += 1
+            return []
+        out: list[Out] = []
+        for name, each in self.front.settings.slices.items():
+            scope = self.scope(device, name) if each.traps is not None else None
+            if scope is not None and all(scope.view.access(b.oid) for b in pdu.bindings[TRAP_HEAD:]):
+                trap = Pdu(Kind.TRAP, pdu.request_id, pdu.bindings)
+                out.append(ToManager(each.traps, self.front.trap(name, device, trap, now_s)))
+        return out
+
+    def tick(self, now_s: float) -> list[Out]:
+        """Time went by: a few times a second."""
+        self.now_s = now_s
+        out: list[Out] = []
+        for key in [key for key, each in self._pending.items() if now_s >= each.due_s]:
+            out += self._late(self._pending.pop(key))
+        for name, state in self._devices.items():
+            if not state.looking and now_s >= state.look_at_s:
+                out += self._look(name, state)
+        return out
+
+    def scope(self, device: str, slice_name: str) -> Scope | None:
+        """What a slice sees of a device; None if that is not known yet, or nothing."""
+        state = self._devices[device]
+        declared = state.back.device
+        if state.index_of is None or not sees_device(slice_name, declared):
+            return None
+        found = state.scopes.get(slice_name)
+        if found is None:
+            ask = self._asker(declared, {index: name for name, index in state.index_of.items()})
+            found = state.scopes[slice_name] = scope_of(slice_name, declared, state.index_of, ask)
+        return found
+
+    # -- inside
+
+    def _begin(self, asked: Asked, peer: Peer) -> list[Out]:
+        scope = self.scope(asked.device, asked.slice_name)
+        if scope is None:
+            raise SnmpError("the device is not reached yet, or the slice has nothing there")
+        key = (peer, asked.slice_name, asked.pdu.request_id)
+        if key in self._waiting:
+            return []
+        if len(self._pending) >= MOST_PENDING or self._of_slice[asked.slice_name] >= MOST_OF_A_SLICE:
+            raise SnmpError("too many requests under way")
+        ahead = self._devices[asked.device].ahead.setdefault(asked.slice_name, ReadAhead())
+        if asked.pdu.kind is Kind.GET_NEXT and len(asked.pdu.bindings) == 1:
+            known = ahead.find(asked.pdu.bindings[0].oid, self.now_s)
+            if known is not None:
+                return [ToManager(peer, self.front.answer(asked, asked.pdu.response((known,)), self.now_s))]
+        exchange = serve(scope, ahead.request(asked.pdu) or asked.pdu)
+        self._waiting[key] = 1
+        self._of_slice[asked.slice_name] += 1
+        return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
+
+    def _go_on(self, pending: _Pending, answer: Pdu) -> list[Out]:
+        try:
+            return self._step(pending, answer)
+        except SnmpError as error:
+            self.counters[f"from devices: {error}"[:80]] += 1
+            return self._done(pending, None)
+
+    def _step(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
+        try:
+            wanted = next(pending.exchange) if answer is None else pending.exchange.send(answer)
+        except StopIteration as end:
+            return self._done(pending, end.value)
+        back = self._devices[pending.device].back
+        pending.sent, pending.tries = wanted.numbered(back.number()), 1
+        return self._send(pending)
+
+    def _send(self, pending: _Pending) -> list[Out]:
+        back = self._devices[pending.device].back
+        pending.due_s = self.now_s + ANSWER_WITHIN_S
+        self._pending[pending.device, pending.sent.request_id] = pending
+        return [ToDevice(pending.device, back.request(pending.sent, self.now_s) if back.is_known else back.discovery())]
+
+    def _resend(self, device: str) -> list[Out]:
+        """The device corrected our idea of its time: what waits for it goes out again."""
+        mine = [each for (name, _), each in self._pending.items() if name == device and each.tries < TRIES]
+        out: list[Out] = []
+        for each in mine:
+            each.tries += 1
+            out += self._send(each)
+        return out
+
+    def _late(self, pending: _Pending) -> list[Out]:
+        # What may have been carried out is not asked for twice.
+        if pending.tries < TRIES and pending.sent.kind is not Kind.SET:
+            pending.tries += 1
+            return self._send(pending)
+        self._devices[pending.device].back.forget_engine()
+        self.counters["devices that did not answer"] += 1
+        return self._done(pending, None)
+
+    def _done(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
+        """The exchange is over; without an answer the manager hears nothing and asks again."""
+        pending.exchange.close()
+        asked = pending.asked
+        if asked is None:
+            self._looked(pending.device, answer)
+            return []
+        self._waiting.pop((pending.peer, asked.slice_name, asked.pdu.request_id), None)
+        self._of_slice[asked.slice_name] -= 1
+        ahead = self._devices[pending.device].ahead
+        if asked.pdu.kind is Kind.GET_NEXT and answer is not None:
+            answer = ahead[asked.slice_name].answered(asked.pdu, answer, self.now_s)
+        if asked.pdu.kind is Kind.SET:
+            for each in ahead.values():
+                each.forget()
+            self._tell(asked, pending.peer, answer)
+        return [] if answer is None else [ToManager(pending.peer, self.front.answer(asked, answer, self.now_s))]
+
+    def _tell(self, asked: Asked, peer: Peer, answer: Pdu | None) -> None:
+        result = "no answer" if answer is None else _name_of(answer.status)
+        self.audit(Audited(asked.slice_name, asked.device, peer, asked.pdu.bindings, result))
+
+    # -- interfaces of a device
+
+    def _look(self, name: str, state: _DeviceState) -> list[Out]:
+        state.looking = True
+        if not state.back.is_known:
+            state.look_at_s = self.now_s + 1.0
+            state.looking = False
+            return [ToDevice(name, state.back.discovery())]
+        return self._step(_Pending(name, _names(), Pdu(Kind.GET, 0), 0.0), None)
+
+    def _looked(self, name: str, answer: Pdu | None) -> None:
+        state = self._devices[name]
+        state.looking, state.look_at_s = False, self.now_s + (REFRESH_S if answer is not None else 1.0)
+        if answer is None:
+            return
+        found = {each.value[2:].decode("utf-8", "replace"): each.oid[-1] for each in answer.bindings if _is_name(each)}
+        if found != state.index_of:
+            state.index_of, state.scopes = found, {}
+
+    def _asker(self, device: Device, name_of: dict[int, str]) -> Ask:
+        def ask(slice_name: str, index: int, oid: Oid, value: bytes) -> Status | None:
+            interface = device.interfaces[name_of[index]]
+            sharers = interface.shared | ({interface.owner} if interface.owner else set())
+            return self._arbiter.ask(Wish(slice_name, device.name, oid, value), sharers, self.now_s)
+
+        return ask
+
+
+def _names() -> Exchange:
+    """Our own walk over the names of interfaces."""
+    found: list[Binding] = []
+    start = IF_NAME
+    while True:
+        answer = yield Pdu(Kind.GET_BULK, 0, (Binding(start),), 0, 25)
+        for each in answer.bindings:
+            if each.value == END_OF_VIEW or each.oid[: len(IF_NAME)] != IF_NAME:
+                return Pdu(Kind.RESPONSE, 0, tuple(found))
+            if each.oid <= start:
+                raise SnmpError("the device's variables are not in order")
+            found.append(each)
+            start = each.oid
+        if not answer.bindings or len(found) > MOST_NAMES:
+            raise SnmpError("the device's interfaces can't be read")
+
+
+def _is_name(binding: Binding) -> bool:
+    return len(binding.oid) == len(IF_NAME) + 1 and binding.value[:1] == bytes((OCTETS,)) and binding.value[1] < 0x80
+
+
+def _name_of(status: int) -> str:
+    if not status:
+        return "done"
+    return Status(status).name.lower() if status in set(Status) else f"error {status}"
+
+
+def described(audited: Audited) -> dict[str, Any]:
+    """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it."""
+    return {
+        "slice": audited.slice_name,
+        "device": audited.device,
+        "from": str(audited.peer[0]) if isinstance(audited.peer, tuple) else str(audited.peer),
+        "set": {oid_text(each.oid): each.value[:64].hex() for each in audited.bindings},
+        "result": audited.result,
+    }

@@ -1,0 +1,124 @@
+"""The whole proxy without sockets: a walk through it is the device's, however it reads ahead; SETs end that."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hyroads.slices.snmpvisor import ber
+from hyroads.slices.snmpvisor.config import parse
+from hyroads.slices.snmpvisor.front import Front
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, parse_v2c, v2c_bytes
+from hyroads.slices.snmpvisor.scopes import ADMIN_STATUS, IF_ENTRY, IF_NAME
+from hyroads.slices.snmpvisor.visor import Audited, ToDevice, ToManager, Visor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
+from snmp_agent import Agent
+
+NAMES = {index: f"if{index}" for index in range(1, 41)}
+DEVICE = {
+    **{(*IF_NAME, index): ber.element(ber.OCTETS, name.encode()) for index, name in NAMES.items()},
+    **{(*IF_ENTRY, column, index): ber.of_integer(column) for column in range(1, 11) for index in NAMES},
+}
+DOCUMENT = {
+    "devices": {
+        "ap": {
+            "address": "127.0.0.1:161",
+            "community": "secret",
+            "interfaces": {name: {"owner": "even" if index % 2 == 0 else "odd"} for index, name in NAMES.items()},
+        }
+    },
+    "slices": {"even": {"community": "e"}, "odd": {"community": "o"}},
+}
+
+
+class Net:
+    """The proxy, a device, and time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.audited: list[Audited] = []
+        self.visor = Visor(Front(parse(DOCUMENT, "test.yaml"), b"\x80\0\0\0\x05x", 1, 0.0), self.audited.append)
+        self.agent = Agent(DEVICE)
+        self.carry(self.visor.tick(0.0))
+
+    def carry(self, out):
+        """Datagrams to the device and back, until only those to managers are left."""
+        told = []
+        while out:
+            each = out.pop(0)
+            if isinstance(each, ToManager):
+                told.append(each.data)
+            else:
+                assert isinstance(each, ToDevice)
+                community, pdu = parse_v2c(each.data)
+                assert community == b"secret"
+                answer = v2c_bytes(community, self.agent.answer(pdu))
+                out += self.visor.from_device(each.device, answer, self.now_s)
+        return told
+
+    def ask(self, pdu: Pdu, community: bytes = b"e@ap") -> Pdu | None:
+        told = self.carry(self.visor.from_manager(v2c_bytes(community, pdu), ("127.0.0.1", 5), self.now_s))
+        return parse_v2c(told[0])[1] if told else None
+
+
+def walk(net: Net, step_s: float = 0.0) -> list[Binding]:
+    at, number, found = (1, 3), 0, []
+    while True:
+        number += 1
+        net.now_s += step_s
+        answer = net.ask(Pdu(Kind.GET_NEXT, number, (Binding(at),)))
+        assert answer is not None and answer.request_id == number
+        if answer.bindings[0].value == END_OF_VIEW:
+            return found
+        found.append(answer.bindings[0])
+        at = answer.bindings[0].oid
+
+
+def test_a_fast_walk_asks_the_device_seldom_and_a_slow_one_each_time() -> None:
+    net, slow = Net(), Net()
+    assert walk(net) == walk(slow, step_s=1.0)
+    rows = 10 * 20 + 20
+    assert len(walk(net)) == rows
+    assert net.agent.asked < 2 * rows / 4
+    assert slow.agent.asked > rows
+
+
+def test_what_was_read_ahead_is_not_believed_after_a_set() -> None:
+    net = Net()
+    column = (*IF_ENTRY, ADMIN_STATUS)
+    for number, index in enumerate((1, 2), 1):
+        net.ask(Pdu(Kind.GET_NEXT, number, (Binding((*column, index)),)))
+    variable = (*column, 6)
+    done = net.ask(Pdu(Kind.SET, 9, (Binding(variable, ber.of_integer(2)),)))
+    assert done is not None and done.status == 0
+    read = net.ask(Pdu(Kind.GET_NEXT, 10, (Binding((*column, 4)),)))
+    assert read is not None and read.bindings == (Binding(variable, ber.of_integer(2)),)
+    assert [(each.slice_name, each.result) for each in net.audited] == [("even", "done")]
+
+
+def test_one_slice_never_gets_what_was_read_for_another() -> None:
+    net = Net()
+    found = {each.oid for each in walk(net)}
+    first = net.ask(Pdu(Kind.GET_NEXT, 1, (Binding((1, 3)),)), b"o@ap")
+    assert first is not None and first.bindings[0].oid not in found
+
+
+def test_a_request_that_is_repeated_while_it_is_under_way_is_not_carried_out_twice() -> None:
+    net = Net()
+    data = v2c_bytes(b"e@ap", Pdu(Kind.SET, 9, (Binding((*IF_ENTRY, ADMIN_STATUS, 6), ber.of_integer(2)),)))
+    first = net.visor.from_manager(data, ("127.0.0.1", 5), 0.0)
+    assert len(first) == 1 and net.visor.from_manager(data, ("127.0.0.1", 5), 0.1) == []
+    assert len(net.carry(first)) == 1
+
+
+def test_a_device_that_is_silent_is_asked_again_but_never_for_a_set() -> None:
+    net = Net()
+    get = net.visor.from_manager(v2c_bytes(b"e@ap", Pdu(Kind.GET, 1, (Binding((*IF_ENTRY, 1, 2)),))), 1, 1.0)
+    put = net.visor.from_manager(
+        v2c_bytes(b"e@ap", Pdu(Kind.SET, 2, (Binding((*IF_ENTRY, ADMIN_STATUS, 2), ber.of_integer(1)),))), 1, 1.0
+    )
+    assert [type(each) for each in (*get, *put)] == [ToDevice, ToDevice]
+    again = [parse_v2c(each.data)[1].kind for each in net.visor.tick(2.0)]
+    assert again == [Kind.GET]
+    assert net.visor.tick(3.0) == [] and net.audited[-1].result == "no answer"
