@@ -8,6 +8,8 @@ switch (in_port, eth_src, eth_dst -> output).
 
 - latency: one packet-in at a time; median and 99th percentile of the time until its flow-mod is back. The difference
   of the medians is what the slicer adds. Target: 80 us.
+- change: ``--switches`` more switches; one rule of a slice is another by the control socket: when the last switch has
+  its new entry, and when the answer comes. Target: 100 ms.
 - rate: a window of packet-ins on the way; flow-mods a second, and the slicer's own CPU time for each. Target: 20 000
   a second on one core.
 
@@ -27,6 +29,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -35,6 +38,7 @@ from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import wire
 from hyroads.slices import oxm
 from hyroads.slices.match import of_fields
+from hyroads.slices.server.client import ControlClient
 
 PORTS = range(1, 49)
 FEATURES = struct.pack("!QIBB2xII", 1, 0, 254, 0, 0x4F, 0)
@@ -144,11 +148,11 @@ def switch_to_slicer(port: int, number: int) -> tuple[Peer, int]:
                 peer.send(_reply(message))
             elif kind == 20:
                 peer.send(wire.message(b"", int.from_bytes(xid, "big"), 21))
+                # The last question before guests come is how many entries there are.
+                if questions >= 9:
+                    return peer, blocks[number]
             elif kind == 14 and message[24] == 0 and message[25] == 0:
                 blocks[int.from_bytes(message[-24:-22], "big")] = message[-4]
-        # The last question before guests come: how many entries there are.
-        if questions >= 9:
-            return peer, blocks[number]
 
 
 def _reply(message: bytes) -> bytes:
@@ -157,6 +161,62 @@ def _reply(message: bytes) -> bytes:
     if kind == 13:
         body = b"".join(struct.pack("!I4x6s2x16s32x", n, b"\2\0\0\0\0" + bytes((n,)), b"p%d" % n) for n in PORTS)
     return wire.message(struct.pack("!HH4x", kind, 0) + body, int.from_bytes(message[4:8], "big"), MULTIPART_REPLY)
+
+
+class IdleSwitch(threading.Thread):
+    """A switch that says yes to everything; ``got_s`` is when its last entry of the classifier came."""
+
+    def __init__(self, port: int, dpid: int) -> None:
+        super().__init__(daemon=True)
+        self.peer = Peer(socket.create_connection(("127.0.0.1", port), 600))
+        self.dpid = dpid
+        self.got_s = 0.0
+        self.questions = 0
+
+    def run(self) -> None:
+        self.peer.send(HELLO)
+        while True:
+            try:
+                messages = self.peer.receive()
+            except OSError:
+                return
+            for message in messages:
+                kind, xid = message[1], int.from_bytes(message[4:8], "big")
+                if kind == 5:
+                    body = struct.pack("!Q", self.dpid) + FEATURES[8:]
+                    self.peer.send(wire.message(body, xid, 6))
+                elif kind == 18:
+                    self.questions += 1
+                    self.peer.send(_reply(message))
+                elif kind == 20:
+                    self.peer.send(wire.message(b"", xid, 21))
+                elif kind == wire.ECHO_REQUEST:
+                    self.peer.send(wire.message(b"", xid, wire.ECHO_REPLY))
+                elif kind == 14 and message[24] == 0 and message[25] == 0:
+                    self.got_s = time.perf_counter()
+
+
+def change(args: argparse.Namespace, listen: int, control: str, repeat: int = 7) -> None:
+    """How soon another rule of a slice is in force at all of the idle switches."""
+    switches = [IdleSwitch(listen, 100 + i) for i in range(args.switches)]
+    for each in switches:
+        each.start()
+    while any(each.questions < 9 for each in switches):
+        time.sleep(0.05)
+    client = ControlClient(control)
+    effects, answers = [], []
+    for number in range(repeat):
+        document = client.ask("GET", "slices", "s1")
+        del document["switches"]
+        document["flowspace"].append({"match": {"eth_src": _mac((1 << 30) + number)}})
+        start = time.perf_counter()
+        client.ask("PUT", "slices", "s1", document=document)
+        answers.append(time.perf_counter() - start)
+        effects.append(max(each.got_s for each in switches) - start)
+    effect, answer = (statistics.median(found) * 1e3 for found in (effects, answers))
+    print(
+        f"a rule more at {args.switches} switches: in force after {effect:.0f} ms (target 100), answer {answer:.0f} ms"
+    )
 
 
 def latency(peer: Peer, messages: list[bytes], rounds: int) -> list[float]:
@@ -203,7 +263,7 @@ def write_settings(folder: Path, args: argparse.Namespace, listen: int, dial: in
         for i in range(args.slices)
     ]
     path = folder / "slicer.json"
-    path.write_text(json.dumps({"slices": slices, "listen": {"openflow": {"port": listen}}}))
+    path.write_text(json.dumps({"slices": slices, "listen": {"openflow": {"port": listen}, "control": "control"}}))
     return path
 
 
@@ -214,7 +274,14 @@ def _mac(number: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("slices", 100), ("rules", 10_000), ("rounds", 4000), ("window", 64), ("repeat", 3)):
+    for name, default in (
+        ("slices", 100),
+        ("rules", 10_000),
+        ("rounds", 4000),
+        ("window", 64),
+        ("repeat", 3),
+        ("switches", 10),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--all-guests", action="store_true", help="a connection for every slice")
@@ -234,6 +301,8 @@ def main() -> None:
             )
             try:
                 measure(args, rng, dial, listen, psutil.Process(slicer.pid))
+                if args.switches:
+                    change(args, listen, str(Path(name) / "control"))
             finally:
                 slicer.terminate()
                 slicer.wait(10)

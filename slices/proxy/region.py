@@ -9,8 +9,9 @@ decided yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from hyroads.slices.allocation import PRODUCTION_NUMBER
 from hyroads.slices.classifier import DISCOVERY_PRIORITY, ClassifierEntry
@@ -86,37 +87,45 @@ class _View:
 class Regions:
     """The flowspace of all slices on one switch, port by port."""
 
-    def __init__(self, entries: Iterable[ClassifierEntry]) -> None:
-        """``entries`` as from ``Classifier.of_switch``, highest priority first."""
+    def __init__(self, entries: Iterable[ClassifierEntry] | Callable[[], Iterable[ClassifierEntry]]) -> None:
+        """``entries`` as from ``Classifier.of_switch``, highest priority first; asked for when first needed."""
+        self._source = entries
+        self._views: dict[int, _View] = {}
+        self._kinds: dict[tuple[tuple[int, _Entry], ...], int] = {}
+        self._kind_of: dict[int, int] = {}
+
+    @cached_property
+    def _lines(self) -> tuple[list[tuple[int | None, _Entry]], dict[int, list[tuple[int, _Entry]]]]:
+        """All entries with their port (None: every port); and those of each port that has its own, with their place."""
+        entries = self._source() if callable(self._source) else self._source
+        self._source = ()
         bits = _IN_PORT.ones << _IN_PORT.shift
-        self._entries: list[tuple[int | None, _Entry]] = []
-        self._special: dict[int, list[tuple[int, _Entry]]] = {}
+        every: list[tuple[int | None, _Entry]] = []
+        special: dict[int, list[tuple[int, _Entry]]] = {}
         for place, entry in enumerate(entries):
             if entry.priority in {0, DISCOVERY_PRIORITY}:
                 continue
             match = entry.match
             port = (match.value & bits) >> _IN_PORT.shift if match.mask & bits else None
             line = (match.value & ~bits, match.mask & ~bits, entry.block.number)
-            self._entries.append((port, line))
+            every.append((port, line))
             if port is not None:
                 # The place says where the entry stands among those of every port.
-                self._special.setdefault(port, []).append((place, line))
-        self._views: dict[int, _View] = {}
-        self._kinds: dict[tuple[tuple[int, _Entry], ...], int] = {}
-        self._kind_of: dict[int, int] = {}
+                special.setdefault(port, []).append((place, line))
+        return every, special
 
     def _view(self, port: int) -> _View:
         kind = self.kind(port)
         found = self._views.get(kind)
         if found is None:
-            found = self._views[kind] = _View([line for at, line in self._entries if at is None or at == port])
+            found = self._views[kind] = _View([line for at, line in self._lines[0] if at is None or at == port])
         return found
 
     def kind(self, port: int) -> int:
         """Equal for ports that certainly have the same flowspace."""
         found = self._kind_of.get(port)
         if found is None:
-            key = tuple(self._special.get(port, ()))
+            key = tuple(self._lines[1].get(port, ()))
             found = self._kind_of[port] = self._kinds.setdefault(key, len(self._kinds))
         return found
 

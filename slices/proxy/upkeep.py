@@ -51,8 +51,10 @@ def stages(found: Contents, wanted: Wanted) -> Stages:
 def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> Stages:
     """What to send to a switch that has ``before``."""
     layout = after.layout
-    installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(p) for number, p in before.ports.items() for i in (0, 1)}
-    floods, gone = _flood_groups(installed, after.ports)
+    old, new = before.ports.items(), after.ports.items()
+    # Most slices keep their ports, and buckets of all of them take long to make.
+    installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(p) for number, p in old - new for i in (0, 1)}
+    floods, gone = _flood_groups(installed, dict(new - old))
     found = (
         _emptied(change.passed_on),
         floods,

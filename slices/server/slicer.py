@@ -160,7 +160,7 @@ class Slicer:
             groups = found.groups if is_sliced(found) else {}
             meters = found.meters if is_sliced(found) else {}
             switch.reconcile(groups.keys(), meters.keys())
-            await self._install(switch, stages(found, switch.wanted()))
+            await self._install(switch, stages(found, switch.wanted(entries=True)))
             await self._send(switch, switch.leavings(gone))
             switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
             link.serve(switch.session)
@@ -197,7 +197,7 @@ class Slicer:
         )
 
     def _partition(self, switch: Switch) -> list[Tenant]:
-        entries = self._classifier.of_switch(switch.dpid)
+        entries = partial(self._classifier.of_switch, switch.dpid)
         return switch.partition(self.model, self._allocation.blocks[switch.dpid], entries)
 
     async def _install(self, switch: Switch, wanted: Stages) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.allocation import Block, Layout
@@ -16,7 +16,7 @@ from hyroads.slices.proxy.ids import IdMap, NumberPool
 from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.proxy.slice_ports import ports_of_slices
+from hyroads.slices.proxy.slice_ports import SlicePorts
 from hyroads.slices.proxy.upkeep import Wanted, group_message
 from hyroads.slices.server.guest_link import GuestLink
 from hyroads.slices.server.switch_link import SwitchLink
@@ -35,7 +35,8 @@ class Switch:
         self.layout = layout
         self.ports: dict[int, bytes] = {}
         self.tenants: dict[str, Tenant] = {}
-        self.entries: tuple[ClassifierEntry, ...] = ()
+        self._entries: Callable[[], tuple[ClassifierEntry, ...]] = tuple
+        self._slice_ports = SlicePorts()
         self.regions = Regions(())
         self.link: SwitchLink | None = None
         self.session: SwitchSession | None = None
@@ -52,21 +53,23 @@ class Switch:
         """Numbers of ports by name."""
         return port_names(self.ports)
 
-    def wanted(self) -> Wanted:
-        """What should be in the switch of the slicer's own."""
+    def wanted(self, *, entries: bool = False) -> Wanted:
+        """What should be in the switch of the slicer's own; the entries of the classifier only if asked for."""
         views = [tenant.view for tenant in self.tenants.values()]
         blocks = tuple(view.block for view in views)
-        return Wanted(self.entries, blocks, {view.number: view.ports for view in views}, self.layout)
+        return Wanted(
+            self._entries() if entries else (), blocks, {view.number: view.ports for view in views}, self.layout
+        )
 
     # -- tenants ------------------------------------------------------------------------------------------------------
 
     def partition(
-        self, model: SliceModel, blocks: Mapping[str, Block], entries: tuple[ClassifierEntry, ...]
+        self, model: SliceModel, blocks: Mapping[str, Block], entries: Callable[[], tuple[ClassifierEntry, ...]]
     ) -> list[Tenant]:
         """The tenants as the slices want them; returns those that are gone (their block is another's, or they are)."""
-        self.entries = entries
+        self._entries = entries
         self.regions = Regions(entries)
-        ports = ports_of_slices(model, self.dpid, self.names)
+        ports = self._slice_ports.of(model, self.dpid, self.names)
         before, self.tenants = self.tenants, {}
         for name, block in blocks.items():
             mine = ports.get(name, frozenset())

@@ -14,7 +14,7 @@ from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
 from hyroads.slices.proxy.recheck import groups_to_delete, rules_to_delete
 from hyroads.slices.proxy.region import Regions
-from hyroads.slices.proxy.slice_ports import LOCAL, ports_of_slices
+from hyroads.slices.proxy.slice_ports import LOCAL, SlicePorts
 from hyroads.slices.slicefile import parse
 
 BLOCK = Block(2, 10, 4)
@@ -65,5 +65,9 @@ def test_ports_of_slices() -> None:
         {"name": "seer", "permissions": ["read"], "flowspace": [{"ports": ["p3"], "priority": 7}]},
     ]
     names = {"p1": 1, "p2": 2, "p3": 3, "s1": LOCAL}
-    found = ports_of_slices(parse({"slices": slices}, "x"), 1, names)
+    ports = SlicePorts()
+    found = ports.of(parse({"slices": slices}, "x"), 1, names)
     assert found == {"red": {1, 2}, "web": {1, 2, 3}, "seer": {3}, "production": {2, 3, LOCAL}}
+    less = ports.of(parse({"slices": slices[1:]}, "x"), 1, names)
+    assert less == {"web": {1, 2, 3}, "seer": {3}, "production": {1, 2, 3, LOCAL}}
+    assert ports.of(parse({"slices": slices}, "x"), 1, {"p9": 9})["red"] == {9}
