@@ -54,6 +54,8 @@ class Block:
     number: int
     first: int
     count: int
+    metered: bool = False
+    """Whether what leads here has the slice's meter (``classifier``)."""
 
 
 @dataclass(frozen=True)

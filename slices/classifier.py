@@ -10,7 +10,7 @@ The topmost entries recognise the discovery frames (LLDP) that the slicer marks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from struct import Struct
 
@@ -33,6 +33,7 @@ _DISCOVERY_MAC = 0x0A53_4C43_0000
 
 _WRITE_METADATA = Struct("!HH4xQQ")
 _GOTO = Struct("!HHB3x")
+_METER = Struct("!HHI")
 _IN_PORT = BY_NAME["in_port"]
 
 Key = tuple[int, TernaryMatch]
@@ -51,9 +52,14 @@ class ClassifierEntry:
     block: Block
 
     def instructions(self, layout: Layout) -> bytes:
-        """Write-metadata with the slice's number, then goto the first table of its block."""
+        """The slice's meter if it has one, write-metadata with its number, then goto the first table of its block."""
         metadata = self.block.number << layout.slice_shift
-        return _WRITE_METADATA.pack(2, 24, metadata, layout.slice_metadata_mask) + _GOTO.pack(1, 8, self.block.first)
+        meter = _METER.pack(6, 8, self.block.number) if self.block.metered else b""
+        return (
+            meter
+            + _WRITE_METADATA.pack(2, 24, metadata, layout.slice_metadata_mask)
+            + _GOTO.pack(1, 8, self.block.first)
+        )
 
     def cookie(self, layout: Layout) -> int:
         """The slicer's mark and a hash of the whole entry, so that reading cookies back is enough after a restart."""
@@ -118,6 +124,8 @@ def discovery_mac(number: int) -> int:
 def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> tuple[Entries, frozenset[str]]:
     """The entries of a slice on a switch, and the names of ports that the switch (``ports``) does not have."""
     entries: dict[Key, Block] = dict.fromkeys(_discovery_keys(block.number), block)
+    if each.limits.rate_in_mbps is not None:
+        block = replace(block, metered=True)
     if each.name == PRODUCTION:
         entries[0, ALL] = block
         return entries, frozenset()

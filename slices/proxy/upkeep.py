@@ -8,7 +8,8 @@ could lead packets past the classifier, so it is emptied once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.cookie import MARK_MASK
@@ -18,7 +19,13 @@ from hyroads.slices.proxy.contents import Contents
 from hyroads.slices.proxy.group_mod import ALL_GROUPS, ALL_METERS, GROUP_MOD, METER_MOD, flood_buckets, is_flood_group
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
 
+FIRST_GUEST_METER = 1 << 14
+"""Below are the slicer's own meters."""
+
 _ADD, _MODIFY, _DELETE = 0, 1, 2
+_METER_FLAGS = b"\0\5"
+_BAND = Struct("!HHII4x")
+_LEAST_BURST_KB = 128
 
 Stages = tuple[list[bytes], ...]
 """Messages without transaction ids; each stage must be in force before the next."""
@@ -33,6 +40,8 @@ class Wanted:
     ports: Mapping[int, frozenset[int]]
     """The ports of each slice, by its number: for the groups FLOOD and ALL."""
     layout: Layout
+    rates_kbps: Mapping[int, int] = field(default_factory=dict)
+    """What may come in of a slice, by its number; the meter has the same number."""
 
 
 def stages(found: Contents, wanted: Wanted) -> Stages:
@@ -45,7 +54,9 @@ def stages(found: Contents, wanted: Wanted) -> Stages:
     adds, deletes = _classifier(found, wanted)
     floods, gone = _flood_groups(found.groups, wanted.ports)
     last = _emptied(_tables_to_empty(found, wanted, held=False))
-    return tuple(stage for stage in (*first, floods, adds, deletes, last, gone) if stage)
+    own = {number: record for number, record in found.meters.items() if number < FIRST_GUEST_METER}
+    meters, unused = _meters(own, wanted.rates_kbps)
+    return tuple(stage for stage in (*first, floods + meters, adds, deletes, last, gone + unused) if stage)
 
 
 def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> Stages:
@@ -55,13 +66,14 @@ def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> St
     # Most slices keep their ports, and buckets of all of them take long to make.
     installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(p) for number, p in old - new for i in (0, 1)}
     floods, gone = _flood_groups(installed, dict(new - old))
+    meters, unused = _meters({n: meter_bands(kbps) for n, kbps in before.rates_kbps.items()}, after.rates_kbps)
     found = (
         _emptied(change.passed_on),
-        floods,
+        floods + meters,
         [wire.message(entry.add_body(layout), 0) for entry in change.adds],
         [wire.message(entry.installed(layout).delete_body, 0) for entry in change.deletes],
         _emptied(change.freed),
-        gone,
+        gone + unused,
     )
     return tuple(stage for stage in found if stage)
 
@@ -79,7 +91,7 @@ def _everything() -> list[bytes]:
     return [
         wire.message(wire.delete_all_of_table_body(), 0),
         group_message(_DELETE, ALL_GROUPS, b""),
-        wire.message(_DELETE.to_bytes(2, "big") + b"\0\0" + ALL_METERS.to_bytes(4, "big"), 0, METER_MOD),
+        meter_message(_DELETE, ALL_METERS, bytes(2)),
     ]
 
 
@@ -130,3 +142,25 @@ def _flood_groups(present: Mapping[int, bytes], ports: Mapping[int, frozenset[in
 def group_message(command: int, number: int, buckets: bytes) -> bytes:
     """A group-mod of a group of type ALL."""
     return wire.message(command.to_bytes(2, "big") + b"\0\0" + number.to_bytes(4, "big") + buckets, 0, GROUP_MOD)
+
+
+def meter_bands(kbps: int) -> bytes:
+    """Flags (kb/s, burst) and the one band, as a switch describes them: a quarter of a second may come at once."""
+    return _METER_FLAGS + _BAND.pack(1, 16, kbps, max(kbps // 4, _LEAST_BURST_KB))
+
+
+def _meters(present: Mapping[int, bytes], rates_kbps: Mapping[int, int]) -> tuple[list[bytes], list[bytes]]:
+    """(adds and changes, deletes) of the slicer's own meters."""
+    wanted = {number: meter_bands(kbps) for number, kbps in rates_kbps.items()}
+    put = [
+        meter_message(_MODIFY if number in present else _ADD, number, bands)
+        for number, bands in wanted.items()
+        if present.get(number) != bands
+    ]
+    return put, [meter_message(_DELETE, number, bytes(2)) for number in present if number not in wanted]
+
+
+def meter_message(command: int, number: int, flags_and_bands: bytes) -> bytes:
+    """A meter-mod."""
+    head = command.to_bytes(2, "big") + flags_and_bands[:2] + number.to_bytes(4, "big")
+    return wire.message(head + flags_and_bands[2:], 0, METER_MOD)

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from hyroads.controller.ofp import wire
 from hyroads.slices.allocation import Block, Layout
 from hyroads.slices.classifier import ClassifierEntry
 from hyroads.slices.model import Controller, Slice, SliceModel
 from hyroads.slices.proxy.contents import port_names
-from hyroads.slices.proxy.group_mod import METER_MOD
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
 from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.slice_ports import SlicePorts
-from hyroads.slices.proxy.upkeep import Wanted, group_message
+from hyroads.slices.proxy.upkeep import FIRST_GUEST_METER, Wanted, group_message, meter_message
 from hyroads.slices.server.guest_link import GuestLink
 from hyroads.slices.server.switch_link import SwitchLink
 
-FIRST_GUEST_METER = 1 << 14
-"""Below are the slicer's own meters."""
 LAST_METER = 0xFFFF_0000
 _DELETE = 2
 
@@ -37,6 +33,7 @@ class Switch:
         self.tenants: dict[str, Tenant] = {}
         self._entries: Callable[[], tuple[ClassifierEntry, ...]] = tuple
         self._slice_ports = SlicePorts()
+        self._rates_kbps: dict[int, int] = {}
         self.regions = Regions(())
         self.link: SwitchLink | None = None
         self.session: SwitchSession | None = None
@@ -57,9 +54,8 @@ class Switch:
         """What should be in the switch of the slicer's own; the entries of the classifier only if asked for."""
         views = [tenant.view for tenant in self.tenants.values()]
         blocks = tuple(view.block for view in views)
-        return Wanted(
-            self._entries() if entries else (), blocks, {view.number: view.ports for view in views}, self.layout
-        )
+        ports = {view.number: view.ports for view in views}
+        return Wanted(self._entries() if entries else (), blocks, ports, self.layout, self._rates_kbps)
 
     # -- tenants ------------------------------------------------------------------------------------------------------
 
@@ -70,6 +66,11 @@ class Switch:
         self._entries = entries
         self.regions = Regions(entries)
         ports = self._slice_ports.of(model, self.dpid, self.names)
+        self._rates_kbps = {
+            block.number: max(1, round(rate * 1000))
+            for name, block in blocks.items()
+            if (rate := model.slices[name].limits.rate_in_mbps) is not None
+        }
         before, self.tenants = self.tenants, {}
         for name, block in blocks.items():
             mine = ports.get(name, frozenset())
@@ -102,7 +103,7 @@ class Switch:
         for tenant in gone:
             if tenant.name not in self.tenants:
                 messages += [group_message(_DELETE, real, b"") for real in tenant.view.groups.clear()]
-                messages += [_meter_delete(real) for real in tenant.view.meters.clear()]
+                messages += [meter_message(_DELETE, real, bytes(2)) for real in tenant.view.meters.clear()]
         return messages
 
     # -- numbers ------------------------------------------------------------------------------------------------------
@@ -144,10 +145,6 @@ class Switch:
 
     def _guests(self) -> list[GuestLink]:
         return [] if self.link is None else list(self.link.guests.values())
-
-
-def _meter_delete(real: int) -> bytes:
-    return wire.message(_DELETE.to_bytes(2, "big") + b"\0\0" + real.to_bytes(4, "big"), 0, METER_MOD)
 
 
 def _set_limits(tenant: Tenant, each: Slice) -> None:

@@ -534,6 +534,28 @@ def test_packet_ins_beyond_the_rate_are_dropped_for_that_slice(lab: Lab) -> None
     lab.check()
 
 
+def test_a_slice_gets_its_rate_and_no_more(lab: Lab) -> None:
+    """A quarter of a megabit may come at once, then one a second: of 500 frames of 11 kilobits about 25."""
+
+    def received() -> int:
+        heard(lab.hosts[2], b"")
+        for _ in range(500):
+            lab.hosts[1].send(frame().ljust(1400, b"x"))
+            time.sleep(0.0002)
+        time.sleep(0.2)
+        return len(heard(lab.hosts[2], MAGIC))
+
+    assert not lab.evil.errors(flow(apply(output(2)), MINE))
+    limited = {**EVIL, "limits": {**EVIL["limits"], "rate_in_mbps": 1}}
+    lab.control.ask("PUT", "slices", "evil", document=limited)
+    assert not lab.evil.errors(flow(apply(output(2)), MINE))
+    assert "kbps" in lab.rig.ofctl("dump-meters", "s1") and 10 <= received() <= 100
+    assert not lab.evil.errors(meter_mod(2, ANY, b"")) and received() <= 100, "no guest deletes it"
+    lab.control.ask("PUT", "slices", "evil", document=EVIL)
+    assert received() >= 300
+    lab.check()
+
+
 def test_what_others_have_is_not_in_any_answer(lab: Lab) -> None:
     """Descriptions, statistics and features: the attacker's ports, tables and numbers only."""
     questions = [flow_stats(255), stats(13), stats(4, struct.pack("!I4x", ANY)), stats(7), stats(3)]

@@ -39,6 +39,7 @@ def packet_socket(namespace: str) -> socket.socket:
 
     def make() -> socket.socket:
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        raw.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
         raw.bind(("eth0", 0))
         raw.setblocking(False)
         return raw

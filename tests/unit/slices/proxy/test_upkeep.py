@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 from hyroads.controller.ofp import guard, wire
@@ -15,7 +16,7 @@ from hyroads.slices.match import ALL, of_fields
 from hyroads.slices.proxy.contents import Contents, Found, contents_of, port_names, questions
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
-from hyroads.slices.proxy.upkeep import Wanted, is_sliced, stages
+from hyroads.slices.proxy.upkeep import Wanted, is_sliced, meter_bands, stages
 
 PRODUCTION, RED, BLUE = Block(1, 1, 4), Block(2, 5, 4), Block(3, 9, 2)
 
@@ -104,3 +105,18 @@ def test_contents_are_read_from_replies() -> None:
     assert found.entries[0].rule == entry.installed(OPEN_VSWITCH)
     assert found.active[1] == 1 and 3 not in found.active
     assert len(questions()) == len(bodies)
+
+
+def test_meters_are_put_before_what_leads_to_them_and_deleted_last() -> None:
+    metered = replace(RED, metered=True)
+    entries = (ClassifierEntry(0, ALL, PRODUCTION), ClassifierEntry(100, of_fields({"in_port": 2}), metered))
+    before = wanted(RED)
+    after = replace(before, entries=entries, rates_kbps={2: 1000})
+    found = stages(as_found(before, {}), after)
+    kinds = [[message[1] for message in stage] for stage in found]
+    assert kinds == [[29], [14], [14]], "the delete of what was overwritten meets another cookie"
+    assert found[0][0][8:] == struct.pack("!HHIHHII4x", 0, 5, 2, 1, 16, 1000, 250)
+    there = replace(as_found(after, {}), meters={2: meter_bands(1000), 1 << 14: b"\0\0"})
+    assert stages(there, after) == ()
+    assert stages(there, replace(after, rates_kbps={2: 50}))[0][0][8:10] == b"\0\1"
+    assert [m[1] for m in stages(there, before)[-1]] == [29]
