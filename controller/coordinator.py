@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -454,17 +454,20 @@ class Coordinator:
         unsaved = ["state file"] if self.saver.pending else []
         return [*pending_of(self.plan, views, flow), *unsaved]
 
-    def carried_out(self, flows: Iterable[str]) -> bool:
-        """Whether the state of now is in force for flows: paths, and which of them have a rate."""
+    def carries(self, flows: Iterable[str]) -> bool:
+        """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
         plan = self.plan
         if plan is None or not self.settled or plan.version != self.state.version:
             return False
-        planned = [plan.flows[flow] for flow in flows]
-        # What is asked of agents is the cheaper question, and the one that is answered last.
-        if not all(flow.mode != MULTIPATH or self.agents.carries(flow) for flow in planned):
+        planned = (plan.flows[flow] for flow in flows)
+        return all(flow.mode != MULTIPATH or self.agents.carries(flow) for flow in planned)
+
+    def carried_out(self, flows: Collection[str]) -> bool:
+        """Whether the state of now is in force for flows, at all agents and switches."""
+        if not self.carries(flows):
             return False
-        views = self.views()
-        return not any(pending_of(plan, views, flow.spec.id) for flow in planned)
+        plan, views = self.live.in_force, self.views()
+        return not any(pending_of(plan, views, flow) for flow in flows)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""

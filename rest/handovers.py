@@ -123,7 +123,7 @@ class HandoverSchema(Schema):
     over = fields.Boolean(**answered())
     asked_at = fields.Float(**told("Unix time"))
     moved_after_s = fields.Float(
-        **told("until packets went by the new place, confirmed by all agents", allow_none=True)
+        **told("until packets went by the new place, confirmed by who sends them", allow_none=True)
     )
     over_after_s = fields.Float(**answered(allow_none=True))
     known = _places("both ends are configured for these")
@@ -168,7 +168,7 @@ def _changes(found: Resource, desk: Handovers) -> None:
     @found.post("")
     @found.arguments(HandoverRequest)
     @found.arguments(WaitQuery, location="query")
-    @found.response(201, HandoverSchema, description="its flows have moved, confirmed by all agents, or it failed")
+    @found.response(201, HandoverSchema, description="its flows have moved, or it failed")
     @found.alt_response(202, schema=OperationSchema, description="wait=false, or not within 10 s")
     @found.alt_response(409, schema=ProblemSchema, description="the client is there already")
     @found.alt_response(503, schema=ProblemSchema, description="too many handovers")

@@ -40,6 +40,9 @@ class Carrier(Protocol):
     def confine(self, changes: Mapping[Key, Confined | None]) -> None:
         """Flows shall use these ways."""
 
+    def carries(self, flows: Iterable[str]) -> bool:
+        """Whether packets of flows go as was asked for; elsewhere something may still be on its way."""
+
     def carried_out(self, flows: Iterable[str]) -> bool:
         """Whether all that was asked for is in force for flows."""
 
@@ -90,6 +93,12 @@ class Carrying:
             yield Confirmed(wanted)
         if self.now is not None and self.now.is_moving:
             yield from self._marks(wanted)
+
+    @property
+    def sends(self) -> bool:
+        """Whether packets go as is wanted, confirmed by those who send them."""
+        wanted = self.wanted
+        return wanted is not None and reached(self.now, wanted) and self.carrier.carries(self.flows)
 
     @property
     def is_drained(self) -> bool:

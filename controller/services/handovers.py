@@ -246,7 +246,7 @@ class HandoverDesk:
                 self._restored(journey)
             return
         journey.carrying.want(wanted)
-        if journey.moved_s is None and journey.has_moved and journey.carrying.is_in_force:
+        if journey.moved_s is None and journey.has_moved and journey.carrying.sends:
             journey.moved_s = now_s
             self._publish("handover.moved", journey.document())
         # The machine's end is not the end: what it wants last is still to be confirmed, for as long as that takes.

@@ -37,7 +37,7 @@ class Journey:
     asked_at_s: float
     """Unix time."""
     moved_s: float | None = None
-    """When packets went by the new place alone or also, confirmed."""
+    """When packets went by the new place alone or also, confirmed by those who send them."""
     over_s: float | None = None
     steps: list[tuple[str, float]] = field(default_factory=list)
     asked_of_client: set[tuple[str, Place]] = field(default_factory=set)

@@ -45,9 +45,17 @@ class CoordinatorOffice:
         """Flows shall use these ways."""
         self._coordinator.confine(changes)
 
+    def carries(self, flows: Iterable[str]) -> bool:
+        """Whether packets of flows go as was asked for."""
+        return self._coordinator.carries(self._declared(flows))
+
     def carried_out(self, flows: Iterable[str]) -> bool:
-        """Whether all that was asked for is in force for flows; one that is gone has nothing left to do."""
-        return self._coordinator.carried_out(flow for flow in flows if flow in self._coordinator.state.flows)
+        """Whether all that was asked for is in force for flows."""
+        return self._coordinator.carried_out(self._declared(flows))
+
+    def _declared(self, flows: Iterable[str]) -> list[str]:
+        """A flow that is gone has nothing left to do."""
+        return [flow for flow in flows if flow in self._coordinator.state.flows]
 
     def flow_plan(self, flow: str) -> FlowPlan | None:
         """What is planned for a flow, if it is a multipath."""

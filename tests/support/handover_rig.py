@@ -182,6 +182,9 @@ class Rig:
         self.state = confined(self.state, changes)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 
+    def carries(self, flows: Iterable[str]) -> bool:
+        return all(self.pusher.carries(self.plan.flows[flow]) for flow in flows)
+
     def carried_out(self, flows: Iterable[str]) -> bool:
         plans = [self.plan.flows[flow] for flow in flows]
         waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
