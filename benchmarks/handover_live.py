@@ -29,6 +29,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.services.place import Place
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
@@ -297,12 +298,22 @@ def run_ncast(emulation: Emulation, args: argparse.Namespace) -> int:
     """What arrives, and in which order."""
     for i in range(args.copies):
         emulation.shared.set_link(f"c-{i}", loss=args.loss)
+    wait_until("the flow", lambda: emulation.rest.flow("c-down")["state"] == "multipath", 10.0)
     document = emulation.rest.request("POST", "/ncasts", {"flow": "c-down", "copies": args.copies})
     print(f"copies sent after {1e3 * document['copying_after_s']:.1f} ms by {document['paths']}")
     found = Traffic(emulation, "g", "c", lambda: None).stream(args.seconds, 0.001, 200, lambda: None)
     lost = len(found.lost)
     print(f"{found.sent} packets, {lost} lost, {found.doubled} doubled, {found.out_of_order} out of order; "
           f"expected loss {args.loss**args.copies:.2g}, measured {lost / found.sent:.2g}")  # fmt: skip
+    first, last = (emulation.agent_report(node) for node in ("g", "c"))
+    number = emulation.rest.flow("c-down")["number"]
+    [sending] = [flow for flow in first["ingress"] if flow["number"] == number]
+    [receiving] = [flow for flow in last["egress"] if flow["number"] == number]
+    skipped = sum(path["skipped"] for path in sending["paths"])
+    told = {key: receiving[key] for key in ("lost", "timed_out", "late", "stale", "duplicate", "restarts")}
+    print(f"first edge: {sending['dropped']} dropped, {skipped} copies left out; last edge: {told}")
+    silent = (emulation.directory / "controller.log").read_text(encoding="utf-8").count("is silent")
+    print(f"links that were taken for silent: {silent}; numbers lost: {found.lost[:20]}")
     return 0
 
 
