@@ -27,7 +27,7 @@ from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Step, sound_step
 
 LOG = logging.getLogger("hyroads.plugins")
-CALL_S = 0.5
+CALL_S = 1.0
 MAX_STEPS_QUEUED = 64
 MAX_HANDOVERS = 2000
 

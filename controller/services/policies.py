@@ -21,7 +21,7 @@ from hyroads.plugins.codec import CodecError, decode, encode
 
 LOG = logging.getLogger("hyroads.policies")
 EVERY_S = 1.0
-CALL_S = 1.0
+CALL_S = 2.0
 MAX_MOVES = 10
 """Begun in one second, all policies together."""
 

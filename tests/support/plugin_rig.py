@@ -11,6 +11,7 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.core.services.view import LinkView, NetworkView
 from hyroads.controller.events import EventLog
+from hyroads.controller.services import plugin_keeper
 from hyroads.controller.services.plugins import PluginDesk
 from hyroads.controller.services.requests import Requests
 from hyroads.plugins.found import Bounds, Found
@@ -18,6 +19,8 @@ from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import Kind
 from hyroads.rest.api import create_app
 
+# Tests have no second to wait for each process that ended.
+plugin_keeper.RESTART_S = 0.1
 WITHIN_S = 20.0
 LIMITS = Limits()
 VIEW = NetworkView(1.0, {"a": "ap"}, {"l": LinkView("l", "a", "b", "wifi", True, 12.5, 0.25)})
@@ -47,7 +50,7 @@ class Flows:
         return []
 
     def declare_flow(self, document: Any, *, wait: bool) -> tuple[Any, bool]:
-        shim.sleep(0.4)
+        shim.sleep(1.3)
         self.declared.append(document)
         return document, True
 
@@ -65,7 +68,7 @@ class Rig:
     def found(self, name: str, code: str, **more: Any) -> Found:
         path = self.folder / f"{name}.py"
         path.write_text("from hyroads.plugins.api import *\nimport os, sys, time\n" + textwrap.dedent(code))
-        bounds = Bounds(memory_mb=256, deadline_s=0.3)
+        bounds = Bounds(memory_mb=256, deadline_s=1.0)
         more = {"role": "application", "bounds": bounds, "kind": Kind.APP, **more}
         return Found(name, origin=f"file {path}", path=str(path), starts=True, **more)
 

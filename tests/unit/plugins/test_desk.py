@@ -81,8 +81,8 @@ WRONGS = {
     "kills": ("def tick(self, network): os.kill(os.getpid(), 9)", "exited", "killed by SIGKILL"),
     "forks": ("def tick(self, network): os.fork()", "raised", "tick: PermissionError"),
     "eats": ("def tick(self, network): self.all = bytearray(1 << 30)", "raised", "tick: MemoryError"),
-    "loops": ("def tick(self, network):\n    while True: pass", "hung", "tick: no answer within 0.3 s"),
-    "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "tick: no answer within 0.3 s"),
+    "loops": ("def tick(self, network):\n    while True: pass", "hung", "tick: no answer within 1 s"),
+    "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "tick: no answer within 1 s"),
     "garbles": ("def tick(self, network): os.write(int(sys.argv[1]), b'{}\\n')", "wrong answer", "wrote what is no"),
     "lists": ("def tick(self, network): os.write(int(sys.argv[1]), b'[1]\\n')", "wrong answer", "wrote what is no"),
     "floods": (
