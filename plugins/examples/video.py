@@ -49,10 +49,10 @@ def send(host: str, port: int, seconds: float, mbps: float) -> int:
 
 def receive(port: int, seconds: float) -> dict[str, int]:
     """Count for a while: lost, doubled, out of order."""
-    seen: set[int] = set()
     came, doubled, disordered, highest = 0, 0, 0, -1
-    until_s = time.monotonic() + seconds
+    until_s, seen = time.monotonic() + seconds, set[int]()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inp:
+        inp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         inp.bind(("0.0.0.0", port))  # noqa: S104 - a receiver
         while (left_s := until_s - time.monotonic()) > 0:
             inp.settimeout(left_s)
