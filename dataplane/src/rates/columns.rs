@@ -54,6 +54,31 @@ impl Columns {
         columns
     }
 
+    /// Only these rows (numbers in increasing order), numbered anew.
+    pub fn only(&self, kept: &[usize]) -> Columns {
+        let mut number = vec![None; self.rows];
+        kept.iter().enumerate().for_each(|(new, &old)| number[old] = Some(new as u32));
+        let mut columns = Columns {
+            rows: kept.len(),
+            starts: self.starts.clone(),
+            support_starts: vec![0; self.starts.len()],
+            support: Vec::with_capacity(self.support.len()),
+            block_starts: vec![0; self.starts.len()],
+            value: Vec::with_capacity(self.value.len()),
+        };
+        for flow in 0..self.flows() {
+            let (support, block) = self.block(flow);
+            columns.support.extend(support.iter().filter_map(|&row| number[row as usize]));
+            for values in block.chunks_exact(support.len().max(1)) {
+                let stays = |(&row, &value): (&u32, &f64)| number[row as usize].map(|_| value);
+                columns.value.extend(support.iter().zip(values).filter_map(stays));
+            }
+            columns.support_starts[flow + 1] = columns.support.len();
+            columns.block_starts[flow + 1] = columns.value.len();
+        }
+        columns
+    }
+
     pub fn flows(&self) -> usize {
         self.starts.len() - 1
     }

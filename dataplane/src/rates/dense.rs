@@ -96,30 +96,69 @@ pub fn solve(factor: &[f64], size: usize, b: &mut [f64]) {
 }
 
 wide! {
-    /// Add sum_q v_q v_q' to the upper triangle at rows and columns `at` (increasing); `vectors` holds the v_q one after
-    /// the other, each as long as `at`.
-    pub fn add_outer = add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64])
+    /// How far values are from a mean, times a factor.
+    pub fn deviation = deviation_plain(target: &mut [f64], values: &[f64], mean: &[f64], factor: f64)
 }
 
 #[inline(always)]
-fn add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], line: &mut [f64]) {
+fn deviation_plain(target: &mut [f64], values: &[f64], mean: &[f64], factor: f64) {
+    target.iter_mut().zip(values).zip(mean).for_each(|((target, value), mean)| *target = factor * (value - mean));
+}
+
+wide! {
+    /// Move a mean a share of the way to values.
+    pub fn approach = approach_plain(mean: &mut [f64], values: &[f64], share: f64)
+}
+
+#[inline(always)]
+fn approach_plain(mean: &mut [f64], values: &[f64], share: f64) {
+    mean.iter_mut().zip(values).for_each(|(mean, value)| *mean += share * (value - *mean));
+}
+
+wide! {
+    /// Add sum_q v_q v_q' to the upper triangle at rows and columns `at` (increasing); `vectors` holds the v_q one after
+    /// the other, each as long as `at`. `space` is for intermediate values.
+    pub fn add_outer = add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], space: &mut Vec<f64>)
+}
+
+/// Where at least one value in so many is there, zeros between them cost less than finding each value's place.
+const DENSE: usize = 4;
+/// Vectors that are added at once: most flows have three paths.
+const TOGETHER: usize = 3;
+
+#[inline(always)]
+fn add_outer_plain(a: &mut [f64], size: usize, at: &[u32], vectors: &[f64], space: &mut Vec<f64>) {
     let count = at.len();
-    for (i, &row) in at.iter().enumerate() {
-        let line = &mut line[i..count];
-        let mut vectors = vectors.chunks_exact(count);
-        if let Some(first) = vectors.next() {
-            line.iter_mut().zip(&first[i..]).for_each(|(line, &value)| *line = first[i] * value);
+    space.clear();
+    if DENSE * count >= size {
+        for vectors in vectors.chunks(TOGETHER * count) {
+            space.clear();
+            space.resize(TOGETHER * size, 0.0);
+            for (vector, spread) in vectors.chunks_exact(count).zip(space.chunks_exact_mut(size)) {
+                at.iter().zip(vector).for_each(|(&place, &value)| spread[place as usize] = value);
+            }
+            let (u, v, w) = (&space[..size], &space[size..2 * size], &space[2 * size..]);
+            for &row in at {
+                let row = row as usize;
+                let (p, q, r) = (u[row], v[row], w[row]);
+                let target = &mut a[row * size + row..(row + 1) * size];
+                for (((target, u), v), w) in target.iter_mut().zip(&u[row..]).zip(&v[row..]).zip(&w[row..]) {
+                    *target += p * u + q * v + r * w;
+                }
+            }
         }
-        for vector in vectors {
+        return;
+    }
+    space.resize(count, 0.0);
+    for (i, &row) in at.iter().enumerate() {
+        let line = &mut space[i..];
+        line.fill(0.0);
+        for vector in vectors.chunks_exact(count) {
             let factor = vector[i];
             line.iter_mut().zip(&vector[i..]).for_each(|(line, &value)| *line += factor * value);
         }
         let target = &mut a[row as usize * size..(row as usize + 1) * size];
-        if count == size {
-            target[i..].iter_mut().zip(line.iter()).for_each(|(target, &value)| *target += value);
-        } else {
-            at[i..].iter().zip(line.iter()).for_each(|(&column, &value)| target[column as usize] += value);
-        }
+        at[i..].iter().zip(line.iter()).for_each(|(&column, &value)| target[column as usize] += value);
     }
 }
 

@@ -6,10 +6,10 @@ use super::point::{Flows, Point, Residuals, Targets};
 
 /// Correctors: how many a step, how much longer a step they aim at, when the gain is worth it, and around which share
 /// of the target products may stay.
-const CORRECTORS: usize = 2;
+const CORRECTORS: usize = 4;
 const LONG_ENOUGH: f64 = 0.9;
 const AMBITION: f64 = 0.3;
-const LEAST_GAIN: f64 = 0.1;
+const LEAST_GAIN: f64 = 0.03;
 const NEIGHBOURHOOD: f64 = 0.1;
 const NEW_SLACK: f64 = 0.01;
 /// Never so near to the bound that rounding reaches it.
@@ -53,8 +53,8 @@ impl Method {
         self.refresh();
     }
 
-    /// Go on with more rows; `columns` has the old ones first. New ones get some slack even where they are violated.
-    pub fn add_rows(&mut self, columns: Columns) {
+    /// `columns` has the old rows first. New ones get some slack even where they are violated.
+    fn add_rows(&mut self, columns: Columns) {
         let mu = self.point.complementarity();
         let least = mu.sqrt().min(NEW_SLACK);
         for load in &columns.times(&self.point.x)[self.columns.rows..] {
@@ -63,6 +63,13 @@ impl Method {
             self.point.row_price.push(mu / slack);
         }
         self.columns = columns;
+    }
+
+    /// Go on with these rows alone (numbers in increasing order).
+    pub fn keep_rows(&mut self, kept: &[usize]) {
+        self.columns = self.columns.only(kept);
+        self.point.s = kept.iter().map(|&row| self.point.s[row]).collect();
+        self.point.row_price = kept.iter().map(|&row| self.point.row_price[row]).collect();
         self.refresh();
     }
 
@@ -104,9 +111,12 @@ impl Method {
         length.is_finite().then_some((step, length))
     }
 
-    /// Go a share of a step.
-    pub fn advance(&mut self, step: &Point, length: f64) {
+    /// Go a share of a step, and go on with more rows if there are any.
+    pub fn advance(&mut self, step: &Point, length: f64, more: Option<Columns>) {
         self.point.advance(step, length);
+        if let Some(columns) = more {
+            self.add_rows(columns);
+        }
         self.refresh();
     }
 

@@ -57,12 +57,12 @@ impl Newton {
         self.gram.clear();
         self.gram.resize(size * size, 0.0);
         let mut vectors = Vec::new();
-        let mut line = vec![0.0; size];
+        let mut space = Vec::new();
         for flow in 0..flows.count() {
             let (support, block) = columns.block(flow);
             if !support.is_empty() {
                 self.vectors_of(flow, flows, block, support.len(), &mut vectors);
-                dense::add_outer(&mut self.gram, size, support, &vectors, &mut line);
+                dense::add_outer(&mut self.gram, size, support, &vectors, &mut space);
             }
         }
     }
@@ -71,21 +71,26 @@ impl Newton {
     /// every column but the first how far it is from the mean of those before (Welford's update of a variance), which
     /// takes one vector less than differences from the mean of all, and nothing cancels in their weights.
     fn vectors_of(&self, flow: usize, flows: &Flows, block: &[f64], length: usize, vectors: &mut Vec<f64>) {
+        let columns = block.len() / length;
         vectors.clear();
-        vectors.resize(length, 0.0);
-        let mut before = 0.0;
+        vectors.resize((1 + columns) * length, 0.0);
+        let (mean, mut rest) = vectors.split_at_mut(length);
+        let (mut before, mut used) = (0.0, 1);
         for (values, spread) in block.chunks_exact(length).zip(&self.spread[flows.starts[flow]..]) {
             let share = spread / (before + spread);
             let weight = share * before;
             if weight > UNMOVED * self.between[flow] {
-                let root = weight.sqrt();
-                (0..length).for_each(|at| vectors.push(root * (values[at] - vectors[at])));
+                let (vector, others) = rest.split_at_mut(length);
+                dense::deviation(vector, values, mean, weight.sqrt());
+                rest = others;
+                used += 1;
             }
-            vectors[..length].iter_mut().zip(values).for_each(|(mean, &value)| *mean += share * (value - *mean));
+            dense::approach(mean, values, share);
             before += spread;
         }
         let root = self.between[flow].sqrt();
-        vectors[..length].iter_mut().for_each(|value| *value *= root);
+        mean.iter_mut().for_each(|value| *value *= root);
+        vectors.truncate(used * length);
     }
 
     fn factorise(&mut self, place: Place) -> bool {

@@ -18,6 +18,11 @@ const VIOLATED: f64 = 1.0 + 1e-9;
 /// How near to a row that doesn't take part a step may go, as a share of the way and at least.
 const APPROACH: f64 = 0.95;
 const LEAST_APPROACH: f64 = 0.01;
+/// Once mu is below the first, rows with more slack than the second no longer take part; the time that a step takes
+/// grows with the square of their number. Whatever a step would cross takes part again.
+const DROPS: [(f64, f64); 3] = [(0.05, 0.1), (0.005, 0.05), (0.0005, 0.02)];
+/// Before that rows take part that are this near to their budget: the fewer steps end early at one.
+const NEAR: f64 = 0.97;
 /// Of rows that are added at once, only those that have this share of new links.
 const OVERLAP: f64 = 0.8;
 /// Rounds towards the analytic centre, and how near to a row they end.
@@ -171,20 +176,26 @@ impl<'a> Search<'a> {
     /// Iterate to the optimum; None if it isn't reached in so many steps.
     pub fn run(&mut self, mut method: Method, max_steps: usize) -> Option<Solution> {
         let mut last = f64::INFINITY;
+        let mut drops = if self.takes_part.len() > rows::FEW_ROWS { &DROPS[..] } else { &[] };
         let mut loads = self.loads(&method.point.x);
         for step in 1..=max_steps {
             let (direction, length) = method.direction()?;
             let change = self.loads(&direction.x);
             let room = self.room(&loads, &change, length);
-            method.advance(&direction, room);
             let ahead: Vec<f64> = loads.iter().zip(&change).map(|(load, change)| load + length * change).collect();
-            let added = rows::violated(self.problem, &ahead, &self.takes_part, VIOLATED, OVERLAP);
+            let bound = if drops.len() == DROPS.len() { NEAR } else { VIOLATED };
+            let added = rows::violated(self.problem, &ahead, &self.takes_part, bound, OVERLAP);
             let complete = added.is_empty();
-            if !complete {
-                method.add_rows(self.choose(&method.columns, &added));
-            }
+            let more = (!complete).then(|| self.choose(&method.columns, &added));
+            method.advance(&direction, room, more);
             loads.iter_mut().zip(&change).for_each(|(load, change)| *load += room * change);
             let (mu, error) = (method.relative_mu(), method.error());
+            if let Some(&(below, slack)) = drops.first() {
+                if mu < below {
+                    self.drop_rows(&mut method, slack);
+                    drops = &drops[1..];
+                }
+            }
             // Once complementary, an error that no longer falls is rounding; the certificate tells whether it matters.
             let stuck = error < ROUNDING && error > 0.5 * last;
             if complete && mu < TARGET_MU && (error < TARGET_ERROR || stuck) {
@@ -193,6 +204,17 @@ impl<'a> Search<'a> {
             last = error;
         }
         None
+    }
+
+    /// Rows with so much slack no longer take part.
+    fn drop_rows(&mut self, method: &mut Method, slack: f64) {
+        let (kept, dropped): (Vec<usize>, Vec<usize>) =
+            (0..self.chosen.len()).partition(|&k| method.point.s[k] < slack);
+        if !dropped.is_empty() && !kept.is_empty() {
+            dropped.iter().for_each(|&k| self.takes_part[self.chosen[k]] = false);
+            self.chosen = kept.iter().map(|&k| self.chosen[k]).collect();
+            method.keep_rows(&kept);
+        }
     }
 
     /// How far a step may go before it crosses rows that don't take part.

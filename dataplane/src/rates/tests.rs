@@ -109,14 +109,20 @@ fn what_is_not_positive_definite_has_no_factor() {
 
 #[test]
 fn outer_products_land_on_their_rows() {
-    for at in [vec![0u32, 2, 3], vec![0, 1, 2, 3]] {
-        let vectors: Vec<f64> = (0..2 * at.len()).map(|i| i as f64 + 1.0).collect();
-        let mut sum = vec![0.0; 16];
-        dense::add_outer(&mut sum, 4, &at, &vectors, &mut [0.0; 4]);
-        for (i, &row) in at.iter().enumerate() {
-            for (j, &column) in at.iter().enumerate().skip(i) {
-                let expected = vectors[i] * vectors[j] + vectors[at.len() + i] * vectors[at.len() + j];
-                assert_eq!(sum[row as usize * 4 + column as usize], expected);
+    // Dense enough for zeros in between, and not.
+    for size in [4, 40] {
+        for at in [vec![0u32, 2, 3], vec![0, 1, 2, 3], vec![3]] {
+            for count in 1..=4 {
+                let vectors: Vec<f64> = (0..count * at.len()).map(|i| i as f64 + 1.0).collect();
+                let mut sum = vec![0.0; size * size];
+                dense::add_outer(&mut sum, size, &at, &vectors, &mut Vec::new());
+                for (i, &row) in at.iter().enumerate() {
+                    for (j, &column) in at.iter().enumerate().skip(i) {
+                        let expected: f64 = vectors.chunks(at.len()).map(|vector| vector[i] * vector[j]).sum();
+                        assert_eq!(std::mem::take(&mut sum[row as usize * size + column as usize]), expected);
+                    }
+                }
+                assert!(sum.iter().all(|&rest| rest == 0.0));
             }
         }
     }
