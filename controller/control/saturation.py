@@ -13,7 +13,11 @@ from hyroads.controller.core.demand import Offer
 
 BUSY_ABOVE = 0.93
 PATIENCE_S = 1.5
-ACTIVE_MBPS = 0.1
+# A flow that sends nothing is gone: the others have what they learned without it again. TCP that waits for a timeout is
+# taken for gone as well, and has its part again with its first packets.
+GONE_S = 0.4
+# Less than the least rate of any flow, so that one that waits for more can be seen.
+ACTIVE_MBPS = 0.05
 LOST = 0.03
 # So much less than its rates arrives, for so long: the rates are wrong.
 SHORT = 0.85
@@ -39,7 +43,7 @@ class Saturation:
         before = (self.sent_mbps, self.delivered_mbps) if self.is_active(now_s) else (offer.sent_mbps,) * 2
         sent = before[0] + _SMOOTHING * (offer.sent_mbps - before[0])
         delivered = before[1] + _SMOOTHING * (delivered_mbps - before[1])
-        active = offer.sent_mbps > ACTIVE_MBPS
+        active = offer.sent_mbps > ACTIVE_MBPS or offer.backlogged
         lossy = active and delivered < (1 - LOST) * sent
         full = active and (offer.backlogged or offer.sent_mbps > BUSY_ABOVE * offer.allowed_mbps)
         short = lossy and delivered < SHORT * offer.allowed_mbps
@@ -70,4 +74,4 @@ class Saturation:
 
     def is_active(self, now_s: float) -> bool:
         """Whether it sends at all."""
-        return self.active_s is not None and now_s - self.active_s <= PATIENCE_S
+        return self.active_s is not None and now_s - self.active_s <= GONE_S

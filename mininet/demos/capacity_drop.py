@@ -22,12 +22,13 @@ from hyroads.mininet.network_files import find_network
 MODEL, BANDIT = "empower", "hymab"
 LINK, LEFT = "ab-plc", 0.25
 BETTER_WITHIN_S = 15.0
-# How long HyMAB learns before the drop, in phases; after it, to see the new multipath at work.
-LEARNING_PHASES = 3
+# How long HyMAB learns before the drop, in phases, and what counts of it: the mean of the last. After the drop, to see
+# the new multipath at work.
+LEARNING_PHASES, LEARNED_PHASES = 6, 3
 AFTER_S = 20.0
 SAMPLE_S = 0.25
 # What must be carried: probes of the first seconds cost much, later ones little.
-LEAST_MODEL, LEAST_LEARNING, LEAST_AFTER = 0.95, 0.7, 0.8
+LEAST_MODEL, LEAST_LEARNING, LEAST_AFTER = 0.95, 0.8, 0.8
 GAIN = 1.2
 
 Arm = tuple[tuple[str, ...], ...]
@@ -113,7 +114,7 @@ def worth_mbps(stage: Stage, arm: Arm, capacity_mbps: Mapping[str, float]) -> fl
 
 def judge(stage: Stage, scene: Scenario, hold_s: float) -> None:
     """What both carried, beside the optimum over all multipaths."""
-    settle_s = {0: 1.0, 1: 1.0, 2: hold_s * (LEARNING_PHASES - 1), 3: BETTER_WITHIN_S}
+    settle_s = {0: 1.0, 1: 1.0, 2: hold_s * (LEARNING_PHASES - LEARNED_PHASES), 3: BETTER_WITHIN_S}
     carried = []
     for number, phase in enumerate(scene.phases):
         ((flow, best_mbps),) = phase.targets.items()

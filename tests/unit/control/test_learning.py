@@ -22,6 +22,9 @@ NETWORK = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "diamon
 FABRIC = Fabric.of(read_file(NETWORK))
 # By hand: arm 0 carries 20 over b (PLC, WiFi) and 12 over c (WiFi 5 twice, 1/30 + 1/20); arm 1 is the second best.
 BEST, SECOND, MARGIN = 32.0, 27.71, 0.95
+# What holds on average over these seeds; over 24 of them it is 0.937, 0.975 and 0.974.
+SEEDS = range(1, 9)
+LEAST_MEAN = {Policy.HYMAB: 0.93, Policy.HYMAB_PLUS: 0.96, Policy.AUTO: 0.96}
 POLICIES = [Policy.HYMAB, Policy.HYMAB_PLUS, Policy.AUTO]
 
 
@@ -41,11 +44,16 @@ def bandit(world: LiveMedium, flow: str = "f1") -> dict:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_best_arm_is_found_and_its_rates_are_the_optimum_though_busy_times_are_noisy(policy: Policy) -> None:
-    world = medium(policy, noise=0.2, seed=1)
-    world.run(50)
-    assert mean(world, 20) > 0.85 * MARGIN * BEST
-    assert bandit(world)["arm"] == 0
-    assert sum(bandit(world)["arms"][0]["rates_mbps"]) == pytest.approx(MARGIN * BEST, rel=0.08)
+    shares = []
+    for seed in SEEDS:
+        world = medium(policy, noise=0.2, seed=seed)
+        world.run(50)
+        shares.append(mean(world, 20) / (MARGIN * BEST))
+        assert bandit(world)["arm"] == 0
+        assert sum(bandit(world)["arms"][0]["rates_mbps"]) == pytest.approx(MARGIN * BEST, rel=0.08)
+    # One flow's share scatters by 4 % with the noise of its few probes.
+    assert np.mean(shares) > LEAST_MEAN[policy]
+    assert min(shares) > 0.82
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -61,12 +69,15 @@ def test_a_loss_of_capacity_that_the_model_does_not_know_of_is_answered_within_s
 
 @pytest.mark.parametrize("policy", [Policy.HYMAB, Policy.HYMAB_PLUS])
 def test_a_wrong_model_does_not_matter(policy: Policy) -> None:
-    world = medium(policy)
-    # The planner believes in 20 Mb/s over PLC to b; there are 4.
-    world.true_mbps.update({"ab-plc": 4.0, "ab-plc~": 4.0})
-    world.run(30)
-    assert bandit(world)["arm"] == 1
-    assert mean(world, 15) > 0.85 * MARGIN * SECOND
+    shares = []
+    for seed in SEEDS[:4]:
+        world = medium(policy, seed=seed)
+        # The planner believes in 20 Mb/s over PLC to b; there are 4.
+        world.true_mbps.update({"ab-plc": 4.0, "ab-plc~": 4.0})
+        world.run(30)
+        assert bandit(world)["arm"] == 1
+        shares.append(mean(world, 15) / (MARGIN * SECOND))
+    assert np.mean(shares) > 0.9
 
 
 def test_auto_believes_a_right_model_and_no_wrong_one() -> None:
@@ -145,3 +156,24 @@ def test_without_readings_the_model_carries_the_flow_and_the_reason_is_told() ->
     assert "can't be read" in bandit(world)["problem"]
     # The model's rates, and now and then a try.
     assert mean(world, 15) > 0.85 * MARGIN * BEST
+
+
+@pytest.mark.parametrize("policy", [Policy.HYMAB, Policy.HYMAB_PLUS])
+def test_a_set_of_flows_that_was_active_before_has_its_rates_again_within_half_a_second(policy: Policy) -> None:
+    other = replace(FABRIC.network.flows[0], id="g", match={"ip_proto": 17}, policy=policy)
+    world = medium(policy, other, noise=0.1)
+    world.offered_mbps["g"] = 0.0
+    world.run(40)
+    alone, probes = bandit(world)["arms"][0]["rates_mbps"], [arm["probes"] for arm in bandit(world)["arms"]]
+    world.offered_mbps["g"] = np.inf
+    world.run(0.4)
+    # Not even the least rate that g has had so far keeps it from being seen.
+    assert sum(world.sent[-1]["f1"].values()) < 0.6 * sum(alone)
+    world.run(40)
+    assert [arm["probes"] for arm in bandit(world)["arms"]] != probes
+    world.offered_mbps["g"] = 0.0
+    world.run(0.7)
+    # What was learned without g, not half as much again, and nothing is probed anew.
+    assert [arm["probes"] for arm in bandit(world)["arms"]] == probes
+    assert bandit(world)["arms"][0]["rates_mbps"] == pytest.approx(alone, rel=0.1)
+    assert sum(world.sent[-1]["f1"].values()) > 0.9 * sum(alone)
