@@ -183,6 +183,36 @@ def test_no_order_of_confirmations_loses_or_doubles_a_message_of_those_who_stay(
     assert all(len(list(rollout.trees)) == 1 for rollout in stage.live.rollouts.values())
 
 
+def test_hosts_that_no_file_names_take_part_where_they_were_heard() -> None:
+    stage, names = Stage(ring(5)), Stage(ring(5)).fabric.addressing
+    node, technology = next((node, k) for node, k in names.interface_name if names.has_switch(node))
+    wired, radio = "02:99:00:00:00:01", "02:99:00:00:00:02"
+    hosts = (
+        Host(wired, True, node, wired),
+        Host(radio, True, node, radio, None, technology),
+        Host("n5", True, "n5", names.host_mac["n5"]),
+        Host("10.9.9.9", True),
+    )
+    stage.live = planned(stage.world, replace(stage.live, hosts=hosts), (), quick=True)
+    stage.settle()
+    told = stage.in_force[node]
+    (members,) = told.members
+    assert members.access == (names.access_port[node],)
+    port = names.interface_name[node, technology]
+    assert [(client.mac, client.port) for client in members.clients] == [(radio, port)]
+    entering = {entry.match.eth_src: entry.client for entry in told.entries if entry.branch is not None}
+    assert entering[wired] is None and entering[radio].port == port
+    number = port_numbers(stage.fabric.network, names, node)[port]
+    model = stage.model()
+    group = group_address(GROUP)
+    frame = Frame(wired, group.mac, 0x0800, payload="x", upper={"ipv4_dst": GROUP})
+    access = port_numbers(stage.fabric.network, names, node)[names.access_port[node]]
+    sent = model.switches[node].receive(frame, access)
+    # The other host at the access port hears it without us; the station gets a copy of its own.
+    assert (number, replace(frame, dst=radio)) in sent and access not in [out for out, _ in sent]
+    assert any(delivery.node == "n5" for delivery in model.run([(node, access, frame)]) if delivery.side == "host")
+
+
 def test_a_session_that_ends_leaves_nothing_behind() -> None:
     stage = Stage(ring(5))
     stage.join("n0", "n1", "c0")
