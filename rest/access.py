@@ -78,6 +78,8 @@ class Access:
         inside: Token | None = request.environ.get(IDENTITY)
         if inside is not None:
             refused = _permit(inside)
+            # No token has such a name: what a plugin is called gives it neither a token's keys nor its limit.
+            g.asker = f"\0{inside.name}"
             if refused is not None:
                 return refused
         elif not self._tokens:

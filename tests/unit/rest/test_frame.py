@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -243,18 +244,22 @@ def listed(web: Web, limit: int, between: Callable[[int], None] = lambda number:
     return seen
 
 
+@pytest.fixture(scope="module")
+def web() -> Web:
+    """One for all examples: making it takes longer than asking it."""
+    return Web()
+
+
 @given(st.lists(st.text("ab/ü ", min_size=1, max_size=4), unique=True, max_size=30), st.integers(1, 12))
-def test_pages_together_are_the_list(ids: list[str], limit: int) -> None:
-    web = Web()
+def test_pages_together_are_the_list(web: Web, ids: list[str], limit: int) -> None:
     web.flows.kept = {one: {"id": one} for one in ids}
     assert listed(web, limit) == ids
 
 
 @given(st.data(), st.integers(5, 30), st.integers(3, 8))
 def test_items_that_stay_are_seen_once_whatever_comes_and_one_goes_at_a_time(
-    data: st.DataObject, count: int, limit: int
+    web: Web, data: st.DataObject, count: int, limit: int
 ) -> None:
-    web = Web()
     web.flows.kept = {f"f{number}": {"id": f"f{number}"} for number in range(count)}
     start = set(web.flows.kept)
 
@@ -278,10 +283,7 @@ def test_wrong_pages_are_refused(query: str) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=4)))
-def test_any_cursor_is_answered(value: Any) -> None:
-    import base64
-
-    web = Web()
+def test_any_cursor_is_answered(web: Web, value: Any) -> None:
     web.flows.kept = {"f": {"id": "f"}}
     cursor = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
     assert web.client.get("/api/v1/flows", query_string={"cursor": cursor}).status_code in (200, 422)
