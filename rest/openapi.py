@@ -96,7 +96,7 @@ def _complete(path: str, method: str, operation: Document, shared: list[Document
         problems |= _WITH_KEY
         parameters.append(_header(HEADER, "the same request with the same key is done once", MAX_KEY_LENGTH))
     if path == f"{PREFIX}/events":
-        parameters.append(_header("Last-Event-ID", "events after this one", 18, pattern="^[0-9]{1,18}$"))
+        parameters.append(_header("Last-Event-ID", "events after this one", 18, 0, "^[0-9]*$"))
     for status, text in problems.items():
         known.setdefault(status, {"description": text})
     for status, answer in known.items():
@@ -115,8 +115,8 @@ def _without_null(schema: Document) -> None:
         del schema["default"]
 
 
-def _header(name: str, text: str, longest: int, pattern: str = "^[ -~]+$") -> Document:
-    schema = {"type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern}
+def _header(name: str, text: str, longest: int, shortest: int = 1, pattern: str = "^[ -~]+$") -> Document:
+    schema = {"type": "string", "minLength": shortest, "maxLength": longest, "pattern": pattern}
     return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
 
 

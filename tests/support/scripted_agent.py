@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 
@@ -34,7 +35,8 @@ class ScriptedAgent:
 
     def __exit__(self, *_: object) -> None:
         self._open = False
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def link(self, link: str, *, up: bool) -> None:
