@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -178,14 +179,59 @@ def slots(folder: Path, seconds: float, settings: dict[str, Any] | None) -> dict
         }
 
 
+HOME = {
+    "nodes": {"a": {"role": "gateway"}, "tv": {"role": "client"}, "b": {"role": "ap"}},
+    "links": [
+        {"id": "wifi", "from": "a", "to": "tv", "technology": "wifi", "capacity_mbps": 20, "both": True},
+        {"id": "plc", "from": "a", "to": "tv", "technology": "plc", "capacity_mbps": 12, "both": True},
+        {"id": "eth", "from": "a", "to": "b", "technology": "eth", "capacity_mbps": 50, "both": True},
+    ],
+    "interference": {"rule": "technology"},
+    "flows": [{"id": "video", "from": "a", "to": "tv"}],
+}
+
+
+def emulated(folder: Path, seconds: float) -> int:
+    """Slots with real packets and measured capacities, first without the plugin that loops, then beside it."""
+    from hyroads.controller.core.netfile import parse
+    from hyroads.mininet.emulation import Emulation, EmulationOptions
+    from hyroads.mininet.runner import RunOptions, run_network
+
+    (folder / "spins.py").write_text(SPINS)
+
+    def body(emulation: Emulation) -> int:
+        rest, video = emulation.rest, [sys.executable, "-m", "hyroads.plugins.examples.video"]
+        eventually(lambda: rest.flow("video")["state"] == "multipath")
+        host = emulation.addressing.host_ip["tv"]
+        what = ["send", host, "5004", "--mbps", "10", "--seconds", str(2 * seconds + 3)]
+        with subprocess.Popen([*emulation.inside("a"), *video, *what]) as sender:
+            for verb in ("disable", "enable"):
+                rest.request("POST", f"/plugins/spins/{verb}")
+                time.sleep(1.0)
+                before = rest.request("GET", "/health")["slots"]
+                time.sleep(seconds)
+                after = rest.request("GET", "/health")["slots"]
+                counted = {name: after[name] - before[name] for name in ("count", "missed")}
+                print(f"{verb}d", counted, {name: round(after[name], 1) for name in ("p50_ms", "p99_ms", "max_ms")})
+            sender.wait()
+        return 0
+
+    plugin = {"name": "spins", "path": str(folder / "spins.py"), "settings": {"threads": 2}}
+    options = EmulationOptions(settings={"plugins": [plugin]}, measured=True)
+    return run_network(parse(HOME, "home"), "plugins-slots", body, RunOptions(publish=0, emulation=options), print)
+
+
 def main() -> int:
     """Everything, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--emulated", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.emulated:
+            return emulated(folder, options.seconds)
         result: dict[str, Any] = calls(folder)
         result["green thread late, alone"] = lateness(5.0, thread=False)
         result["green thread late, beside a thread that loops"] = lateness(5.0, thread=True)
