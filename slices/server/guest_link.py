@@ -36,7 +36,7 @@ class GuestLink(MessageStream):
     def __init__(
         self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, ids_changed: Callable[[], None]
     ) -> None:
-        super().__init__()
+        super().__init__(switch.patience_s)
         self.number = next(_numbers)
         self.switch = switch
         self.session = session

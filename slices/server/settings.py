@@ -17,7 +17,17 @@ from hyroads.slices.slicefile import load_text, parse
 OPENFLOW_PORT = 6633
 """Not 6653: there the controller of production listens, often on the same machine."""
 
-_TOP = ("slices", "state_file", "listen", "tls", "controllers_tls", "tables", "metadata_bits", "most_switches")
+_TOP = (
+    "slices",
+    "state_file",
+    "listen",
+    "tls",
+    "controllers_tls",
+    "tables",
+    "metadata_bits",
+    "most_switches",
+    "patience_s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,8 @@ class SlicerSettings:
     control_socket: str | None = None
     layout: Layout = OPEN_VSWITCH
     most_switches: int = 256
+    patience_s: float = 20.0
+    """How long a switch or controller may be silent, asked for a sign after 5 s."""
 
 
 def load(path: str) -> SlicerSettings:
@@ -73,6 +85,7 @@ def parse_settings(document: object, name: str) -> SlicerSettings:
         "control_socket": None if listen is None else _path(listen, "control", base),
         "layout": Layout(tables, bits),
         "most_switches": _integer(top, "most_switches", 256, 1, 4096),
+        "patience_s": top["patience_s"].number(20.0, 10.0, 3600.0) if "patience_s" in top else 20.0,
     }
     problems.raise_if_any()
     return SlicerSettings(_slices(top, name, base), **rest)

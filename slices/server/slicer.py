@@ -76,7 +76,7 @@ class Slicer:
 
     def new_link(self) -> SwitchLink:
         """For a connection that has come in."""
-        return SwitchLink(self)
+        return SwitchLink(self, self.settings.patience_s)
 
     def switch_arrived(self, link: SwitchLink) -> None:
         """It said its features: what is in it is looked at next."""

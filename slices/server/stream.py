@@ -13,14 +13,15 @@ LOG = logging.getLogger("hyroads.slicer")
 _MOST = 1 << 16
 _ROOM = 2 * _MOST
 ECHO_AFTER_S = 5.0
-GONE_AFTER_S = 20.0
 _ECHO_REQUEST = bytes((4, 2, 0, 8, 0, 0, 0, 0))
 
 
 class MessageStream(asyncio.BufferedProtocol):
     """Cuts what comes into messages. A subclass has ``message``, ``opened``, ``lost`` and maybe ``full_changed``."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
+        """A peer that is silent for ``patience_s`` is given up."""
+        self.patience_s = patience_s
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.name = "a peer"
@@ -172,7 +173,7 @@ class MessageStream(asyncio.BufferedProtocol):
     def _check_alive(self) -> None:
         """Ask a silent peer for a sign; end the connection if it gives none."""
         silent_s = self.loop.time() - self._heard_s
-        if silent_s >= GONE_AFTER_S and not self._holds:
+        if silent_s >= self.patience_s and not self._holds:
             self.end(f"silent for {silent_s:.0f} s")
             return
         if silent_s >= ECHO_AFTER_S:

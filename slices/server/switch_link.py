@@ -51,8 +51,8 @@ class Exchange:
 class SwitchLink(MessageStream):
     """First the handshake, then the slicer's own exchanges, then ``session`` as well."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__()
+    def __init__(self, owner: Owner, patience_s: float) -> None:
+        super().__init__(patience_s)
         self.owner = owner
         self.features = b""
         self.session: SwitchSession | None = None
