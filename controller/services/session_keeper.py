@@ -37,7 +37,6 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import (
     SessionSpec,
-    session_document,
 )
 from hyroads.controller.ofp.compile import default_places
 from hyroads.controller.ofp.intents import SwitchIntent
@@ -113,6 +112,7 @@ class SessionKeeper:
         self._group_rate = group_rate
         self._fabric = office.fabric
         self._saved: dict[str, Saved] = {}
+        self._documents: dict[str, Document] = {}
         self._live: dict[str, LiveSession] = {}
         self._ending: dict[str, LiveSession] = {}
         self._world: World | None = None
@@ -142,11 +142,12 @@ class SessionKeeper:
                 problems.append(error)
             else:
                 self._saved[saved[0].id] = saved
+                self._documents[saved[0].id] = document
         return problems
 
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
-        waiting = [{**session_document(spec), "trees": {}} for spec, _, _ in self._saved.values()]
+        waiting = [self._documents[name] for name in self._saved]
         return waiting + [to_save(live) for live in self._live.values()]
 
     # -- the coordinator's loop
