@@ -214,7 +214,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.session_desk = SessionDesk(SessionOffice(coordinator), find, group_rate=rate)
         coordinator.before_push.append(self.session_desk.follow)
         coordinator.additions.append(self.session_desk.added_to)
-        self.clients.listeners.append(lambda _: self.session_desk.moved())
+        self.clients.listeners.append(lambda notice: self.session_desk.moved(notice.mac))
         self.session_meter = SessionMeter(
             coordinator.switches, lambda: self.session_desk.sessions, self.session_desk.measured, time.monotonic
         )

@@ -355,10 +355,11 @@ class SessionKeeper:
         """What trees were planned on; None: nothing yet."""
         return None if self._world is None else self._world.media
 
-    def moved(self) -> None:
-        """Hosts are elsewhere: sessions with one of them follow."""
+    def moved(self, mac: str) -> None:
+        """A host is elsewhere, or was heard for the first time: sessions that it takes part in follow."""
         for name, live in list(self._live.items()):
-            if self._hosts(live) != live.hosts:
+            concerned = any(host.mac in (mac, None) for host in live.hosts)
+            if concerned and self._hosts(live) != live.hosts:
                 self._replan(name)
 
     # -- what is confirmed

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.live_network import Basis, LiveNetwork
+from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.services import session_keeper
 from hyroads.controller.services.session_office import fixed_hosts
@@ -102,6 +103,27 @@ def test_participants_may_be_named_by_mac_or_ip(office: Office) -> None:
     mac, ip = office.fabric.addressing.host_mac["n2"], office.fabric.addressing.host_ip["c1"]
     document, _ = declared(office, participants=(mac.upper(), ip))
     assert [(one["name"], one["node"]) for one in document["participants"]] == [(mac.upper(), "n2"), (ip, "c1")]
+
+
+def test_sessions_follow_their_hosts(office: Office) -> None:
+    places = {"02:99:00:00:00:01": "n0", "02:99:00:00:00:02": "n1"}
+    office.desk = SessionDesk(office, lambda mac: Host(mac, True, places[mac], mac) if mac in places else None)
+    office.wait(0.1)
+    before, _ = declared(office, participants=list(places))
+    assert [one["node"] for one in before["participants"]] == ["n0", "n1"]
+    places["02:99:00:00:00:02"] = "n4"
+    office.desk.moved("02:99:00:00:00:03")
+    assert office.desk.document("s") == before
+    office.desk.moved("02:99:00:00:00:02")
+    for _ in range(3):
+        office.wait(0.1)
+    after = office.desk.document("s")
+    assert [one["node"] for one in after["participants"]] == ["n0", "n4"] and after["state"] == "active"
+    assert [tree["source"] for tree in after["trees"]] == ["n0", "n4"]
+    # One that nobody knows any more is where it was last.
+    del places["02:99:00:00:00:02"]
+    office.desk.moved("02:99:00:00:00:02")
+    assert office.desk.document("s") == after
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(office: Office) -> None:
