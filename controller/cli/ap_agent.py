@@ -63,14 +63,16 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     from hyroads.controller.radio.backends import MAKERS
     from hyroads.controller.radio.channel import Channel, address_of
     from hyroads.controller.radio.complaints import Complaints
+    from hyroads.controller.radio.hostapd_follower import HostapdFollower
     from hyroads.controller.radio.readings import OwnReadings
 
     token = None if args.token_file is None else _read(Path(args.token_file)).strip()
-    if not config.interfaces:
-        raise ConfigError(args.config, "interfaces", "expected at least one interface to read")
+    if not config.interfaces and not config.hostapd:
+        raise ConfigError(args.config, "interfaces", "expected at least one interface to read, or hostapd to follow")
     complain = Complaints("hyroads ap-agent")
     readings = OwnReadings(config, make_radios(config, MAKERS), complain)
-    Channel(address_of(args.channel), token, [config.node], readings, complain).run()
+    followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
+    Channel(address_of(args.channel), token, [config.node], readings, complain, followers=followers).run()
     return 0
 
 

@@ -14,7 +14,7 @@ import random
 import selectors
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ BACKOFF_S = (0.1, 2.0)
 # The controller pings several times a second; one that is silent for so long is gone.
 DEAD_S = 5.0
 DIAL_S = 3.0
+FOLLOW_EVERY_S = 0.02
 MAX_LINE = 1 << 16
 MAX_UNSENT = 1 << 20
 INTERVAL_MS = (20, 10_000)
@@ -39,6 +40,23 @@ class Readings(Protocol):
 
     def collect(self, nodes: Collection[str], patience_s: float) -> Mapping[str, Document]:
         """Node -> ``time_s`` and ``interfaces`` of a message ``radio``; a node without anything new is left out."""
+
+
+class Follower(Protocol):
+    """Follows what happens to the stations of an access point's interface (``hostapd_follower``)."""
+
+    def poll(self, now_s: float) -> list[Document]:
+        """Messages since the last time; does not wait."""
+
+    def snapshot(self) -> list[Document]:
+        """All that is known, as messages."""
+
+    def transition(self, mac: str, neighbour: str) -> str | None:
+        """Ask a station to go to a neighbour; what is wrong, if anything is."""
+
+    @property
+    def technology(self) -> str:
+        """Of the interface."""
 
 
 def interface_document(technology: str, reading: Reading) -> Document:
@@ -89,7 +107,10 @@ class Channel:
         nodes: Collection[str],
         readings: Readings,
         complain: Callable[[str], None],
+        *,
+        followers: Sequence[Follower] = (),
     ) -> None:
+        self._followers = followers
         self._address = address
         self._token = token
         self._readings = readings
@@ -102,6 +123,7 @@ class Channel:
             "ping": lambda session, message: self._queue(session, {"type": "pong", "seq": message.get("seq")}),
             "read": lambda session, message: session.asked.append(_seq(message)),
             "error": self._refused,
+            "transition": self._transition,
         }
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -113,8 +135,9 @@ class Channel:
                     self._dial(session, now_s)
                 elif session.socket is not None and now_s - session.heard_s > DEAD_S:
                     self._drop(session, "the controller is silent")
-            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, 1.0)))
+            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._followers else 1.0)))
             self._report()
+            self._follow(time.monotonic())
 
     def close(self) -> None:
         """Ends all sessions."""
@@ -129,6 +152,30 @@ class Channel:
     def _interval_s(self) -> float | None:
         known = [session.interval_s for session in self._sessions if session.interval_s is not None]
         return min(known, default=None)
+
+    # -- stations
+
+    def _follow(self, now_s: float) -> None:
+        """Tell what happens to stations, as soon as it is known. Followers are those of the one node there is."""
+        documents = [document for follower in self._followers for document in follower.poll(now_s)]
+        for session in self._sessions:
+            if documents and session.interval_s is not None:
+                self._tell(session, documents)
+
+    def _tell(self, session: _Session, documents: list[Document]) -> None:
+        try:
+            for document in documents:
+                self._queue(session, document)
+        except (OSError, ValueError) as error:
+            self._drop(session, str(getattr(error, "strerror", None) or error))
+
+    def _transition(self, session: _Session, message: Document) -> None:
+        """A station shall go elsewhere; what it says to that comes later."""
+        technology, mac, neighbour = (str(message.get(key)) for key in ("technology", "mac", "neighbour"))
+        follower = next((f for f in self._followers if f.technology == technology), None)
+        wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
+        answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
+        self._queue(session, {**answer, "seq": _seq(message)})
 
     # -- connections
 
@@ -209,6 +256,9 @@ class Channel:
             raise ValueError("the controller's welcome has no interval_ms")
         session.interval_s = min(max(interval_ms, INTERVAL_MS[0]), INTERVAL_MS[1]) / 1000
         session.backoff_s = BACKOFF_S[0]
+        for follower in self._followers:
+            for document in follower.snapshot():
+                self._queue(session, document)
 
     def _refused(self, session: _Session, message: Document) -> None:
         self._complain(f"{session.node}: the controller says {str(message.get('message'))[:200]!a}")

@@ -43,6 +43,14 @@ class InterfaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HostapdConfig:
+    """A control socket of hostapd, and the technology of its interface (``host``: it is the node's access port)."""
+
+    socket: str
+    technology: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """The whole file."""
 
@@ -53,6 +61,7 @@ class AgentConfig:
     users: tuple[User, ...] = ()
     neighbours: Mapping[str, str] = field(default_factory=dict)
     medium_socket: str | None = None
+    hostapd: tuple[HostapdConfig, ...] = ()
     errors: EstimateErrors = field(default_factory=EstimateErrors)
 
 
@@ -116,8 +125,21 @@ def parse(text: str, name: str) -> AgentConfig:
         ),
         neighbours=_neighbours(document, top.get("neighbours", {})),
         medium_socket=socket,
+        hostapd=tuple(
+            _hostapd(document, entry, f"hostapd.{i}")
+            for i, entry in enumerate(document.items(top.get("hostapd", []), "hostapd"))
+        ),
         errors=_errors(document, top.get("errors", {})),
     )
+
+
+def _hostapd(document: _Document, raw: Any, place: str) -> HostapdConfig:
+    entry = document.mapping(raw, place, ("socket", "technology"))
+    path = entry.get("socket")
+    # A socket's address has room for 108 bytes.
+    if not isinstance(path, str) or not path.startswith("/") or len(path.encode()) > 107 or "\0" in path:
+        raise document.fail(f"{place}.socket", "the path of hostapd's control socket, such as /var/run/hostapd/wlan0")
+    return HostapdConfig(path, document.text(entry.get("technology"), f"{place}.technology"))
 
 
 def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:

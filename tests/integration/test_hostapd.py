@@ -1,0 +1,147 @@
+"""A real hostapd and a real supplicant, on a cable (802.1X): what the follower tells, also when hostapd ends.
+
+Radios are not to be had on every machine, so transitions are tested with a peer that speaks the protocol
+(tests/unit/radio/test_hostapd.py).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyroads.controller.radio.hostapd_follower import HostapdFollower
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from client_lab import within
+
+PROGRAMS = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+HOSTAPD, SUPPLICANT = (shutil.which(name, path=PROGRAMS) for name in ("hostapd", "wpa_supplicant"))
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0 or not HOSTAPD or not SUPPLICANT, reason="needs root, hostapd, supplicant"),
+]
+MAC = "02:aa:00:00:20:01"
+
+
+class Wire:
+    """An authenticator and a supplicant on two ends of a cable, in a namespace of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.namespace = f"hr-hostapd-{secrets.token_hex(2)}"
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Wire:
+        self.run("ip", "netns", "add", self.namespace)
+        inside = ("ip", "-n", self.namespace, "link")
+        self.run(*inside, "add", "ap", "type", "veth", "peer", "name", "sta", "address", MAC)
+        for name in ("ap", "sta"):
+            self.run(*inside, "set", name, "up")
+        (self.folder / "users").write_text('"user" MD5 "password"\n')
+        (self.folder / "hostapd.conf").write_text(
+            f"interface=ap\ndriver=wired\nctrl_interface={self.folder}/c\nieee8021x=1\neap_server=1\n"
+            f"eap_user_file={self.folder}/users\nuse_pae_group_addr=1\n"
+        )
+        (self.folder / "sta.conf").write_text(
+            "ap_scan=0\nnetwork={\nkey_mgmt=IEEE8021X\neap=MD5\n"
+            'identity="user"\npassword="password"\neapol_flags=0\n}\n'
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        subprocess.run(("ip", "netns", "del", self.namespace), check=False)
+
+    @staticmethod
+    def run(*words: str) -> None:
+        subprocess.run(words, check=True, timeout=20)
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / "log").open("ab")
+        process = subprocess.Popen(("ip", "netns", "exec", self.namespace, *words), stdout=log, stderr=log)
+        self.running.append(process)
+        return process
+
+    def log_off(self) -> None:
+        """The frame by which a supplicant says that it leaves (IEEE 802.1X)."""
+
+        def send() -> None:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+                raw.bind(("sta", 0))
+                raw.send(bytes.fromhex("0180c2000003" + MAC.replace(":", "") + "888e" + "01020000").ljust(60, b"\0"))
+
+        within(self.namespace, send)
+
+    def hostapd(self) -> subprocess.Popen[bytes]:
+        return self.start(str(HOSTAPD), str(self.folder / "hostapd.conf"))
+
+    def supplicant(self) -> subprocess.Popen[bytes]:
+        return self.start(str(SUPPLICANT), "-Dwired", "-ista", "-c", str(self.folder / "sta.conf"))
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Iterator[Wire]:
+    with Wire(tmp_path) as found:
+        yield found
+
+
+def told(follower: HostapdFollower, event: str, within_s: float = 15.0) -> dict[str, Any]:
+    """The next message with this event."""
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        for document in follower.poll(time.monotonic()):
+            if document.get("event") == event:
+                return document
+        time.sleep(0.02)
+    raise AssertionError(f"no {event} within {within_s} s")
+
+
+def test_a_station_that_is_let_in_and_leaves_is_told_of(wire):
+    wire.hostapd()
+    complaints: list[str] = []
+    follower = HostapdFollower(str(wire.folder / "c" / "ap"), "host", complaints.append)
+    supplicant = wire.supplicant()
+    joined = told(follower, "joined")
+    assert (joined["mac"], joined["technology"]) == (MAC, "host")
+    assert [document["mac"] for document in follower.snapshot()] == [MAC]
+    # A follower that comes later reads the list.
+    late = HostapdFollower(str(wire.folder / "c" / "ap"), "host", complaints.append)
+    assert told(late, "joined")["mac"] == MAC
+    late.close()
+    # hostapd takes the request as it is written; a cable has nobody who answers it.
+    assert follower.transition(MAC, "02:00:00:00:00:01,0x0,81,6,7") is None
+    assert follower.transition(MAC, "02:00:00:00:00:01") is not None
+    assert follower.transition("02:aa:00:00:20:02", "02:00:00:00:00:01,0x0,81,6,7") is not None
+    supplicant.kill()
+    supplicant.wait()
+    wire.log_off()
+    assert told(follower, "left")["mac"] == MAC
+    follower.close()
+
+
+def test_whoever_hostapd_let_in_is_gone_with_it(wire):
+    hostapd = wire.hostapd()
+    complaints: list[str] = []
+    follower = HostapdFollower(str(wire.folder / "c" / "ap"), "host", complaints.append)
+    wire.supplicant()
+    assert told(follower, "joined")["mac"] == MAC
+    complaints.clear()
+    hostapd.kill()
+    hostapd.wait()
+    assert told(follower, "left")["mac"] == MAC
+    assert complaints
+    assert not follower.snapshot()
+    follower.close()

@@ -1,0 +1,166 @@
+"""hostapd's control interface: its messages as data, and the follower against a peer that speaks the protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hyroads.controller.radio import hostapd
+from hyroads.controller.radio.hostapd import StationNews, TransitionAnswer
+from hyroads.controller.radio.hostapd_follower import HostapdFollower
+
+MAC, OTHER = "02:aa:00:00:00:01", "02:aa:00:00:00:02"
+NEIGHBOUR = "02:00:00:00:00:09,0x8f,81,6,7"
+
+
+def test_events_of_stations():
+    assert hostapd.news_of(b"<3>AP-STA-CONNECTED 02:AA:00:00:00:01") == StationNews(MAC, "joined")
+    assert hostapd.news_of(b"<3>AP-STA-CONNECTED 02:aa:00:00:00:01 auth_alg=open") == StationNews(MAC, "joined")
+    assert hostapd.news_of(b"<3>AP-STA-DISCONNECTED 02:aa:00:00:00:01\n") == StationNews(MAC, "left")
+    for other in (b"<3>CTRL-EVENT-EAP-STARTED 02:aa:00:00:00:01", b"<3>AP-STA-CONNECTED 02:aa", b"OK", b"\xff\xfe"):
+        assert hostapd.news_of(other) is None
+
+
+def test_answers_to_transitions():
+    refused = b"<3>BSS-TM-RESP 02:aa:00:00:00:01 status_code=7 bss_termination_delay=0"
+    accepted = b"<3>BSS-TM-RESP 02:aa:00:00:00:01 status_code=0 bss_termination_delay=0 target_bssid=02:00:00:00:00:09"
+    assert hostapd.news_of(refused) == TransitionAnswer(MAC, 7, None)
+    assert hostapd.news_of(accepted) == TransitionAnswer(MAC, hostapd.ACCEPTED, "02:00:00:00:00:09")
+    assert hostapd.news_of(b"<3>BSS-TM-RESP 02:aa:00:00:00:01 status_code=999") is None
+
+
+def test_lists_and_neighbours():
+    entry = b"02:aa:00:00:00:01\nflags=[AUTH][ASSOC][AUTHORIZED]\naid=1\nsignal=-47\n"
+    assert hostapd.station_of(entry) == hostapd.Station(MAC, authorised=True, signal_dbm=-47)
+    assert hostapd.station_of(b"02:aa:00:00:00:01\nflags=[AUTH]\n") == hostapd.Station(MAC, False, None)
+    assert hostapd.station_of(b"FAIL\n") is None
+    listed = b"02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
+    assert hostapd.own_neighbour(listed, "02:00:00:00:00:09") == NEIGHBOUR
+    assert hostapd.own_neighbour(listed, OTHER) is None
+    assert hostapd.own_bssid(b"state=ENABLED\nbssid[0]=02:00:00:00:00:09\n") == "02:00:00:00:00:09"
+    assert hostapd.is_neighbour(NEIGHBOUR)
+    assert not hostapd.is_neighbour(NEIGHBOUR + " url=http://x")
+    request = hostapd.transition_request(MAC, NEIGHBOUR).decode()
+    assert request == f"BSS_TM_REQ {MAC} pref=1 abridged=1 valid_int=255 neighbor={NEIGHBOUR}"
+
+
+@given(st.binary(max_size=300))
+def test_nothing_that_comes_does_harm(message):
+    hostapd.news_of(message)
+    hostapd.station_of(message)
+    hostapd.own_neighbour(message, MAC)
+    hostapd.own_bssid(message)
+
+
+class Peer(threading.Thread):
+    """An access point with some stations, as hostapd shows it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.stations = {MAC: -40}
+        self.asked: list[str] = []
+        self.follower: Any = None
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                question, sender = self.socket.recvfrom(4096)
+            except OSError:
+                return
+            if question == b"end":
+                return
+            self.asked.append(question.decode())
+            if question == b"ATTACH":
+                self.follower = sender
+                self.tell("<3>CTRL-EVENT-UNRELATED")
+            # Whoever says farewell does not wait for an answer.
+            with contextlib.suppress(OSError):
+                self.socket.sendto(self.answer(question.decode()).encode(), sender)
+
+    def answer(self, question: str) -> str:
+        word, _, rest = question.partition(" ")
+        known = list(self.stations)
+        if word in ("STA-FIRST", "STA-NEXT"):
+            at = known.index(rest) + 1 if rest else 0
+            if at == len(known):
+                return ""
+            return f"{known[at]}\nflags=[AUTH][ASSOC][AUTHORIZED]\nsignal={self.stations[known[at]]}\n"
+        neighbours = "02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
+        answers = {"PING": "PONG\n", "STATUS": "bssid[0]=02:00:00:00:00:09\n", "SHOW_NEIGHBOR": neighbours}
+        return answers.get(word, "1\n" if word == "BSS_TM_REQ" else "OK\n")
+
+    def tell(self, text: str) -> None:
+        self.socket.sendto(text.encode(), self.follower)
+
+    def end(self) -> None:
+        """As if hostapd ended."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mine:
+            mine.connect(self.socket.getsockname())
+            mine.send(b"end")
+        self.join()
+        self.socket.close()
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Iterator[Peer]:
+    found = Peer(tmp_path / "wlan0")
+    yield found
+    if found.is_alive():
+        found.end()
+
+
+def polled(follower: HostapdFollower, count: int) -> list[dict[str, Any]]:
+    """So many messages."""
+    found: list[dict[str, Any]] = []
+    until_s = time.monotonic() + 5
+    while len(found) < count and time.monotonic() < until_s:
+        found += follower.poll(time.monotonic())
+    assert len(found) == count, found
+    return found
+
+
+def test_a_follower_tells_what_is_there_and_what_happens(peer, tmp_path):
+    follower = HostapdFollower(str(tmp_path / "wlan0"), "wifi", pytest.fail)
+    bss, station = polled(follower, 2)
+    assert bss == {"type": "bss", "technology": "wifi", "neighbour": NEIGHBOUR}
+    joined = {"type": "station", "technology": "wifi", "event": "joined"}
+    assert station == {**joined, "mac": MAC, "signal_dbm": -40}
+    peer.tell(f"<3>AP-STA-CONNECTED {OTHER}")
+    assert polled(follower, 1) == [{**joined, "mac": OTHER, "signal_dbm": None}]
+    peer.tell(f"<3>AP-STA-DISCONNECTED {MAC}")
+    assert polled(follower, 1)[0]["event"] == "left"
+    assert follower.transition(OTHER, NEIGHBOUR) is None
+    assert peer.asked[-1].startswith(f"BSS_TM_REQ {OTHER} ")
+    assert follower.transition(MAC, NEIGHBOUR) == "no such station"
+    assert follower.transition(OTHER, "x\nBSS_TM_REQ") == "no such neighbour"
+    peer.tell(f"<3>BSS-TM-RESP {OTHER} status_code=1 bss_termination_delay=0")
+    assert polled(follower, 1) == [{"type": "transition", "mac": OTHER, "status": 1, "target": None}]
+    follower.close()
+    assert not list(tmp_path.parent.glob("hyroads-*"))
+
+
+def test_who_was_there_is_gone_with_hostapd_and_listed_again_with_a_new_one(peer, tmp_path):
+    complaints: list[str] = []
+    follower = HostapdFollower(str(tmp_path / "wlan0"), "wifi", complaints.append)
+    polled(follower, 2)
+    peer.end()
+    (tmp_path / "wlan0").unlink()
+    [left] = polled(follower, 1)
+    assert (left["event"], left["mac"]) == ("left", MAC)
+    assert complaints
+    again = Peer(tmp_path / "wlan0")
+    again.stations = {OTHER: -60}
+    assert [document.get("mac") for document in polled(follower, 2)] == [None, OTHER]
+    follower.close()
+    again.end()
