@@ -358,4 +358,6 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "passed": dict,
     "radio": dict,
     "station": dict,
+    "bss": dict,
+    "transition": dict,
 }

@@ -26,7 +26,16 @@ from hyroads.controller.agent_protocol import (
     parse_hello,
     parse_line,
 )
-from hyroads.controller.radio_protocol import RadioReport, StationEvent, parse_radio, parse_station
+from hyroads.controller.radio_protocol import (
+    Bss,
+    RadioReport,
+    StationEvent,
+    TransitionAnswer,
+    parse_bss,
+    parse_radio,
+    parse_station,
+    parse_transition,
+)
 from hyroads.controller.settings import Timings
 
 LOG = logging.getLogger("hyroads.agents")
@@ -69,6 +78,19 @@ class RadioListener(Protocol):
         """A reading."""
 
 
+class Stations(Protocol):
+    """Who wants to know what access points say of their stations; by node."""
+
+    def station(self, node: str, event: StationEvent) -> None:
+        """A station joined, left, or is heard otherwise."""
+
+    def bss(self, node: str, bss: Bss) -> None:
+        """An access point's own entry."""
+
+    def answered(self, node: str, answer: TransitionAnswer) -> None:
+        """A station answered a request to go elsewhere."""
+
+
 @dataclass(frozen=True)
 class Radios:
     """Which nodes may speak as radios, how often they shall read, and who listens."""
@@ -76,8 +98,7 @@ class Radios:
     listener: RadioListener
     nodes: frozenset[str]
     interval_ms: int = 100
-    stations: Callable[[str, StationEvent], None] | None = None
-    """Is told by node what happens to stations."""
+    stations: Stations | None = None
 
 
 Answer = Callable[[str | None], None]
@@ -231,6 +252,7 @@ class AgentServer:
             "passed": self._on_passed,
         }
         self._radio_handlers = {**common, "radio": self._on_radio, "station": self._on_station}
+        self._radio_handlers |= {"bss": self._on_bss, "transition": self._on_transition}
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -365,7 +387,15 @@ class AgentServer:
 
     def _on_station(self, session: Session, message: dict[str, Any]) -> None:
         if self._radios is not None and self._radios.stations is not None:
-            self._radios.stations(session.node, parse_station(message))
+            self._radios.stations.station(session.node, parse_station(message))
+
+    def _on_bss(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations.bss(session.node, parse_bss(message))
+
+    def _on_transition(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations.answered(session.node, parse_transition(message))
 
     def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
         """A last line to say why, if the peer still reads."""

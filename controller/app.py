@@ -60,6 +60,7 @@ from hyroads.controller.services.session_meter import SessionMeter
 from hyroads.controller.services.session_office import SessionOffice, known_hosts, ports_of_hosts
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
+from hyroads.controller.services.steering import Steering
 from hyroads.controller.settings import IDLE, MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
@@ -145,19 +146,25 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.clients = ClientDesk(
             self.fabric, self.settings.access, self.coordinator, self.event_log.publish, time.monotonic
         )
+        self.steering = Steering(self.clients, lambda: self.agents.radios, self.event_log.publish, time.monotonic)
         self.agents = AgentServer(
             self.coordinator,
             self.fabric.addressing.agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
-            radios=replace(self.feed.radios, stations=self.clients.station),
+            radios=replace(self.feed.radios, stations=self.steering),
             markers=self.coordinator.marks,
         )
         self.queries = RyuQueries(self.coordinator)
         self._begin_sessions(saved.services)
         self.client_book = ClientBook(
-            self.clients, interfaces_of(self.fabric), preferred, managers.named, time.monotonic
+            self.clients,
+            self.steering,
+            interfaces_of(self.fabric),
+            managers=preferred,
+            check_manager=managers.named,
+            clock=time.monotonic,
         )
         self.policy_desk.may_steer = self.client_book.may_steer
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {

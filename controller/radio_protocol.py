@@ -74,6 +74,43 @@ def parse_station(message: Mapping[str, Any]) -> StationEvent:
     return StationEvent(technology, mac, str(what), None if signal is None else float(signal))
 
 
+class Bss(NamedTuple):
+    """An access point's own entry: ``neighbour`` is what others need to send stations there."""
+
+    technology: str
+    neighbour: str
+
+
+class TransitionAnswer(NamedTuple):
+    """What a station says to a transition request; 0 accepts."""
+
+    mac: str
+    status: int
+
+
+_NEIGHBOUR = re.compile(rf"{_MAC.pattern},0x[0-9a-f]{{1,8}},[0-9]{{1,3}},[0-9]{{1,3}},[0-9]{{1,3}}")
+
+
+def parse_bss(message: Mapping[str, Any]) -> Bss:
+    """A message of type ``bss``; :class:`ProtocolError` if anything of it is not as it must be."""
+    technology, neighbour = message.get("technology"), message.get("neighbour")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("bss: technology is not text of at most 64 characters")
+    if not isinstance(neighbour, str) or not _NEIGHBOUR.fullmatch(neighbour):
+        raise ProtocolError("bss: neighbour is not BSSID, information, class, channel and PHY")
+    return Bss(technology, neighbour)
+
+
+def parse_transition(message: Mapping[str, Any]) -> TransitionAnswer:
+    """A message of type ``transition``; :class:`ProtocolError` if anything of it is not as it must be."""
+    mac, status = message.get("mac"), message.get("status")
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac):
+        raise ProtocolError("transition: mac is not an address of lower-case hexadecimal digits")
+    if type(status) is not int or not 0 <= status <= 255:
+        raise ProtocolError("transition: status is not a whole number from 0 to 255")
+    return TransitionAnswer(mac, status)
+
+
 def parse_radio(message: Mapping[str, Any]) -> RadioReport:
     """The reading of a message of type ``radio``; :class:`ProtocolError` if anything of it is not as it must be."""
     entries = _objects(message, "interfaces", MAX_INTERFACES)

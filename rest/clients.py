@@ -29,6 +29,9 @@ class Clients(Protocol):
     def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
         """Set what is named; NotFoundError, ConfigError."""
 
+    def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
+        """Ask it to go to another access point; NotFoundError, ConflictError."""
+
     def forget(self, client: str, *, wait: bool) -> None:
         """As if it had never been here; NotFoundError, ConflictError, NotConfirmedError."""
 
@@ -38,6 +41,28 @@ class AddressSchema(Schema):
 
     ip = fields.String()
     by_dhcp = fields.Boolean(metadata={"description": "given by DHCP"})
+
+
+class PlaceSchema(Strict):
+    """An access point: a node and a technology."""
+
+    node = fields.String(required=True, validate=validate.Length(1, 64))
+    technology = fields.String(required=True, validate=validate.Length(1, 64))
+
+
+class TransitionRequest(Strict):
+    """Where a client shall go."""
+
+    to = fields.Nested(PlaceSchema, required=True)
+
+
+class TransitionSchema(Schema):
+    """What a client was asked by 802.11v, and what became of it."""
+
+    to = fields.Nested(PlaceSchema)
+    state = fields.String(metadata={"description": "asked, accepted, refused, associated or failed"})
+    status = fields.Integer(allow_none=True, metadata={"description": "the client's answer; 0: it goes"})
+    reason = fields.String(allow_none=True)
 
 
 class AttachmentSchema(Schema):
@@ -51,6 +76,7 @@ class AttachmentSchema(Schema):
     since_s = fields.Float(metadata={"description": "for how long it has been there"})
     heard_s = fields.Float(metadata={"description": "how long ago it was last heard"})
     addresses = fields.List(fields.Nested(AddressSchema))
+    transition = fields.Nested(TransitionSchema, allow_none=True, metadata={"description": "the latest"})
     pending = fields.List(fields.String(), metadata={"description": "switches that have not confirmed its rules"})
 
 
@@ -107,6 +133,18 @@ def blueprint(desk: Clients) -> Resource:
     def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
         """Which manager serves its handovers, and whether policies may move it; what is not named stays."""
         return reply(desk.prefer(client, body))
+
+    @found.post("/<client>/transition")
+    @found.arguments(TransitionRequest)
+    @found.arguments(WaitQuery, location="query")
+    @found.response(200, TransitionSchema)
+    @found.alt_response(202, schema=TransitionSchema, description="it has not come yet")
+    @found.alt_response(404, schema=ProblemSchema)
+    @found.alt_response(409, schema=ProblemSchema, description="it can't be asked")
+    def ask_to_go(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
+        """Ask an associated client to go to another access point (802.11v); it may refuse, which is no error."""
+        document = desk.transition(client, body["to"], wait=query["wait"])
+        return reply(document, 202 if document["state"] in ("asked", "accepted") else 200)
 
     @found.delete("/<client>")
     @found.arguments(WaitQuery, location="query")

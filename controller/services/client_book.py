@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller.core.services.clients import Interface
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.services.clients import ClientDesk
+from hyroads.controller.services.steering import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
 Document = dict[str, Any]
@@ -31,13 +33,16 @@ class ClientBook:
     def __init__(
         self,
         desk: ClientDesk,
+        steering: Steering,
         declared: Mapping[str, tuple[str, ...]],
+        *,
         managers: dict[str, str],
         check_manager: Callable[[str, str], object],
         clock: Callable[[], float],
     ) -> None:
         self._managers = managers
         self._desk = desk
+        self._steering = steering
         self._declared = declared
         self._check_manager = check_manager
         self._clock = clock
@@ -91,6 +96,16 @@ class ClientBook:
             self._managers[name] = manager
         return self.document(name)
 
+    def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
+        """See ``rest.clients.Clients``."""
+        name, place = self._id(client), Place(to["node"], to["technology"])
+        macs = self._declared.get(name, (name,))
+        associated = [mac for mac in macs if (i := self._desk.state.interfaces.get(mac)) and i.place is not None]
+        transition = self._steering.request((associated or list(macs))[0], place)
+        if wait:
+            self._steering.wait(transition)
+        return transition.document()
+
     def forget(self, client: str, *, wait: bool) -> None:
         """See ``rest.clients.Clients``."""
         name = self._id(client)
@@ -139,5 +154,6 @@ class ClientBook:
             "since_s": max(0.0, now_s - interface.since_s),
             "heard_s": max(0.0, now_s - interface.heard_s),
             "addresses": addresses.get(interface.mac, []),
+            "transition": None if (asked := self._steering.last(interface.mac)) is None else asked.document(),
             "pending": [f"switch {node}" for node in self._desk.tables.pending(interface.mac)],
         }

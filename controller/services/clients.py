@@ -131,6 +131,10 @@ class ClientDesk:
         """What an access point says of a station of its own."""
         self._enqueue(partial(self._station, node, event))
 
+    def knows(self, place: Place) -> bool:
+        """Whether there is such a place."""
+        return place in self._place_of.values()
+
     def wake(self) -> None:
         """A switch came, went or changed."""
         self._is_awake = True
@@ -300,8 +304,7 @@ class ClientDesk:
     def _station(self, node: str, event: StationEvent) -> None:
         """Associations count more than what is sent."""
         place, now_s = Place(node, event.technology), self._clock()
-        known = place in self._place_of.values()
-        if not known or (event.mac in self._fixed and event.mac not in self._plain):
+        if not self.knows(place) or (event.mac in self._fixed and event.mac not in self._plain):
             raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
         if event.what == LEFT:
             self._take(core.left(self.state, event.mac, place, now_s))

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
     pytest.skip("needs root and Open vSwitch", allow_module_level=True)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from client_lab import ClientLab, eventually, mesh
+from client_lab import AGENTS, ClientLab, eventually, mesh
+from hostapd_peer import Peer
 
 pytestmark = pytest.mark.root
 QUIET_S = 1.0
@@ -316,3 +318,67 @@ def test_a_station_whose_access_point_tells_nothing_is_followed_by_what_it_sends
     roaming.roam("p", other, "wifi")
     assert eventually(lambda: reaches(roaming, b"at the other"))
     assert place_of(roaming)[0] == other
+
+
+class AccessPoint:
+    """``hyroads ap-agent`` of a node, beside a peer that speaks as its hostapd."""
+
+    def __init__(self, lab: ClientLab, node: str, number: int) -> None:
+        self.peer = Peer(lab.folder / f"{node}.wlan", bssid=f"02:00:00:00:00:{number:02x}")
+        config = lab.folder / f"{node}.agent"
+        config.touch(0o600)
+        config.write_text(
+            json.dumps({"node": node, "hostapd": [{"socket": str(lab.folder / f"{node}.wlan"), "technology": "wifi"}]})
+        )
+        command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(config)]
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", lab.namespace, *command, "--channel", f"127.0.0.1:{AGENTS}"]
+        )
+        assert eventually(lambda: self.peer.follower)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.peer.end()
+
+
+@pytest.fixture
+def access_points(roaming) -> Iterator[tuple[AccessPoint, AccessPoint]]:
+    first, second = AccessPoint(roaming, "n0", 1), AccessPoint(roaming, "n1", 2)
+    yield first, second
+    first.end()
+    second.end()
+
+
+def test_a_station_that_is_asked_to_go_goes_or_refuses(roaming, access_points):
+    (here, there), mac = access_points, roaming.addressing.host_mac["p"]
+    here.peer.stations[mac] = -50
+    here.peer.tell(f"<3>AP-STA-CONNECTED {mac}")
+    roaming.roam("p", "n0", "wifi")
+    assert eventually(lambda: place_of(roaming) == ("n0", "association"))
+    assert eventually(lambda: roaming.rest("GET", "/clients/p")[1]["attachments"][0]["signal_dbm"] == -50)
+    to = {"to": {"node": "n1", "technology": "wifi"}}
+    here.peer.on_transition = lambda: here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=7 bss_termination_delay=0")
+    status, refused = roaming.rest("POST", "/clients/p/transition", to)
+    assert (status, refused["state"], refused["status"]) == (200, "refused", 7)
+    assert any(f"BSS_TM_REQ {mac} " in asked and "neighbor=02:00:00:00:00:02,0x8f,81,6,7" in asked
+               for asked in here.peer.asked)  # fmt: skip
+    assert place_of(roaming) == ("n0", "association")
+
+    def go() -> None:
+        here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=0 bss_termination_delay=0 target_bssid=02:00:00:00:00:02")
+        del here.peer.stations[mac]
+        roaming.roam("p", "n1", "wifi")
+        there.peer.stations[mac] = -45
+        there.peer.tell(f"<3>AP-STA-CONNECTED {mac}")
+        here.peer.tell(f"<3>AP-STA-DISCONNECTED {mac}")
+
+    here.peer.on_transition = go
+    status, went = roaming.rest("POST", "/clients/p/transition", to)
+    assert (status, went["state"], went["status"]) == (200, "associated", 0)
+    assert place_of(roaming) == ("n1", "association")
+    assert eventually(lambda: reaches(roaming, b"after the transition"))
+    status, problem = roaming.rest("POST", "/clients/p/transition", to)
+    assert status == 409
+    assert "it is there" in problem["detail"]
+    assert roaming.rest("GET", "/clients/p")[1]["attachments"][0]["transition"]["state"] == "associated"

@@ -6,6 +6,7 @@ whose end any number of hosts may be.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -142,6 +143,8 @@ class ClientLab(ovs_rig.Rig):
         at, to = self.addressing.node_number[client], self.addressing.node_number[node]
         medium = f"medium{self.addressing.technology_number[technology]}"
         self.ofctl("add-flow", medium, f"priority=30,in_port={at},actions=output:{to}")
+        # What Open vSwitch has cached is looked at again within half a second.
+        time.sleep(0.6)
 
     def radio(self, node: str) -> socket.socket:
         """A session of an access point's radios; lines of JSON go in."""
@@ -152,6 +155,16 @@ class ClientLab(ovs_rig.Rig):
         session = within(self.namespace, dial)
         hello = {"type": "hello", "version": 1, "role": "radio", "node": node, "program": "test", "boot": "1"}
         session.sendall(json.dumps({**hello, "token": None, "revision": 0}).encode() + b"\n")
+
+        def answer() -> None:
+            with contextlib.suppress(OSError, ValueError):
+                for line in session.makefile("rb"):
+                    message = json.loads(line)
+                    if message["type"] == "ping":
+                        session.sendall(json.dumps({"type": "pong", "seq": message["seq"]}).encode() + b"\n")
+
+        session.settimeout(None)
+        threading.Thread(target=answer, daemon=True).start()
         return session
 
     def cpu_s(self) -> float:

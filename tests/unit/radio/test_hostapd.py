@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,9 @@ from hypothesis import strategies as st
 from hyroads.controller.radio import hostapd
 from hyroads.controller.radio.hostapd import StationNews, TransitionAnswer
 from hyroads.controller.radio.hostapd_follower import HostapdFollower
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from hostapd_peer import Peer
 
 MAC, OTHER = "02:aa:00:00:00:01", "02:aa:00:00:00:02"
 NEIGHBOUR = "02:00:00:00:00:09,0x8f,81,6,7"
@@ -60,61 +61,9 @@ def test_nothing_that_comes_does_harm(message):
     hostapd.own_bssid(message)
 
 
-class Peer(threading.Thread):
-    """An access point with some stations, as hostapd shows it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(daemon=True)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(str(path))
-        self.stations = {MAC: -40}
-        self.asked: list[str] = []
-        self.follower: Any = None
-        self.start()
-
-    def run(self) -> None:
-        while True:
-            try:
-                question, sender = self.socket.recvfrom(4096)
-            except OSError:
-                return
-            if question == b"end":
-                return
-            self.asked.append(question.decode())
-            if question == b"ATTACH":
-                self.follower = sender
-                self.tell("<3>CTRL-EVENT-UNRELATED")
-            # Whoever says farewell does not wait for an answer.
-            with contextlib.suppress(OSError):
-                self.socket.sendto(self.answer(question.decode()).encode(), sender)
-
-    def answer(self, question: str) -> str:
-        word, _, rest = question.partition(" ")
-        known = list(self.stations)
-        if word in ("STA-FIRST", "STA-NEXT"):
-            at = known.index(rest) + 1 if rest else 0
-            if at == len(known):
-                return ""
-            return f"{known[at]}\nflags=[AUTH][ASSOC][AUTHORIZED]\nsignal={self.stations[known[at]]}\n"
-        neighbours = "02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
-        answers = {"PING": "PONG\n", "STATUS": "bssid[0]=02:00:00:00:00:09\n", "SHOW_NEIGHBOR": neighbours}
-        return answers.get(word, "1\n" if word == "BSS_TM_REQ" else "OK\n")
-
-    def tell(self, text: str) -> None:
-        self.socket.sendto(text.encode(), self.follower)
-
-    def end(self) -> None:
-        """As if hostapd ended."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mine:
-            mine.connect(self.socket.getsockname())
-            mine.send(b"end")
-        self.join()
-        self.socket.close()
-
-
 @pytest.fixture
 def peer(tmp_path: Path) -> Iterator[Peer]:
-    found = Peer(tmp_path / "wlan0")
+    found = Peer(tmp_path / "wlan0", {MAC: -40})
     yield found
     if found.is_alive():
         found.end()
@@ -159,8 +108,7 @@ def test_who_was_there_is_gone_with_hostapd_and_listed_again_with_a_new_one(peer
     [left] = polled(follower, 1)
     assert (left["event"], left["mac"]) == ("left", MAC)
     assert complaints
-    again = Peer(tmp_path / "wlan0")
-    again.stations = {OTHER: -60}
+    again = Peer(tmp_path / "wlan0", {OTHER: -60})
     assert [document.get("mac") for document in polled(follower, 2)] == [None, OTHER]
     follower.close()
     again.end()
