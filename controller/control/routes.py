@@ -172,6 +172,9 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None)
         return FlowRoute(spec, ingress, egress, reason=reason)
     ends = ends_of(spec, state.confined) if spec.policy is not Policy.PRIVATE else NOWHERE
     if ends:
+        same_edges = before is not None and (before.ingress, before.egress) == (ingress, egress)
+        if before is not None and same_edges and _stays(live, before, spec, ends):
+            return before
         known = before.paths if before is not None and before.spec == spec else ()
         route = FlowRoute(spec, ingress, egress, known, ends=ends)
         route = replace(route, paths=_confined_paths(live, route))
@@ -180,6 +183,15 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None)
         before = None
     paths, arms = _kept(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
+
+
+def _stays(live: LiveNetwork, before: FlowRoute, spec: FlowSpec, ends: Ends) -> bool:
+    """Whether a confined flow has all that it can have: a live path in every corridor, and none that is dead."""
+    if before.reason is not None or before.ends != ends or before.spec != spec:
+        return False
+    has = [corridor.has for corridor in ends.corridors()]
+    in_all = all(any(leads(live.network, path) for path in before.paths) for leads in has)
+    return in_all and all(_lives(live, path) for path in before.paths)
 
 
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
