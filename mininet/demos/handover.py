@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from hyroads.controller.control.handover import links_at
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.netfile_io import read_file
@@ -27,6 +28,7 @@ BEFORE = 0.3
 LAST_LINKS = ("ac-wifi1", "bc-wifi2", "bc-plc")
 LOSS = 0.03
 JOIN_WITHIN_S = 5.0
+RESTART_S = 6.0
 COPIES = 3
 STREAM_INTERVAL_S = 0.002
 STREAM_BYTES = 200
@@ -46,11 +48,27 @@ def run(stage: Stage) -> None:
         stage.view.phase(f"handovers by {manager}")
         roamer.begin_at(WAY[0])
         judge(stage, manager, round_trip(stage, roamer, manager))
+    controller_killed(stage, roamer)
     for place in WAY:
         roamer.links(place, up=True)
     wait_until("all interfaces of the client", lambda: all(links_up(stage).values()), JOIN_WITHIN_S)
     stage.emulation.rest.request("POST", "/handovers", {"client": CLIENT, "to": None})
     ncast(stage)
+
+
+def controller_killed(stage: Stage, roamer: Roamer) -> None:
+    """Packets go on, and the next controller knows where the client is."""
+    stage.view.phase("controller killed and started again")
+    pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(RESTART_S / INTERVAL_S), INTERVAL_S)
+    stage.emulation.controller.kill()
+    stage.emulation.controller.stop()
+    stage.emulation.controller.start()
+    stage.emulation.wait_ready()
+    stage.add(Check("controller killed: lost", 0, pings.result().lost, "pings", at_most=1.0))
+    flow = stage.emulation.rest.flow("down")
+    links = {path["links"][-1] for path in flow["multipath"]}
+    here = roamer.at is not None and links <= set(links_at(stage.declared, CLIENT, roamer.at))
+    stage.add(Check("controller back: the client's flow is where it was", 1, here, "of 1", at_least=1.0))
 
 
 def links_up(stage: Stage) -> dict[str, bool]:

@@ -34,6 +34,11 @@ def test_hard_loses_at_most_what_is_in_flight(verdict):
     assert measured(verdict, "hard: doubled") == measured(verdict, "hard: out of order") == 0
 
 
+def test_a_killed_controller_costs_nothing_and_its_successor_knows_the_place(verdict):
+    assert measured(verdict, "controller killed: lost") == 0
+    assert measured(verdict, "controller back") == 1
+
+
 def test_copies_by_three_lossy_paths(verdict):
     # 1500 packets, three links that lose 3 %: 0.04 lost on average.
     assert measured(verdict, "3-cast: lost") <= 1
