@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from hyroads.mininet.errors import EmulationError
 
 BASE = "/api/v1"
 MAX_ANSWER_BYTES = 16 << 20
+CONFIRMED_WITHIN_S = 30.0
 
 
 class RestClient:
@@ -67,7 +69,17 @@ class RestClient:
     def add_flow(self, flow: Mapping[str, object]) -> dict[str, Any]:
         """Declares a flow and waits until it is in force."""
         answer: dict[str, Any] = self.request("POST", "/flows", flow)
-        return answer
+        if "resource" not in answer:
+            return answer
+        # A busy machine: what was accepted is an operation until it is confirmed.
+        deadline_s = time.monotonic() + CONFIRMED_WITHIN_S
+        while answer["state"] == "pending" and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+            answer = self.request("GET", f"/operations/{answer['id']}")
+        if answer["state"] != "confirmed":
+            waiting = ", ".join(answer["pending"])
+            raise EmulationError(f"controller: {answer['what']}: {answer['reason'] or f'not confirmed by {waiting}'}")
+        return self.flow(str(flow["id"]))
 
     def measurements(self) -> dict[str, Any]:
         """The latest reports of the agents."""
