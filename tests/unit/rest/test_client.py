@@ -159,7 +159,7 @@ def test_who_is_no_controller_is_an_error(text: bytes) -> None:
 
 
 def test_nobody_there() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match="(?i)refused"):
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ClientError, match=r"(?i)refused"):
         client.health()
 
 
