@@ -315,6 +315,24 @@ def test_observers_that_stay_keep_what_they_know() -> None:
     assert after.per_link(0.0) == pytest.approx(kept.per_link(0.0))
 
 
+def test_traffic_that_becomes_ours_is_no_longer_external_at_once_and_other_traffic_stays() -> None:
+    def seen(slots: list[tuple[float, float]]) -> list[float]:
+        """External airtime after each slot, given busy share and our own airtime."""
+        external, found = one_observer(), []
+        for number, (busy, own) in enumerate(slots):
+            external = external.after({("a", AIR): busy}, np.array([own]), 0.1 * number)
+            found.append(float(external.per_link(0.1 * number).max()))
+        return found
+
+    undeclared = [(0.6, 0.0)] * 20
+    assert seen(undeclared)[-1] == pytest.approx(0.6)
+    declared = seen([*undeclared, (0.6, 0.3), (0.6, 0.6), (0.6, 0.6), (0.6, 0.6)])
+    assert declared[-1] < 0.02
+    # Others that go on are left alone, and what ends is followed with patience.
+    assert min(seen([*undeclared, (0.8, 0.2), (1.0, 0.4), (1.0, 0.4), (1.0, 0.4)])[20:]) > 0.55
+    assert seen([*undeclared, (0.3, 0.0), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)])[-1] > 0.15
+
+
 def one_observer() -> ExternalAirtime:
     return ExternalAirtime(Hearing.of(CHAIN, [("a", AIR)]))
 

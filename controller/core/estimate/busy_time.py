@@ -16,11 +16,11 @@ When our traffic has just changed, the two are not of the same moment, and x_l i
 measured and what may have been sent meanwhile. Then the difference is a span, and what is believed moves only as far
 as it has to to be inside.
 
-*Filter.* Measurement noise must not move rates, and traffic that is not ours must get its airtime soon. Two
-differences in a row on one side of the filtered value, both further away than ``step``, are a step: up, it is taken
-as it is; down, it is followed with ``fall_tau_s``. Everything else is noise and averaged with ``noise_tau_s``, alike
-up and down, so that it has no bias. What is given to the controller is 0 below ``floor``, and changes only when the
-filtered value is more than ``dead_band`` away, or once in ``settle_s``.
+*Filter.* Measurement noise must not move rates, and traffic that is not ours must get its airtime soon. Two differences
+in a row on one side of the filtered value, both further away than ``step``, are a step: up, it is taken as it is; down,
+it is followed with ``fall_tau_s``, or at once if our own traffic rose as much. Everything else is noise and averaged
+with ``noise_tau_s``, alike up and down, so that it has no bias. What is given to the controller is 0 below ``floor``,
+and changes only when the filtered value is more than ``dead_band`` away, or once in ``settle_s``.
 """
 
 from __future__ import annotations
@@ -89,10 +89,12 @@ class ExternalSettings:
     dead_band: float = 0.015
     settle_s: float = 1.0
     stale_s: float = 3.0
+    own_tau_s: float = 0.5
+    taken_over: float = 0.6
 
     def __post_init__(self) -> None:
         if (
-            min(self.noise_tau_s, self.fall_tau_s, self.stale_s, self.settle_s) <= 0
+            min(self.noise_tau_s, self.fall_tau_s, self.stale_s, self.settle_s, self.own_tau_s) <= 0
             or min(self.floor, self.dead_band, self.step) < 0
         ):
             raise EstimateError("times of the external-airtime filter must be positive, shares 0 or more")
@@ -102,6 +104,7 @@ class ExternalSettings:
 class External:
     """External airtime at the observers, arrays of their number: ``given`` is used, ``filtered`` follows the
     measurements, ``raw`` is the last (``least``: at least), ``time_s`` (-inf: never heard of) and ``moved_s`` say when.
+    ``own`` is our own airtime of late.
     """
 
     given: FloatArray
@@ -110,12 +113,13 @@ class External:
     least: FloatArray
     time_s: FloatArray
     moved_s: FloatArray
+    own: FloatArray
 
     @staticmethod
     def nothing(observers: int) -> External:
         """Nothing measured yet."""
         zero, never = np.zeros(observers), np.full(observers, -np.inf)
-        return External(zero, zero, zero, zero, never, never)
+        return External(zero, zero, zero, zero, never, never, zero)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +223,7 @@ class ExternalAirtime:
         known = ~np.isnan(measured) & (old.time_s < now_s)
         raw = np.clip(measured - own_airtime, 0.0, 1.0)
         least = raw if most is None else np.clip(measured - np.maximum(own_airtime, most), 0.0, 1.0)
-        new = self._next(old, raw, least, now_s)
+        new = self._next(old, raw, least, own_airtime, now_s)
         parts = (np.where(known, getattr(new, part.name), getattr(old, part.name)) for part in fields(External))
         return ExternalAirtime(self.hearing, self.settings, External(*parts))
 
@@ -248,17 +252,18 @@ class ExternalAirtime:
     def _is_stale(self, now_s: float) -> NDArray[np.bool_]:
         return now_s - self._state.time_s > self.settings.stale_s
 
-    def _next(self, old: External, raw: FloatArray, least: FloatArray, now_s: float) -> External:
+    def _next(self, old: External, raw: FloatArray, least: FloatArray, own: FloatArray, now_s: float) -> External:
         """The state of observers that were measured now."""
         settings, first = self.settings, np.isneginf(old.time_s)
-        filtered = np.where(first, least, self._followed(old, raw, least, now_s))
+        filtered = np.where(first, least, self._followed(old, raw, least, own, now_s))
         wanted = np.where(filtered > settings.floor, filtered, 0.0)
         moves = first | (np.abs(wanted - old.given) > settings.dead_band) | (now_s - old.moved_s > settings.settle_s)
         times_s = np.full(len(raw), now_s)
         given, moved_s = np.where(moves, wanted, old.given), np.where(moves, now_s, old.moved_s)
-        return External(given, filtered, raw, least, times_s, moved_s)
+        share = np.where(first, 1.0, -np.expm1((old.time_s - now_s) / settings.own_tau_s))
+        return External(given, filtered, raw, least, times_s, moved_s, old.own + share * (own - old.own))
 
-    def _followed(self, old: External, raw: FloatArray, least: FloatArray, now_s: float) -> FloatArray:
+    def _followed(self, old: External, raw: FloatArray, least: FloatArray, own: FloatArray, now_s: float) -> FloatArray:
         settings = self.settings
         # What is nearest to the filtered value in both spans.
         before, near = np.clip(old.filtered, old.least, old.raw), np.clip(old.filtered, least, raw)
@@ -266,4 +271,6 @@ class ExternalAirtime:
         falls = np.maximum(last, new) < -settings.step
         share = -np.expm1((old.time_s - now_s) / np.where(falls, settings.fall_tau_s, settings.noise_tau_s))
         steps_up = np.minimum(last, new) > settings.step
-        return np.where(steps_up, (before + near) / 2, old.filtered + share * new)
+        # If our own traffic gained what external traffic lost, that was a flow which has just been declared.
+        taken_over = falls & (own - old.own > -settings.taken_over * new)
+        return np.where(steps_up | taken_over, (before + near) / 2, old.filtered + share * new)
