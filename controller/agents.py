@@ -87,6 +87,9 @@ class Stations(Protocol):
     def bss(self, node: str, bss: Bss) -> None:
         """An access point's own entry."""
 
+    def gone(self, node: str) -> None:
+        """An access point's session ended: it tells nothing any more."""
+
     def answered(self, node: str, answer: TransitionAnswer) -> None:
         """A station answered a request to go elsewhere."""
 
@@ -416,6 +419,8 @@ class AgentServer:
             del self.radios[session.node]
             LOG.info("radios of %s (%s) are gone", session.node, session.peer)
             self._radios.listener.radio_down(session)
+            if self._radios.stations is not None:
+                self._radios.stations.gone(session.node)
 
     def _tick_loop(self) -> None:
         """Pings, and an end to sessions that are silent."""

@@ -61,6 +61,7 @@ from hyroads.controller.services.session_office import SessionOffice, known_host
 from hyroads.controller.services.sessions import SessionDesk
 from hyroads.controller.services.sfnet import SfnetDesk
 from hyroads.controller.services.steering import Steering
+from hyroads.controller.services.steering_mover import SteeringMover
 from hyroads.controller.settings import IDLE, MEASURED, Endpoint, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, declared, to_save
@@ -167,6 +168,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
         )
         self.policy_desk.may_steer = self.client_book.may_steer
+        self.policy_desk.movers.append(SteeringMover(self.clients, self.steering, self.coordinator))
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,

@@ -131,6 +131,10 @@ class ClientDesk:
         """What an access point says of a station of its own."""
         self._enqueue(partial(self._station, node, event))
 
+    def untold(self, node: str) -> None:
+        """A node's access point tells nothing any more."""
+        self.state = core.untold(self.state, node)
+
     def knows(self, place: Place) -> bool:
         """Whether there is such a place."""
         return place in self._place_of.values()

@@ -72,6 +72,11 @@ class Steering:
         if self._desk.knows(place):
             self._neighbours[place] = bss.neighbour
 
+    def gone(self, node: str) -> None:
+        """An access point tells nothing any more."""
+        self._neighbours = {place: entry for place, entry in self._neighbours.items() if place.node != node}
+        self._desk.untold(node)
+
     def answered(self, node: str, answer: TransitionAnswer) -> None:
         """A station's answer, told by the access point where it is."""
         transition = self._transitions.get(answer.mac)

@@ -265,7 +265,7 @@ ROAMING = mesh(3).replace(
     """  p: {role: client}
 links:
   - {id: n0-p, from: n0, to: p, technology: wifi, capacity_mbps: 50, both: true}
-  - {id: n1-p, from: n1, to: p, technology: wifi, capacity_mbps: 40, both: true}
+  - {id: n1-p, from: n1, to: p, technology: wifi, capacity_mbps: 20, both: true}
 """,
 )
 
@@ -382,3 +382,31 @@ def test_a_station_that_is_asked_to_go_goes_or_refuses(roaming, access_points):
     assert status == 409
     assert "it is there" in problem["detail"]
     assert roaming.rest("GET", "/clients/p")[1]["attachments"][0]["transition"]["state"] == "associated"
+
+
+def test_a_policy_has_a_station_asked_and_leaves_one_alone_that_refuses(roaming, access_points):
+    (better, here), mac = access_points, roaming.addressing.host_mac["p"]
+    roaming.roam("p", "n1", "wifi")
+    here.peer.stations[mac] = -80
+    here.peer.tell(f"<3>AP-STA-CONNECTED {mac}")
+    assert eventually(lambda: place_of(roaming) == ("n1", "association"))
+    here.peer.on_transition = lambda: here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=1 bss_termination_delay=0")
+
+    def requests() -> list[str]:
+        return [asked for asked in here.peer.asked if asked.startswith("BSS_TM_REQ")]
+
+    assert roaming.rest("PATCH", "/clients/p", {"steering": False})[0] == 200
+    assert roaming.rest("POST", "/plugins/signal/enable")[0] < 300
+    try:
+        # Nobody who has just come is moved, and nobody who may not be.
+        time.sleep(13)
+        assert not requests()
+        assert roaming.rest("PATCH", "/clients/p", {"steering": True})[0] == 200
+        assert eventually(requests)
+        assert f"neighbor={better.peer.bssid}," in requests()[0]
+        time.sleep(5)
+        # It refused, and is left alone about that place.
+        assert len(requests()) == 1
+        assert roaming.rest("GET", "/clients/p")[1]["attachments"][0]["transition"]["status"] == 1
+    finally:
+        roaming.rest("POST", "/plugins/signal/disable")

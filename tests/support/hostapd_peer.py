@@ -63,4 +63,5 @@ class Peer(threading.Thread):
             mine.connect(self.socket.getsockname())
             mine.send(b"end")
         self.join()
+        Path(self.socket.getsockname()).unlink()
         self.socket.close()

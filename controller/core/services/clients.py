@@ -155,6 +155,17 @@ def place_down(state: Clients, place: Place, now_s: float) -> Change:
     return Change(state, notices)
 
 
+def untold(state: Clients, node: str) -> Clients:
+    """A node's access point tells nothing any more: associations there hold no longer than what is heard."""
+    interfaces = {
+        mac: replace(i, evidence=Evidence.TRAFFIC)
+        if i.place is not None and i.place.node == node and i.evidence is Evidence.ASSOCIATION
+        else i
+        for mac, i in state.interfaces.items()
+    }
+    return replace(state, interfaces=interfaces)
+
+
 def signal(state: Clients, mac: str, place: Place, signal_dbm: float, now_s: float) -> Change:
     """A new signal reading; readings from elsewhere than its place don't count."""
     old = state.interfaces.get(checked_mac(mac))

@@ -14,11 +14,14 @@ from hyroads.controller.core.services.clients import (
     address_seen,
     associated,
     expired,
+    forgotten,
+    heard,
     left,
     place_down,
     reported,
     seen,
     signal,
+    untold,
 )
 from hyroads.controller.core.services.place import Place
 
@@ -183,3 +186,32 @@ def test_500_clients_with_50_moves_a_second_leave_nothing_stale():
 def test_wrong_addresses_are_refused(wrong):
     with pytest.raises(ClientError, match="expected the MAC"):
         seen(Clients(), wrong, A, 0.0)
+
+
+def test_counters_tell_who_is_there_and_only_there():
+    state = seen(seen(Clients(limits=LIMITS), ME, A, 0.0).state, YOU, B, 0.0).state
+    state = heard(state, A, [ME, YOU, mac(7)], 10.0)
+    assert (state.interfaces[ME].heard_s, state.interfaces[YOU].heard_s) == (10.0, 0.0)
+    assert list(state.interfaces) == [YOU, ME], "longest silent first"
+    assert not seen(state, ME, B, 11.0).allowed
+    assert seen(state, YOU, A, 11.0).allowed
+
+
+def test_an_access_point_that_tells_nothing_any_more_holds_nobody():
+    state = associated(Clients(limits=LIMITS), ME, A, 0.0).state
+    assert not seen(state, ME, B, 100.0).allowed
+    assert untold(state, "b").interfaces == state.interfaces
+    state = untold(state, "a")
+    assert where(state, ME) == A
+    assert where(seen(state, ME, B, 100.0).state, ME) == B
+    assert not expired(state, 100.0).state.interfaces
+
+
+def test_who_is_forgotten_may_come_again_at_once():
+    state = address_seen(seen(Clients(limits=LIMITS), ME, A, 0.0).state, ME, "10.0.0.1", 0.0).state
+    change = forgotten(state, ME)
+    assert [notice.what for notice in change.notices] == [Happened.LEFT]
+    assert not change.state.interfaces
+    assert not change.state.addresses
+    assert where(seen(change.state, ME, B, 0.1).state, ME) == B
+    assert forgotten(change.state, ME).notices == ()
