@@ -13,6 +13,7 @@ from typing import Any
 
 from hyroads.controller.control.handover import Key
 from hyroads.controller.control.histogram import Histogram
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.services.mobility import Associated, Left, Phase, Request, Steady
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.services.carrying import Carrying
@@ -284,7 +285,8 @@ class HandoverDesk:
             return
         try:
             self._begin(asked)
-        except ConflictError as error:
+        except HyroadsError as error:
+            # It is there already, or its manager, a plugin, is gone.
             self._keep({**self._waiting_document(asked), **_never(str(error))})
 
     def _drop_waiting(self, client: str, reason: str) -> None:
@@ -301,7 +303,7 @@ class HandoverDesk:
         return journey is None or journey.id != asked.id or journey.moved_s is not None
 
     def _waiting_document(self, asked: Asked) -> Document:
-        manager = self._managers.named(asked.manager, asked.client).name
+        manager = self._managers.selection.name(asked=asked.manager, client=asked.client)
         return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
 
 

@@ -214,6 +214,16 @@ def test_a_second_request_cancels_what_has_not_moved_and_waits_for_what_has():
     assert phase(rig, fourth) == "done" and rig.carry("up") == {LINK[A]}
 
 
+def test_one_that_waited_for_a_place_where_the_client_then_is_fails():
+    rig = rig_at(A)
+    first, second = ask(rig, B, "hoolock"), ask(rig, B, "hard")
+    assert phase(rig, second) == "waiting"
+    rig.link(LINK[A], False)
+    rig.step()
+    assert phase(rig, first) == "done" and phase(rig, second) == "failed"
+    assert "already" in rig.desk.document(second)["reason"]
+
+
 def test_cancel():
     rig = rig_at(A)
     handover = ask(rig, LTE, "vertical")
