@@ -263,6 +263,8 @@ class LiveLoop:
 
     def _unreserved(self) -> FloatArray:
         """What the governor's flows may send beyond what the others leave to them, in the order of the problem."""
+        if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
+            return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
         for flow, lanes in self._lanes.items():
             fixed = self._fixed.get(flow)
