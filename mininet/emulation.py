@@ -27,7 +27,7 @@ from hyroads.mininet.snmp_agents import SnmpAgents
 if TYPE_CHECKING:
     from hyroads.mininet.hybrid import HybridNet, HybridNode
 
-OPENFLOW_PORT = 6653
+OPENFLOW_PORT, SLICER_PORT = 6653, 6633
 REST_PORT = 8080
 CONTROLLER_START_TIMEOUT_S = 30.0
 READY_TIMEOUT_S = 20.0
@@ -57,6 +57,8 @@ class EmulationOptions:
     errors: dict[str, float] = field(default_factory=dict)
     radios: bool = False
     """Emulated radios tell busy times, whatever capacities come from; ``measured`` has them anyway."""
+    sliced: bool = False
+    """A slicer stands between the switches and the controller, whose slice is production."""
 
 
 class Emulation:
@@ -72,6 +74,7 @@ class Emulation:
         self.rest = RestClient(REST_PORT)
         self.net: HybridNet | None = None
         self.controller = self._make_controller()
+        self.slicer = self._make_slicer() if options.sliced and options.controller else None
         self.shared: Any = None
         self.snmp: SnmpAgents | None = None
         self.radios: RadioChannel | None = None
@@ -94,6 +97,17 @@ class Emulation:
         command = [sys.executable, "-c", _CONTROLLER, "controller", "--config", str(path)]
         return Program("controller", command, self.directory / "controller.log", niceness=CONTROLLER_NICENESS)
 
+    def _make_slicer(self) -> Program:
+        document = {
+            "slices": [{"name": "production", "controllers": [f"tcp:127.0.0.1:{OPENFLOW_PORT}"]}],
+            "listen": {"openflow": {"port": SLICER_PORT}, "control": "slicer.sock"},
+            "state_file": "slicer.state",
+        }
+        path = self.directory / "slicer.json"
+        path.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        command = [sys.executable, "-c", _CONTROLLER, "slicer", "--config", str(path)]
+        return Program("slicer", command, self.directory / "slicer.log", niceness=CONTROLLER_NICENESS)
+
     # Start-up
 
     def start(self, say: Say) -> None:
@@ -104,6 +118,8 @@ class Emulation:
         if self.options.controller:
             # First, because it takes longest; the switches and agents find it when it listens.
             self.controller.start()
+        if self.slicer is not None:
+            self.slicer.start()
         say(f"Mininet network of {len(self.network.nodes)} nodes, {len(self.network.links)} links")
         self._start_mininet()
         self._start_radios()
@@ -146,7 +162,8 @@ class Emulation:
         )
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
         if self.options.controller:
-            self.net.addController("controller", ListeningController, port=OPENFLOW_PORT)
+            port = OPENFLOW_PORT if self.slicer is None else SLICER_PORT
+            self.net.addController("controller", ListeningController, port=port)
         self.net.build()
         self.net.start()
         self.shared = topo.shared
@@ -219,6 +236,7 @@ class Emulation:
     def restart_dead(self, say: Say) -> None:
         """Starts agents and controller again a second after they ended, as a service manager would."""
         programs = [*self.agents().values(), *([self.controller] if self.options.controller else [])]
+        programs += [self.slicer] if self.slicer is not None else ()
         programs += self.snmp.programs.values() if self.snmp is not None else ()
         programs += [self.radios.program] if self.radios is not None else ()
         for program in programs:

@@ -39,6 +39,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish", type=int, metavar="PORT", help="REST on 127.0.0.1:PORT (default 8080 if free; 0: not published)"
     )
+    parser.add_argument("--sliced", action="store_true", help="the controller behind a slicer, as production")
     parser.add_argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)")
     parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
     parser.add_argument(
@@ -105,6 +106,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
         radios=radios,
+        sliced=args.sliced,
     )
     return RunOptions(publish=args.publish, emulation=emulation)
 
