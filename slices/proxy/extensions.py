@@ -1,8 +1,9 @@
 """Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone.
 
 Layouts and meaning: Open vSwitch 3.1, ovs-actions(7). A packet without its Ethernet header is *bare*: it may not leave
-or meet another table so. ``resubmit`` leads to later tables of the same block only, so no loop can be built; what comes
-back from it may have any header, for those tables' rules may end with any.
+or meet another table so. ``resubmit`` leads to tables of the same block only, and only production may go backwards: its
+controller is the operator's own, others would build loops that cost the switch its time. What comes back may have any
+header, for those tables' rules may end with any.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from hyroads.controller.ofp.wire import VENDOR_NICIRA
+from hyroads.slices.allocation import PRODUCTION_NUMBER
 from hyroads.slices.fields import BY_NAME, TOTAL_BITS
 from hyroads.slices.proxy.refusal import bad_action
 
@@ -92,13 +94,20 @@ def _decap(walker: Translator, action: bytes) -> None:
 
 def _resubmit(walker: Translator, action: bytes) -> None:
     *head, in_port, table = _RESUBMIT.unpack(action)
-    if walker.table is None or in_port != _SAME_PORT or not walker.table < table < walker.view.block.count:
+    if in_port != _SAME_PORT or not _may_follow(walker, table):
         raise bad_action(_BAD_ARGUMENT, "resubmit leads to later tables of the slice, from the packet's own port")
     check_whole(walker)
     if walker.rewrite.changed:
         walker.check_out(None)
     walker.parts.append(_RESUBMIT.pack(*head, in_port, walker.view.block.first + table))
     walker.rewrite = walker.rewrite.forget(_HEADER)
+
+
+def _may_follow(walker: Translator, table: int) -> bool:
+    here, count = walker.table, walker.view.block.count
+    if here is None or table >= count:
+        return False
+    return table > here or (table < here and walker.view.number == PRODUCTION_NUMBER)
 
 
 def _clone(walker: Translator, action: bytes) -> None:

@@ -112,7 +112,6 @@ def test_what_stays_inside_passes(message: bytes) -> None:
         (rule(act.Resubmit(20)), 5),
         (rule(act.Resubmit(255)), 5),
         (rule(act.Resubmit(3), table=3), 5),
-        (rule(act.Resubmit(2), table=3), 5),
         (rule(act.Clone((act.Resubmit(0),))), 5),
         (rule(act.Resubmit(3)).replace(b"\xff\xf8\x03", b"\0\x07\x03"), 5),
         # Without an Ethernet header a packet neither leaves nor goes on.
@@ -144,6 +143,15 @@ def test_a_header_that_comes_out_of_a_packet_is_nobodys_for_sure() -> None:
             translate(rule(*actions), shared)
         assert translate(rule(*actions), view(RED_AT_7))
     assert translate(rule(*LABEL, act.Output(2)), shared), "behind a label it is no web traffic"
+
+
+def test_only_production_resubmits_backwards() -> None:
+    message = rule(act.Resubmit(2), table=3)
+    assert translate(message, view(RED_AT_7))
+    red = view(RED_AT_7)
+    red.block, red.ports = RED, frozenset({7})
+    with pytest.raises(Refused):
+        translate(rule(act.Resubmit(2), table=3, match=Match()), red)
 
 
 def test_groups_and_action_sets_have_none() -> None:
