@@ -17,7 +17,7 @@ from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, ClassifierChang
 from hyroads.slices.errors import SliceError
 from hyroads.slices.model import Slice, SliceModel
 from hyroads.slices.proxy import recheck
-from hyroads.slices.proxy.contents import active_entries, contents_of, count_question, questions
+from hyroads.slices.proxy.contents import Contents, active_entries, contents_of, count_question, questions
 from hyroads.slices.proxy.ports import DELETED, status_messages
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.upkeep import Stages, change_stages, is_sliced, stages
@@ -99,7 +99,9 @@ class Slicer:
     def ports_changed(self, link: SwitchLink, status: bytes) -> None:
         """A port came, went or changed."""
         switch = self.switches.get(link.dpid)
-        if switch is not None:
+        if switch is None or switch.session is None or switch.link is not link:
+            link.early.append(status)
+        else:
             switch.statuses.append(status)
             if len(switch.statuses) == 1:
                 self.start(self._ports(switch))
@@ -134,19 +136,25 @@ class Slicer:
 
     async def _prepare_or_end(self, link: SwitchLink) -> None:
         try:
+            # A switch that does not answer keeps nobody else waiting.
+            found = await self._look_into(link)
             async with self._changing:
-                await self._prepare(link)
+                await self._prepare(link, found)
         except HyroadsError as error:
             link.end(str(error))
 
-    async def _prepare(self, link: SwitchLink) -> None:
+    async def _look_into(self, link: SwitchLink) -> Contents:
         layout = self.settings.layout
         if link.features[20] < layout.tables:
             raise SliceError(f"it has {link.features[20]} tables, expected {layout.tables} (see the setting tables)")
         answers = await link.exchange([_CONFIG, _ASYNC, *questions()])
         if answers.errors:
             raise SliceError(f"it refused a question: {_reasons(answers.errors)}")
-        found = contents_of(answers.replies, layout.slice_shift)
+        return contents_of(answers.replies, layout.slice_shift)
+
+    async def _prepare(self, link: SwitchLink, found: Contents) -> None:
+        if link.transport is None:
+            return
         switch = self._switch(link.dpid)
         if switch.link is not None:
             other = switch.link
@@ -169,6 +177,8 @@ class Slicer:
         LOG.info("switch %#x: %d ports, %d slices", switch.dpid, len(switch.ports), len(switch.tenants))
         self._dial(switch)
         self.dirty.set()
+        for status in link.early:
+            self.ports_changed(link, status)
 
     def _switch(self, dpid: int) -> Switch:
         switch = self.switches.get(dpid)

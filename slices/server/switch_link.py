@@ -58,6 +58,8 @@ class SwitchLink(MessageStream):
         self.session: SwitchSession | None = None
         self.guests: dict[int, GuestLink] = {}
         self.complaints = 0
+        self.early: list[bytes] = []
+        """Events of ports from before there were slices."""
         self.welcome = True
         """Whether there is room for one more connection."""
         self._stage: Callable[[bytes], None] = self._hello

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+from hyroads.controller.ofp import wire
+from raw_guest import inside
 from slicer_rig import SlicerRig, available
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
@@ -131,6 +135,19 @@ def test_ports_come_and_go(rig: SlicerRig) -> None:
     rig.port("s1", "p2", 2)
     assert ovs_rig.wait_until(lambda: rig.ask("list-slice-info", "red")["switches"]["0x1"]["ports"] == [1, 2], 10)
     assert ovs_rig.wait_until(lambda: rig.reaches(1, 2), 20) and not rig.reaches(1, 3)
+
+
+def test_a_switch_that_says_nothing_keeps_nobody_waiting(rig: SlicerRig) -> None:
+    """It says who it is and answers no question; slices change meanwhile."""
+    peer = inside(rig.namespace, lambda: socket.create_connection(("127.0.0.1", 6633), 5))
+    with peer:
+        features = struct.pack("!QIBB2xII", 0x99, 0, 254, 0, 0x4F, 0)
+        peer.sendall(wire.message(b"", 1, 0) + wire.message(features, 2, 6))
+        assert peer.recv(1 << 16)
+        start = time.monotonic()
+        assert rig.ask("add-slice", "quiet")["added"] == ["quiet"]
+        assert rig.ask("remove-slice", "quiet")["removed"] == ["quiet"]
+        assert time.monotonic() - start < 10 and rig.reaches(1, 2)
 
 
 def test_a_switch_comes_and_goes(rig: SlicerRig) -> None:
