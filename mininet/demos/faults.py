@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hyroads.mininet.controller_files import discovered_names, network_document
 from hyroads.mininet.demos.verdict import Check, Stage
 from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.probe import StreamReport
@@ -132,13 +133,19 @@ def _link_of_one_path(stage: Stage, flow: str) -> tuple[str, str]:
     multipath = stage.emulation.rest.flow(flow)["multipath"]
     if len(multipath) < 2:
         raise EmulationError(f"flow {flow} has no second path that a cut could leave")
-    links = stage.emulation.network.links
+    emulation = stage.emulation
+    links = emulation.network.links
+    names = {}
+    if emulation.options.discover:
+        # A controller that discovers links has names of its own for them.
+        document = network_document(emulation.network, emulation.addressing, measured=True, discover=True)
+        names = {theirs: ours for ours, theirs in discovered_names(emulation.network, document).items()}
     for link in multipath[0]["links"]:
         if all(link not in path["links"] for path in multipath[1:]):
-            cut = next(one for one in links if one.id == link)
+            cut = next(one for one in links if one.id == names.get(link, link))
             ends = (cut.target, cut.source, cut.technology)
-            back = next((one.id for one in links if (one.source, one.target, one.technology) == ends), link)
-            return link, back
+            back = next((one.id for one in links if (one.source, one.target, one.technology) == ends), cut.id)
+            return cut.id, back
     raise EmulationError(f"flow {flow}: its paths share all links")
 
 
