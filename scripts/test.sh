@@ -16,9 +16,9 @@ types() {
     scripts/links.sh
     mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
 }
-unit() { pytest -q tests/unit; }
+unit() { pytest -q -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
-integration() { need_root integration; pytest -q -m root tests/integration; }
+integration() { need_root integration; pytest -q tests/integration; }
 scenario() { need_root scenario; pytest -q tests/scenario; }
 packaging() { pytest -q tests/packaging; }
 
