@@ -18,7 +18,8 @@ types() {
 }
 unit() { pytest -q -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
-integration() { need_root integration; pytest -q tests/integration; }
+# Files side by side: most of the time is waiting for switches and agents.
+integration() { need_root integration; pytest -q -n 2 --dist loadfile tests/integration; }
 scenario() { need_root scenario; pytest -q tests/scenario; }
 packaging() { pytest -q tests/packaging; }
 
