@@ -49,9 +49,7 @@ def blueprint(service: Service) -> Resource:
             return later()
         if not query["wait"]:
             return later()
-        answer = reply(declared, 201 if new else 200)
-        answer.headers["Location"] = address
-        return answer
+        return reply(declared, 201 if new else 200, location=address)
 
     @blueprint.get("/<id:flow>")
     @blueprint.response(200, schemas.FlowSchema)

@@ -189,9 +189,7 @@ def _answer(desk: Handovers, document: Document) -> Response:
     name, address = document["id"], f"{ADDRESS}/{document['id']}"
     if not _has_moved(document):
         return accepted(f"handover {name}", address, partial(_pending, desk, name))
-    answer = reply(document, 201)
-    answer.headers["Location"] = address
-    return answer
+    return reply(document, 201, location=address)
 
 
 def _pending(desk: Handovers, name: str) -> list[str]:

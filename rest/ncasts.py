@@ -120,9 +120,7 @@ def _changes(found: Resource, desk: NCasts) -> None:
         address = f"{ADDRESS}/{quote(flow, safe='')}"
         if document["copying_after_s"] is None:
             return accepted(f"n-cast of {flow}", address, partial(_pending, desk, flow))
-        answer = reply(document, 201)
-        answer.headers["Location"] = address
-        return answer
+        return reply(document, 201, location=address)
 
     @found.delete("/<id:flow>")
     @found.arguments(WaitQuery, location="query")

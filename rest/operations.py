@@ -102,9 +102,7 @@ def accepted(what: str, resource: str | None, poll: Poll) -> Response:
     """202: an operation was begun, its address is told, and the address of what it is about."""
     operations: Operations = current_app.extensions[EXTENSION]
     document = operations.start(what, resource, poll)
-    answer = reply(document, 202)
-    answer.headers["Location"] = f"{ADDRESS}/{document['id']}"
-    return answer
+    return reply(document, 202, location=f"{ADDRESS}/{document['id']}")
 
 
 def blueprint(operations: Operations) -> Resource:

@@ -19,9 +19,12 @@ def pause() -> None:
     let_others()
 
 
-def reply(document: Mapping[str, Any] | list[Any], status: int = 200) -> Response:
-    """An answer with a document."""
-    return Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
+def reply(document: Mapping[str, Any] | list[Any], status: int = 200, *, location: str | None = None) -> Response:
+    """An answer with a document; ``location`` is where what it is about can be read."""
+    answer = Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
+    if location is not None:
+        answer.headers["Location"] = location
+    return answer
 
 
 def _pieces(document: Mapping[str, Any] | list[Any]) -> Iterator[str]:

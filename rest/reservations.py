@@ -112,9 +112,7 @@ def _writes(blueprint: Resource, desk: Reservations) -> None:
     def reserve(body: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""
         document, new = desk.reserve(body)
-        answer = reply(document, 201 if new else 200)
-        answer.headers["Location"] = f"{ADDRESS}/{quote(document['id'], safe='')}"
-        return answer
+        return reply(document, 201 if new else 200, location=f"{ADDRESS}/{quote(document['id'], safe='')}")
 
     @blueprint.patch("/<id:reservation>")
     @blueprint.arguments(RateChange)
