@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
-from hyroads.controller.control.slots import BOUNDS_S
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.plan import MULTIPATH
 from prometheus_client import CollectorRegistry, generate_latest
@@ -87,12 +86,9 @@ class Metrics(Collector):
 
     def _slots(self) -> Iterator[Metric]:
         slots = self._coordinator.slots
-        total, buckets = 0, []
-        for bound, count in zip((*(str(bound) for bound in BOUNDS_S), "+Inf"), slots.buckets, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
+        took = slots.histogram
         yield HistogramMetricFamily(
-            "hyroads_slot_seconds", "How long slots took", buckets=buckets, sum_value=slots.total_s
+            "hyroads_slot_seconds", "How long slots took", buckets=took.cumulative(), sum_value=took.total_s
         )
         yield CounterMetricFamily("hyroads_slots_missed", "Slots that did not take place", value=slots.missed)
         counters = self._coordinator.counters

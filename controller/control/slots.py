@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from hyroads.controller.control.histogram import Histogram
 
 # Upper bounds of the histogram, in seconds.
 BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -34,10 +35,8 @@ class SlotClock:
         self.slot_s = slot_s
         self.count = 0
         self.missed = 0
-        self.total_s = 0.0
         self.max_s = 0.0
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
-        """How many slots took at most ``BOUNDS_S[i]`` and more than the bound before it; the last: longer than all."""
+        self.histogram = Histogram(BOUNDS_S)
         self._clock = clock
         self._next_s: float | None = None
         self._began_s = 0.0
@@ -65,9 +64,8 @@ class SlotClock:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         took_s = self._clock() - self._began_s
         self.count += 1
-        self.total_s += took_s
         self.max_s = max(self.max_s, took_s)
-        self.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+        self.histogram.add(took_s)
         self._recent.append(took_s)
 
     def figures(self) -> SlotFigures:
