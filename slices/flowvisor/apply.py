@@ -8,7 +8,7 @@ from secrets import token_urlsafe
 from typing import Any, Protocol
 
 from hyroads.slices.flowvisor.desired import Desired
-from hyroads.slices.flowvisor.entries import ADMIN, FlowVisorError, FvSlice
+from hyroads.slices.flowvisor.entries import FlowVisorError, FvSlice
 from hyroads.slices.flowvisor.reconcile import ADDRESS, Action, Observed, Step, differences, observed_of, steps
 
 ADDED_WITHIN_S = 20.0
@@ -104,8 +104,7 @@ def _add_rule(connection: Connection, step: Step, clock: Clock) -> None:
         poll_s = min(2 * poll_s, LONGEST_POLL_S)
     if status != "SUCCESS":
         raise FlowVisorError(f"refused: {str(status)[:300]}")
-    if step.slice_name != ADMIN:
-        _true(connection, "update-slice", {"slice-name": step.slice_name, "admin-status": True})
+    _true(connection, "update-slice", {"slice-name": step.slice_name, "admin-status": True})
 
 
 def _true(connection: Connection, method: str, parameters: Any) -> None:

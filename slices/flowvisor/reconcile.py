@@ -48,11 +48,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Observed:
-    """What FlowVisor has: slices but its own, our entries by name, and the names of entries that are not ours."""
+    """What FlowVisor has: slices but its own, and our entries by name."""
 
     slices: frozenset[str]
     rules: Mapping[str, FvRule | None]
-    foreign: tuple[str, ...] = ()
 
 
 def observed_of(slices: Any, flowspace: Any) -> Observed:
@@ -61,22 +60,19 @@ def observed_of(slices: Any, flowspace: Any) -> Observed:
         raise FlowVisorError("FlowVisor: lists of slices and of flowspace entries were expected")
     names = frozenset(str(each.get("slice-name")) for each in slices if isinstance(each, Mapping)) - {ADMIN}
     rules: dict[str, FvRule | None] = {}
-    foreign: list[str] = []
     for entry in flowspace:
         if not isinstance(entry, Mapping):
             raise FlowVisorError("FlowVisor: a flowspace entry was expected")
         name = str(entry.get("name", ""))
         if name.startswith(OURS):
             rules[name] = rule_of(entry)
-        else:
-            foreign.append(name)
-    return Observed(names, rules, tuple(foreign))
+    return Observed(names, rules)
 
 
-def steps(observed: Observed, desired: Desired, managed: frozenset[str] | None = None) -> tuple[Step, ...]:
-    """What to do, in order. ``managed`` are slices that we may remove; None: those that have entries of ours."""
+def steps(observed: Observed, desired: Desired) -> tuple[Step, ...]:
+    """What to do, in order; slices that are not wanted go if they have entries of ours."""
     ours = {rule.slice_name for rule in observed.rules.values() if rule is not None}
-    removable = (ours if managed is None else managed) & observed.slices
+    removable = ours & observed.slices
     wrong = sorted(name for name, rule in observed.rules.items() if rule is None or desired.rules.get(name) != rule)
     missing = [rule for name, rule in desired.rules.items() if observed.rules.get(name) != rule]
     # An entry under one of our names that says something else must go first: two can't have one name.

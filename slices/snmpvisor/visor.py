@@ -100,7 +100,7 @@ class Visor:
     def __post_init__(self) -> None:
         self._devices = {name: _DeviceState(Back(each)) for name, each in self.front.settings.devices.items()}
         self._pending: dict[tuple[str, int], _Pending] = {}
-        self._waiting: dict[tuple[Peer, str, int], int] = {}
+        self._waiting: set[tuple[Peer, str, int]] = set()
         self._of_slice: Counter[str] = Counter()
         self._arbiter = Arbiter(self.front.settings.rule)
 
@@ -193,7 +193,7 @@ class Visor:
             if known is not None:
                 return [ToManager(peer, self.front.answer(asked, asked.pdu.response((known,)), self.now_s))]
         exchange = serve(scope, ahead.request(asked.pdu) or asked.pdu)
-        self._waiting[key] = 1
+        self._waiting.add(key)
         self._of_slice[asked.slice_name] += 1
         return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
 
@@ -244,7 +244,7 @@ class Visor:
         if asked is None:
             self._looked(pending.device, answer)
             return []
-        self._waiting.pop((pending.peer, asked.slice_name, asked.pdu.request_id), None)
+        self._waiting.discard((pending.peer, asked.slice_name, asked.pdu.request_id))
         self._of_slice[asked.slice_name] -= 1
         ahead = self._devices[pending.device].ahead
         if asked.pdu.kind is Kind.GET_NEXT and answer is not None:
