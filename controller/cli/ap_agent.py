@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ HELP = (
     "controller's own channel (docs/measurement.md)."
 )
 MAX_CONFIG_BYTES = 1 << 20
+AGENTX = "agentx"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where snmpd.conf and snmpd's state go (default %(default)s)",
     )
     parser.add_argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)")
+    parser.add_argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends")
     parser.add_argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--channel", metavar="HOST:PORT", help="no SNMP: tell the controller what is read")
     what.add_argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout")
+    what.add_argument(
+        "--wireless",
+        action="store_true",
+        help="serve and carry out the wireless configuration; the first form starts it",
+    )
     what.add_argument("--print", action="store_true", help="print what is served now, then end")
 
 
@@ -45,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     config = parse(_read(Path(args.config)), args.config)
     if args.channel is not None:
         return _run_channel(args, config)
+    if args.wireless:
+        return _run_wireless(args, config)
     if not args.pass_persist and not args.print:
         return _run_snmpd(args)
     if args.pass_persist:
@@ -74,6 +84,29 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
     Channel(address_of(args.channel), token, [config.node], readings, complain, followers=followers).run()
     return 0
+
+
+def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
+    """A part of snmpd, until this process or its parent is ended."""
+    from hyroads.controller.core.errors import ConfigError
+    from hyroads.controller.radio.backends import WIRELESS_MAKERS, run_command
+    from hyroads.controller.radio.complaints import Complaints
+    from hyroads.controller.radio.wireless_agent import WirelessObjects, interface_number, serve
+
+    if config.wireless is None:
+        raise ConfigError(args.config, "wireless", "expected the radios to configure")
+    directory = Path(args.directory).resolve()
+    complain = Complaints("hyroads ap-agent")
+    backend = WIRELESS_MAKERS[config.wireless.backend](config.wireless, directory / "wireless", run_command)
+    state = directory / "wireless.json" if config.wireless.state is None else Path(config.wireless.state)
+    objects = WirelessObjects(config.wireless.radios, backend, state, complain, interface_number)
+    serve(objects, str(directory / AGENTX), complain, args.with_parent)
+    return 0
+
+
+def _start_wireless(command: list[str]) -> None:
+    """Beside snmpd, which this process becomes; ends with it."""
+    subprocess.Popen([*command, "--wireless", "--with-parent", str(os.getpid())], stdin=subprocess.DEVNULL)
 
 
 def _read(path: Path) -> str:
@@ -107,13 +140,17 @@ def _run_snmpd(args: argparse.Namespace) -> int:
     if program is None:
         raise ConfigError(args.config, "", "snmpd not found (apt-get install snmpd)")
     directory = Path(args.directory).resolve()
-    command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(path), "--pass-persist"]
-    text = snmpd_conf(config, [*command, "--log", str(directory / "radio.log")], args.config)
+    command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(path)]
+    agentx = None if config.wireless is None else str(directory / AGENTX)
+    pass_persist = [*command, "--pass-persist", "--log", str(directory / "radio.log")]
+    text = snmpd_conf(config, pass_persist, args.config, agentx)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(directory / "snmpd.conf", text)
     except OSError as error:
         raise ConfigError(str(directory), "", str(error.strerror)) from error
+    if agentx is not None:
+        _start_wireless([*command, "--directory", str(directory)])
     # No module is needed to answer by numbers; without this snmpd parses all it finds.
     environment = {**os.environ, "SNMP_PERSISTENT_DIR": str(directory / "state"), "MIBS": ""}
     os.execve(program, _arguments(program, directory), environment)  # noqa: S606

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from hyroads.controller.radio.agent import RadioMaker
@@ -14,6 +15,10 @@ from hyroads.controller.radio.emulated import EmulatedRadio, LinkState, MediumSt
 from hyroads.controller.radio.linux_wifi import LinuxWifi
 from hyroads.controller.radio.model import Radio, RadioError
 from hyroads.controller.radio.plc import Plc
+from hyroads.controller.radio.wireless_agent import Backend
+from hyroads.controller.radio.wireless_config import WirelessConfig
+from hyroads.controller.radio.wireless_hostapd import HostapdBackend, Run
+from hyroads.controller.radio.wireless_recorded import RecordedBackend
 
 COMMAND_TIMEOUT_S = 2.0
 MAX_OUTPUT_BYTES = 1 << 20
@@ -91,4 +96,9 @@ MAKERS: dict[str, RadioMaker] = {
     "emulated": _emulated,
     "linux-wifi": lambda config, place: LinuxWifi(config.interfaces[place].name, run_command),
     "plc": lambda config, place: Plc(config.interfaces[place].name, run_command),
+}
+
+WIRELESS_MAKERS: dict[str, Callable[[WirelessConfig, Path, Run], Backend]] = {
+    "hostapd": HostapdBackend,
+    "recorded": RecordedBackend,
 }

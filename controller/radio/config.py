@@ -11,6 +11,7 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.radio.emulated import EstimateErrors, Peer
+from hyroads.controller.radio.wireless_config import WirelessConfig, parse_wireless
 
 BACKENDS = ("emulated", "linux-wifi", "plc")
 MIN_PASSWORD_LENGTH = 8  # RFC 3414, 11.2
@@ -29,6 +30,8 @@ class User:
     name: str
     auth_password: str = field(repr=False)
     priv_password: str = field(repr=False)
+    write: bool = False
+    """May set what can be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class AgentConfig:
     medium_socket: str | None = None
     hostapd: tuple[HostapdConfig, ...] = ()
     errors: EstimateErrors = field(default_factory=EstimateErrors)
+    wireless: WirelessConfig | None = None
 
 
 class _Document:
@@ -130,6 +134,7 @@ def parse(text: str, name: str) -> AgentConfig:
             for i, entry in enumerate(document.items(top.get("hostapd", []), "hostapd"))
         ),
         errors=_errors(document, top.get("errors", {})),
+        wireless=parse_wireless(top["wireless"], name) if "wireless" in top else None,
     )
 
 
@@ -184,10 +189,13 @@ def _listen(document: _Document, raw: Any) -> tuple[str, ...]:
 
 
 def _user(document: _Document, raw: Any, place: str) -> User:
-    entry = document.mapping(raw, place, ("name", "auth_password", "priv_password"))
+    entry = document.mapping(raw, place, ("name", "auth_password", "priv_password", "write"))
     name = document.word(entry.get("name"), f"{place}.name", _NAME, "a name of letters, digits, '.', '_' or '-'")
     passwords = [_secret(document, entry.get(key), f"{place}.{key}") for key in ("auth_password", "priv_password")]
-    return User(name, *passwords)
+    write = entry.get("write", False)
+    if not isinstance(write, bool):
+        raise document.fail(f"{place}.write", "true or false")
+    return User(name, passwords[0], passwords[1], write)
 
 
 def _secret(document: _Document, value: Any, place: str) -> str:

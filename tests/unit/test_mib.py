@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hyroads.controller.radio import mib
+from hyroads.controller.radio import mib, wireless_mib
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "mibs" / "HYROADS-MIB.txt"
@@ -56,6 +56,14 @@ def test_served_columns_are_those_of_the_module():
     assert readable == set(mib.INTERFACE_COLUMNS)
     readable = {n for n, access in columns("hyroadsNeighbourEntry").items() if access == "read-only"}
     assert readable == set(mib.NEIGHBOUR_COLUMNS)
+    served = (
+        ("hyroadsRadioEntry", wireless_mib.RADIO_COLUMNS, wireless_mib.RADIO_SETTERS),
+        ("hyroadsBssEntry", wireless_mib.BSS_COLUMNS, {**wireless_mib.BSS_SETTERS, wireless_mib.BSS_ROW: None}),
+    )
+    for entry, readable_columns, setters in served:
+        access = columns(entry)
+        assert {n for n, each in access.items() if each != "not-accessible"} == set(readable_columns)
+        assert {n for n, each in access.items() if each in ("read-write", "read-create")} == set(setters)
     assert set(columns("hyroadsAgent")) == {oid[-2] for oid in (mib.NODE_NAME, mib.BOOT, mib.CLOCK, mib.SNAPSHOT_AGE)}
 
 
@@ -67,6 +75,9 @@ def test_served_columns_are_those_of_the_module():
         ("hyroadsSnapshotAge", mib.SNAPSHOT_AGE[:-1]),
         ("hyroadsInterfaceBusyTime", (*mib.INTERFACE_ENTRY, 5)),
         ("hyroadsNeighbourTxCapacity", (*mib.NEIGHBOUR_ENTRY, 3)),
+        ("hyroadsRadioTxPower", (*wireless_mib.RADIO_ENTRY, wireless_mib.RADIO_POWER)),
+        ("hyroadsBssPassphrase", (*wireless_mib.BSS_ENTRY, wireless_mib.BSS_PASSPHRASE)),
+        ("hyroadsWirelessProblem", wireless_mib.PROBLEM[:-1]),
     ],
 )
 def test_net_snmp_gives_the_names_our_numbers(name, oid, tmp_path):

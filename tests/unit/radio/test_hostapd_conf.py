@@ -1,0 +1,109 @@
+"""hostapd's files, and the steps from one configuration to another."""
+
+from dataclasses import replace
+
+import pytest
+from hyroads.controller.radio import hostapd_conf as conf
+from hyroads.controller.radio.hostapd_conf import Join, Leave, Place, Power, Start, Stop
+from hyroads.controller.radio.wireless import WPA3, Bss, Radio, RadioAbilities, Wireless
+
+ABLE = RadioAbilities("wlan0", (6, 36), country="DE", options=("ieee80211n=1",))
+PLACE = Place("/run/x/control")
+OWN = Bss("wlan0", "wlan0", "büro".encode(), enabled=True, bssid="00:11:22:33:44:00")
+LAB = Bss("wlan0-lab", "wlan0", b"lab\n", "wpa2", "correct horse", True, "lab", bssid="06:11:22:33:44:00")
+SAE = Bss("wlan0-sae", "wlan0", b"sae", WPA3, "battery staple", True, bssid="0a:11:22:33:44:00")
+
+
+def wireless(*bsss, **radio):
+    return Wireless({"wlan0": Radio(**{"channel": 36, **radio})}, {bss.name: bss for bss in bsss})
+
+
+def sections(text):
+    """The lines of the radio's own BSS and of each other."""
+    head, *others = text.split("\nbss=")
+    return {"": head.splitlines(), **{other.split("\n")[0]: other.splitlines()[1:] for other in others}}
+
+
+def test_a_radio_with_three_networks():
+    found = sections(conf.radio_text(ABLE, Radio(36), wireless(OWN, LAB, SAE), PLACE))
+    assert list(found) == ["", "wlan0-lab", "wlan0-sae"]
+    assert {"interface=wlan0", "driver=nl80211", "country_code=DE", "hw_mode=a", "channel=36", "ieee80211n=1",
+            f"ssid2={'büro'.encode().hex()}", "utf8_ssid=1"} <= set(found[""])  # fmt: skip
+    assert {"bssid=06:11:22:33:44:00", f"ssid2={b'lab'.hex()}0a", "wpa_passphrase=correct horse"} <= set(
+        found["wlan0-lab"]
+    )
+    assert {"wpa_key_mgmt=SAE", "sae_password=battery staple", "ieee80211w=2"} <= set(found["wlan0-sae"])
+    for lines in found.values():
+        assert "ap_isolate=1" in lines and not any(line.startswith("bridge") for line in lines)
+    assert not any("wpa" in line for line in found[""])
+
+
+def test_a_radio_whose_own_interface_nobody_has_lets_nobody_in_there():
+    own = sections(conf.radio_text(ABLE, Radio(6), wireless(LAB, channel=6), PLACE))[""]
+    assert {"macaddr_acl=1", "start_disabled=1", "hw_mode=g"} <= set(own)
+
+
+def test_weights_are_written_only_if_there_are_any():
+    assert "airtime" not in conf.radio_text(ABLE, Radio(36), wireless(OWN, LAB), PLACE)
+    found = sections(conf.radio_text(ABLE, Radio(36), wireless(OWN, replace(LAB, airtime_weight=3)), PLACE))
+    assert "airtime_mode=2" in found[""] and "airtime_bss_weight=3" in found["wlan0-lab"]
+
+
+def test_the_file_of_one_network_is_that_of_the_radio_without_the_others():
+    whole, one = wireless(OWN, LAB), conf.bss_text(LAB, ABLE, Radio(36), wireless(OWN, LAB), PLACE).splitlines()
+    assert one[0] == "interface=wlan0-lab" and "channel=36" in one
+    assert set(sections(conf.radio_text(ABLE, Radio(36), whole, PLACE))["wlan0-lab"]) <= set(one)
+
+
+NOTHING = wireless()
+POWER = Power("wlan0", -1)
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "expected"),
+    [
+        (NOTHING, NOTHING, []),
+        (wireless(OWN), wireless(OWN), []),
+        (NOTHING, wireless(LAB), [Start("wlan0"), POWER]),
+        (Wireless({}, {"wlan0-lab": LAB}), wireless(LAB), [Start("wlan0"), POWER]),
+        (wireless(OWN, LAB), NOTHING, [Stop("wlan0")]),
+        (wireless(OWN), wireless(OWN, up=False), [Stop("wlan0")]),
+        (wireless(OWN), wireless(OWN, channel=6), [Stop("wlan0"), Start("wlan0"), POWER]),
+        (wireless(OWN), wireless(OWN, LAB), [Join("wlan0", "wlan0-lab")]),
+        (wireless(OWN, LAB), wireless(OWN, SAE), [Leave("wlan0", "wlan0-lab"), Join("wlan0", "wlan0-sae")]),
+        (wireless(OWN, LAB), wireless(OWN, replace(LAB, ssid=b"x")),
+         [Leave("wlan0", "wlan0-lab"), Join("wlan0", "wlan0-lab")]),
+        (wireless(LAB, SAE), wireless(LAB), [Leave("wlan0", "wlan0-sae")]),
+        (wireless(LAB), wireless(LAB, OWN), [Stop("wlan0"), Start("wlan0"), POWER]),
+        (wireless(OWN), wireless(OWN, power_mbm=1500), [Power("wlan0", 1500)]),
+        (wireless(OWN), wireless(OWN, replace(SAE, airtime_weight=2)), [Stop("wlan0"), Start("wlan0"), POWER]),
+    ],
+)  # fmt: skip
+def test_the_fewest_stations_lose_their_network(before, wanted, expected):
+    assert conf.steps(before, wanted) == expected
+
+
+STATUS = {"state": "ENABLED", "channel": "36", "bss[0]": "wlan0", "num_sta[0]": "2", "bss[1]": "wlan0-lab",
+          "num_sta[1]": "7"}  # fmt: skip
+
+
+def test_reading_back():
+    right = {"ssid": "lab\\n", "key_mgmt": "WPA-PSK "}
+    assert conf.difference(LAB, Radio(36), STATUS, right) is None
+    assert "kind of security" in conf.difference(LAB, Radio(36), STATUS, {**right, "key_mgmt": "SAE"})
+    assert "SSID" in conf.difference(LAB, Radio(36), STATUS, {**right, "ssid": "lab"})
+    assert "channel 36" in conf.difference(LAB, Radio(6), STATUS, right)
+    assert "disabled" in conf.difference(LAB, Radio(36), {"state": "DISABLED"}, right)
+    assert "nothing" in conf.difference(LAB, Radio(36), {}, {})
+    assert conf.difference(OWN, Radio(36), STATUS, {"ssid": "b\\xc3\\xbcro"}) is None
+    assert (conf.stations_of("wlan0-lab", STATUS), conf.stations_of("wlan0-x", STATUS)) == (7, 0)
+    assert conf.on_air(STATUS) == {"wlan0", "wlan0-lab"}
+
+
+def test_the_power():
+    assert conf.power_command("wlan0", 1500) == ["iw", "dev", "wlan0", "set", "txpower", "fixed", "1500"]
+    assert conf.power_command("wlan0", -1)[-1] == "auto"
+    info = "Interface wlan0\n\ttype AP\n\ttxpower 15.00 dBm\n"
+    assert conf.power_difference("wlan0", 1550, info) is None
+    assert conf.power_difference("wlan0", 2000, info) == "wlan0 sends with 15.00 dBm"
+    assert conf.power_difference("wlan0", 2000, "type AP\n") is None
