@@ -21,6 +21,9 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):([0-9]{1,
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_DEVICES, MOST_SLICES, MOST_INTERFACES = 1000, 1000, 4096
 RULES = ("owner", "majority")
+_KEYS = ("listen", "traps", "devices", "slices", "shared_radios", "audit_file", "state_file")
+_DEVICE_KEYS = ("address", "community", "community_file", "user", "interfaces", "switch", "radios")
+MOST_BSS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Interface:
 
     owner: str | None = None
     shared: frozenset[str] = frozenset()
+    radio: str | None = None
+    """Of a virtual interface: the interface of the radio that it is on."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,10 @@ class Device:
     address: Endpoint
     access: Access
     interfaces: Mapping[str, Interface]
+    switch: int | None = None
+    """The datapath id of its switch; this and ``radios`` are for the networks of slices (``slices.ssids``)."""
+    radios: Mapping[str, int] = field(default_factory=dict)
+    """How many networks each of its radios, by interface, has room for."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,7 @@ def load(path: str) -> Settings:
 def parse(document: object, document_name: str) -> Settings:
     """Validate a document; files that it names are relative to it."""
     problems = Problems(document_name)
-    keys = ("listen", "traps", "devices", "slices", "shared_radios", "audit_file", "state_file")
-    top = Place(document, problems).section(keys, ("devices", "slices"))
+    top = Place(document, problems).section(_KEYS, ("devices", "slices"))
     reader = _Reader(Path(document_name).parent)
     slices = {name: reader.slice(name, place) for name, place in _entries(top, "slices", MOST_SLICES)}
     devices = {name: reader.device(name, place, slices) for name, place in _entries(top, "devices", MOST_DEVICES)}
@@ -112,6 +120,16 @@ def parse(document: object, document_name: str) -> Settings:
     _check_unique(top, slices)
     problems.raise_if_any()
     return settings
+
+
+def devices_of(document: object, document_name: str) -> dict[str, Device]:
+    """The devices of a document alone, without who owns what there; errors are :class:`ConfigError`."""
+    problems = Problems(document_name)
+    top = Place(document, problems).section(_KEYS, ("devices",))
+    reader = _Reader(Path(document_name).parent)
+    devices = {name: reader.device(name, place, None) for name, place in _entries(top, "devices", MOST_DEVICES)}
+    problems.raise_if_any()
+    return devices
 
 
 def _entries(top: Section, key: str, most: int) -> list[tuple[str, Place]]:
@@ -139,8 +157,8 @@ def _check_unique(top: Section, slices: Mapping[str, SliceAccess]) -> None:
 class _Reader:
     folder: Path
 
-    def device(self, name: str, place: Place, slices: Mapping[str, SliceAccess]) -> Device:
-        section = place.section(("address", "community", "community_file", "user", "interfaces"), ("address",))
+    def device(self, name: str, place: Place, slices: Mapping[str, SliceAccess] | None) -> Device:
+        section = place.section(_DEVICE_KEYS, ("address",))
         accesses = self._accesses(section)
         if len(accesses) != 1:
             place.fail("expected one of community, community_file, user")
@@ -152,6 +170,10 @@ class _Reader:
             self.endpoint(section["address"]) if "address" in section else Endpoint("", 0),
             accesses[0] if accesses else Access(b"", None),
             {key: _interface(each, slices) for key, each in interfaces[:MOST_INTERFACES]},
+            section["switch"].integer(1, 0, 2**64 - 1) if "switch" in section else None,
+            {key: each.integer(1, 1, MOST_BSS) for key, each in section["radios"].entries()}
+            if "radios" in section
+            else {},
         )
 
     def slice(self, name: str, place: Place) -> SliceAccess:
@@ -218,8 +240,11 @@ class _Reader:
         return self.folder / section[key].identifier() if key in section else None
 
 
-def _interface(place: Place, slices: Mapping[str, SliceAccess]) -> Interface:
-    section = place.section(("owner", "shared"))
+def _interface(place: Place, slices: Mapping[str, SliceAccess] | None) -> Interface:
+    section = place.section(("owner", "shared", "radio"))
+    if slices is None:
+        return Interface()
     owner = section["owner"].reference(slices, "slice") if "owner" in section else None
     shared = [each.reference(slices, "slice") for each in section["shared"].items()] if "shared" in section else []
-    return Interface(owner or None, frozenset(name for name in shared if name))
+    radio = section["radio"].identifier() if "radio" in section else None
+    return Interface(owner or None, frozenset(name for name in shared if name), radio or None)

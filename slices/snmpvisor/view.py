@@ -1,8 +1,9 @@
 """What a slice may see and change of a device: a set of variables that looks like a device of its own. Pure.
 
 Variables are in subtrees. A *plain* subtree is seen as a whole (the system group). Of a *table by interface* only rows
-of the slice's interfaces are seen; the first number of a row's index is the interface's. Shared radios are seen, and
-their rows may only be changed by who is allowed to. Everything else is absent: a walk goes on behind it, in order.
+of the slice's interfaces are seen; a row's index begins with the interface's number, or with the length of its name and
+the name. Shared radios are seen, and their rows may only be changed by who is allowed to. Everything else is absent: a
+walk goes on behind it, in order.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Subtree:
     prefix: Oid
     writable: frozenset[int] | None = None
     access: Access = Access.READ
+    by_name: bool = False
+    """Rows by the names of interfaces, which have them whether or not the interface is there."""
+    shared: frozenset[int] = frozenset()
+    """Columns that are everybody's on the radio: they may be asked for, also by who may change the row."""
 
     @property
     def is_table(self) -> bool:
@@ -39,72 +44,92 @@ class Subtree:
         return self.writable is not None
 
 
+def name_key(name: str) -> Oid:
+    """How the index of an interface's row begins in a table by name."""
+    data = name.encode()
+    return (len(data), *data)
+
+
 @dataclass(frozen=True)
 class View:
-    """Disjoint subtrees in order, and what may be done with the rows of each interface (by ifIndex)."""
+    """Disjoint subtrees in order, and what may be done with the rows of each interface, by ifIndex and by name."""
 
     subtrees: tuple[Subtree, ...]
     rows: Mapping[int, Access]
+    names: Mapping[str, Access]
     _starts: list[Oid] = field(default_factory=list)
-    _indices: list[int] = field(default_factory=list)
+    _keys: Mapping[bool, Mapping[Oid, Access]] = field(default_factory=dict)
+    _ordered: Mapping[bool, list[Oid]] = field(default_factory=dict)
 
     @staticmethod
-    def of(subtrees: Iterable[Subtree], rows: Mapping[int, Access]) -> View:
+    def of(subtrees: Iterable[Subtree], rows: Mapping[int, Access], names: Mapping[str, Access] | None = None) -> View:
         """With the subtrees put in order."""
         ordered = tuple(sorted(subtrees, key=lambda each: each.prefix))
         seen = {index: access for index, access in rows.items() if access is not Access.NONE}
-        return View(ordered, seen, [each.prefix for each in ordered], sorted(seen))
+        named = {name: access for name, access in (names or {}).items() if access is not Access.NONE}
+        keys: dict[bool, Mapping[Oid, Access]] = {
+            False: {(index,): access for index, access in seen.items()},
+            True: {name_key(name): access for name, access in named.items()},
+        }
+        starts = [each.prefix for each in ordered]
+        return View(ordered, seen, named, starts, keys, {kind: sorted(found) for kind, found in keys.items()})
 
     def access(self, oid: Oid) -> Access:
         """What may be done with a variable."""
-        at = bisect_right(self._starts, oid) - 1
-        if at < 0:
-            return Access.NONE
-        tree = self.subtrees[at]
-        size = len(tree.prefix)
-        if oid[:size] != tree.prefix:
+        tree = self._tree(oid)
+        if tree is None:
             return Access.NONE
         if tree.writable is None:
             return tree.access
-        if len(oid) < size + 2:
-            return Access.NONE
-        row = self.rows.get(oid[size + 1], Access.NONE)
-        return row if oid[size] in tree.writable else min(row, Access.READ)
+        key = _key(tree, oid)
+        row = self._keys[tree.by_name].get(key, Access.NONE) if key is not None else Access.NONE
+        column = oid[len(tree.prefix)] if key is not None else 0
+        if column in tree.shared:
+            return min(row, Access.ASK)
+        return row if column in tree.writable else min(row, Access.READ)
 
-    def row(self, oid: Oid) -> int | None:
-        """The interface that a variable of a table belongs to; None: it is in no table."""
+    def row(self, oid: Oid) -> Oid | None:
+        """How the index of a table's variable begins, which says whose it is; None: it is in no table."""
+        tree = self._tree(oid)
+        return _key(tree, oid) if tree is not None and tree.is_table else None
+
+    def _tree(self, oid: Oid) -> Subtree | None:
         at = bisect_right(self._starts, oid) - 1
         tree = self.subtrees[at] if at >= 0 else None
-        if tree is None or not tree.is_table or oid[: len(tree.prefix)] != tree.prefix:
-            return None
-        return oid[len(tree.prefix) + 1] if len(oid) > len(tree.prefix) + 1 else None
+        return tree if tree is not None and oid[: len(tree.prefix)] == tree.prefix else None
 
     def onward(self, oid: Oid) -> Oid | None:
         """Behind which variable to ask next, if ``oid`` is what was found and is not seen; None: nothing follows.
 
         The result is never before ``oid``, and nothing that is seen lies between.
         """
+        tree = self._tree(oid)
+        if tree is not None and tree.is_table and self._ordered[tree.by_name]:
+            return self._next_row(oid, tree.prefix, self._ordered[tree.by_name])
         at = bisect_right(self._starts, oid) - 1
-        if at >= 0:
-            tree = self.subtrees[at]
-            size = len(tree.prefix)
-            if oid[:size] == tree.prefix and tree.is_table and self._indices:
-                return self._next_row(oid, tree.prefix)
         return self._starts[at + 1] if at + 1 < len(self._starts) else None
 
-    def _next_row(self, oid: Oid, prefix: Oid) -> Oid:
+    def _next_row(self, oid: Oid, prefix: Oid, keys: list[Oid]) -> Oid:
         size = len(prefix)
         if len(oid) < size + 2:
             # A prefix of rows: the first row of this column, or of the first column.
-            return max(oid, self._before_row(oid if len(oid) > size else (*prefix, 0), self._indices[0]))
-        column, index = oid[: size + 1], oid[size + 1]
-        at = bisect_right(self._indices, index)
-        if at < len(self._indices):
-            return max(oid, self._before_row(column, self._indices[at]))
+            return max(oid, self._before_row(oid if len(oid) > size else (*prefix, 0), keys[0]))
+        column, index = oid[: size + 1], oid[size + 1 :]
+        at = bisect_right(keys, index)
+        if at < len(keys):
+            return max(oid, self._before_row(column, keys[at]))
         # No later row: on to the next column.
         return (*column, MAX_ARC, MAX_ARC)
 
     @staticmethod
-    def _before_row(column: Oid, index: int) -> Oid:
+    def _before_row(column: Oid, key: Oid) -> Oid:
         """Nothing that exists lies between this and the row: nobody numbers so high below an index."""
-        return (*column, index - 1, MAX_ARC) if index > 0 else column
+        return (*column, *key[:-1], key[-1] - 1, MAX_ARC) if key[-1] > 0 else (*column, *key[:-1])
+
+
+def _key(tree: Subtree, oid: Oid) -> Oid | None:
+    """The part of a variable's index that says which interface; None: it has no index."""
+    at = len(tree.prefix) + 1
+    if len(oid) <= at:
+        return None
+    return oid[at : at + 1 + oid[at]] if tree.by_name else oid[at : at + 1]

@@ -8,24 +8,36 @@ ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hyroads.slices.snmpvisor.ahead import ReadAhead
 from hyroads.slices.snmpvisor.arbitration import Arbiter, Wish
 from hyroads.slices.snmpvisor.back import Back
-from hyroads.slices.snmpvisor.ber import OCTETS, Oid, oid_text
-from hyroads.slices.snmpvisor.config import Device
+from hyroads.slices.snmpvisor.ber import Oid, oid_text
+from hyroads.slices.snmpvisor.config import Interface
 from hyroads.slices.snmpvisor.errors import SnmpError
 from hyroads.slices.snmpvisor.front import Asked, Front
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status
 from hyroads.slices.snmpvisor.requests import Exchange, Scope, serve
-from hyroads.slices.snmpvisor.scopes import IF_NAME, Ask, scope_of, sees_device
+from hyroads.slices.snmpvisor.scopes import (
+    BSS_RADIO,
+    BSS_SLICE,
+    IF_NAME,
+    SECRETS,
+    Ask,
+    interface_numbers,
+    networks,
+    scope_of,
+    sees_device,
+)
 
 Peer = Any
 """Where a manager is; whatever the sockets use."""
 ANSWER_WITHIN_S = 0.7
+SET_WITHIN_S = 12.0
+"""A radio that starts anew takes its time."""
 TRIES = 2
 REFRESH_S = 10.0
 MOST_PENDING, MOST_OF_A_SLICE = 4096, 256
@@ -80,6 +92,8 @@ class _Pending:
 @dataclass
 class _DeviceState:
     back: Back
+    interfaces: Mapping[str, Interface]
+    """Those of the settings, and the wireless networks that the device says belong to slices."""
     index_of: dict[str, int] | None = None
     """Interfaces by name; None before they were looked at."""
     look_at_s: float = 0.0
@@ -98,7 +112,8 @@ class Visor:
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._devices = {name: _DeviceState(Back(each)) for name, each in self.front.settings.devices.items()}
+        devices = self.front.settings.devices
+        self._devices = {name: _DeviceState(Back(each), each.interfaces) for name, each in devices.items()}
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._waiting: set[tuple[Peer, str, int]] = set()
         self._of_slice: Counter[str] = Counter()
@@ -167,13 +182,12 @@ class Visor:
     def scope(self, device: str, slice_name: str) -> Scope | None:
         """What a slice sees of a device; None if that is not known yet, or nothing."""
         state = self._devices[device]
-        declared = state.back.device
-        if state.index_of is None or not sees_device(slice_name, declared):
+        if state.index_of is None or not sees_device(slice_name, state.interfaces):
             return None
         found = state.scopes.get(slice_name)
         if found is None:
-            ask = self._asker(declared, {index: name for name, index in state.index_of.items()})
-            found = state.scopes[slice_name] = scope_of(slice_name, declared, state.index_of, ask)
+            ask = self._asker(device, state.interfaces)
+            found = state.scopes[slice_name] = scope_of(slice_name, state.interfaces, state.index_of, ask)
         return found
 
     # -- inside
@@ -215,7 +229,7 @@ class Visor:
 
     def _send(self, pending: _Pending) -> list[Out]:
         back = self._devices[pending.device].back
-        pending.due_s = self.now_s + ANSWER_WITHIN_S
+        pending.due_s = self.now_s + (SET_WITHIN_S if pending.sent.kind is Kind.SET else ANSWER_WITHIN_S)
         self._pending[pending.device, pending.sent.request_id] = pending
         return [ToDevice(pending.device, back.request(pending.sent, self.now_s) if back.is_known else back.discovery())]
 
@@ -267,35 +281,47 @@ class Visor:
             state.look_at_s = self.now_s + 1.0
             state.looking = False
             return [ToDevice(name, state.back.discovery())]
-        return self._step(_Pending(name, _names(), Pdu(Kind.GET, 0), 0.0), None)
+        return self._step(_Pending(name, _looked_up(), Pdu(Kind.GET, 0), 0.0), None)
 
     def _looked(self, name: str, answer: Pdu | None) -> None:
         state = self._devices[name]
         state.looking, state.look_at_s = False, self.now_s + (REFRESH_S if answer is not None else 1.0)
         if answer is None:
             return
-        found = {each.value[2:].decode("utf-8", "replace"): each.oid[-1] for each in answer.bindings if _is_name(each)}
-        if found != state.index_of:
-            state.index_of, state.scopes = found, {}
+        index_of = interface_numbers(answer.bindings)
+        interfaces = {**networks(answer.bindings), **state.back.device.interfaces}
+        if (index_of, interfaces) != (state.index_of, state.interfaces):
+            state.index_of, state.interfaces, state.scopes = index_of, interfaces, {}
 
-    def _asker(self, device: Device, name_of: dict[int, str]) -> Ask:
-        def ask(slice_name: str, index: int, oid: Oid, value: bytes) -> Status | None:
-            interface = device.interfaces[name_of[index]]
-            sharers = interface.shared | ({interface.owner} if interface.owner else set())
-            return self._arbiter.ask(Wish(slice_name, device.name, oid, value), sharers, self.now_s)
+    def _asker(self, device: str, interfaces: Mapping[str, Interface]) -> Ask:
+        def ask(slice_name: str, name: str, oid: Oid, value: bytes) -> Status | None:
+            interface = interfaces[name]
+            # What is everybody's on the radio of a virtual interface is decided as the radio's own parameters are.
+            radio = interfaces.get(interface.radio or name, interface)
+            if slice_name == radio.owner and interface.radio is not None:
+                return None
+            sharers = radio.shared | ({radio.owner} if radio.owner else set())
+            return self._arbiter.ask(Wish(slice_name, device, oid, value), sharers, self.now_s)
 
         return ask
 
 
-def _names() -> Exchange:
-    """Our own walk over the names of interfaces."""
+def _looked_up() -> Exchange:
+    """Our own look at a device: the names of its interfaces, and whose its wireless networks are."""
     found: list[Binding] = []
-    start = IF_NAME
+    for column in (IF_NAME, BSS_RADIO, BSS_SLICE):
+        found += yield from _column(column)
+    return Pdu(Kind.RESPONSE, 0, tuple(found))
+
+
+def _column(column: Oid) -> Generator[Pdu, Pdu, list[Binding]]:
+    found: list[Binding] = []
+    start = column
     while True:
         answer = yield Pdu(Kind.GET_BULK, 0, (Binding(start),), 0, 25)
         for each in answer.bindings:
-            if each.value == END_OF_VIEW or each.oid[: len(IF_NAME)] != IF_NAME:
-                return Pdu(Kind.RESPONSE, 0, tuple(found))
+            if each.value == END_OF_VIEW or each.oid[: len(column)] != column:
+                return found
             if each.oid <= start:
                 raise SnmpError("the device's variables are not in order")
             found.append(each)
@@ -304,22 +330,22 @@ def _names() -> Exchange:
             raise SnmpError("the device's interfaces can't be read")
 
 
-def _is_name(binding: Binding) -> bool:
-    return len(binding.oid) == len(IF_NAME) + 1 and binding.value[:1] == bytes((OCTETS,)) and binding.value[1] < 0x80
-
-
 def _name_of(status: int) -> str:
     if not status:
         return "done"
     return Status(status).name.lower() if status in set(Status) else f"error {status}"
 
 
+def _audited_value(binding: Binding) -> str:
+    return "secret" if binding.oid[: len(SECRETS)] == SECRETS else binding.value[:64].hex()
+
+
 def described(audited: Audited) -> dict[str, Any]:
-    """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it."""
+    """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it, and no passphrase."""
     return {
         "slice": audited.slice_name,
         "device": audited.device,
         "from": str(audited.peer[0]) if isinstance(audited.peer, tuple) else str(audited.peer),
-        "set": {oid_text(each.oid): each.value[:64].hex() for each in audited.bindings},
+        "set": {oid_text(each.oid): _audited_value(each) for each in audited.bindings},
         "result": audited.result,
     }

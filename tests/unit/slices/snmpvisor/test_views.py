@@ -22,7 +22,7 @@ from hyroads.slices.snmpvisor.pdu import (
     v2c_bytes,
 )
 from hyroads.slices.snmpvisor.requests import Scope, serve
-from hyroads.slices.snmpvisor.view import Access, Subtree, View
+from hyroads.slices.snmpvisor.view import Access, Subtree, View, name_key
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from snmp_agent import Agent
@@ -30,6 +30,7 @@ from snmp_agent import Agent
 TABLE = Subtree((1, 3, 2, 1), frozenset({7}))
 PLAIN = Subtree((1, 3, 1))
 SECOND = Subtree((1, 3, 4, 1), frozenset())
+NAMED = Subtree((1, 3, 5, 1), frozenset({7}), by_name=True, shared=frozenset({3}))
 
 oids = st.one_of(
     st.builds(lambda *t: (1, 3, 1, *t), st.integers(0, 3), st.integers(0, 2)),
@@ -40,12 +41,20 @@ oids = st.one_of(
         st.integers(0, 9),
         st.lists(st.integers(0, 3), max_size=2),
     ),
+    st.builds(
+        lambda column, name, rest: (1, 3, 5, 1, column, *name_key(name), *rest),
+        st.integers(1, 8),
+        st.text("ab", min_size=1, max_size=3),
+        st.lists(st.integers(0, 1), max_size=1),
+    ),
     st.builds(lambda *t: (1, 3, *t), st.integers(0, 6), st.integers(0, 4), st.integers(0, 4)),
 )
 devices = st.lists(oids, unique=True, max_size=60).map(
     lambda found: {oid: ber.of_integer(n) for n, oid in enumerate(found)}
 )
-rows = st.dictionaries(st.integers(0, 9), st.sampled_from(list(Access)), max_size=5)
+rows = st.dictionaries(
+    st.integers(0, 9) | st.text("ab", min_size=1, max_size=3), st.sampled_from(list(Access)), max_size=8
+)
 
 
 def asked(scope: Scope, agent: Agent, pdu: Pdu) -> Pdu:
@@ -62,12 +71,16 @@ def seen_alone(scope: Scope, variables: dict[ber.Oid, bytes]) -> Agent:
     return Agent({oid: value for oid, value in variables.items() if scope.view.access(oid)})
 
 
-def scope_of(access: dict[int, Access]) -> Scope:
-    return Scope(View.of([TABLE, PLAIN, SECOND], access))
+def scope_of(access: dict[int | str, Access]) -> Scope:
+    by_number = {row: each for row, each in access.items() if isinstance(row, int)}
+    by_name = {row: each for row, each in access.items() if isinstance(row, str)}
+    return Scope(View.of([TABLE, PLAIN, SECOND, NAMED], by_number, by_name))
 
 
 @given(devices, rows)
-def test_a_walk_is_that_of_a_device_of_ones_own(variables: dict[ber.Oid, bytes], access: dict[int, Access]) -> None:
+def test_a_walk_is_that_of_a_device_of_ones_own(
+    variables: dict[ber.Oid, bytes], access: dict[int | str, Access]
+) -> None:
     scope, agent = scope_of(access), Agent(variables)
     alone = seen_alone(scope, variables)
     at: ber.Oid = (1, 3)
@@ -83,7 +96,7 @@ def test_a_walk_is_that_of_a_device_of_ones_own(variables: dict[ber.Oid, bytes],
 
 @given(devices, rows, st.lists(oids, min_size=1, max_size=4), st.integers(0, 2), st.integers(0, 40))
 def test_every_answer_is_that_of_a_device_of_ones_own(
-    variables: dict[ber.Oid, bytes], access: dict[int, Access], names: list[ber.Oid], once: int, most: int
+    variables: dict[ber.Oid, bytes], access: dict[int | str, Access], names: list[ber.Oid], once: int, most: int
 ) -> None:
     scope, agent = scope_of(access), Agent(variables)
     alone = seen_alone(scope, variables)
@@ -102,7 +115,7 @@ def test_every_answer_is_that_of_a_device_of_ones_own(
 
 @given(devices, rows, st.lists(oids, min_size=1, max_size=3))
 def test_a_set_is_whole_or_nothing(
-    variables: dict[ber.Oid, bytes], access: dict[int, Access], names: list[ber.Oid]
+    variables: dict[ber.Oid, bytes], access: dict[int | str, Access], names: list[ber.Oid]
 ) -> None:
     scope, agent = scope_of(access), Agent(variables)
     answer = asked(scope, agent, Pdu(Kind.SET, 5, tuple(Binding(oid, ber.of_integer(99)) for oid in names)))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 from hyroads.slices.snmpvisor import ber
 from hyroads.slices.snmpvisor.config import parse
 from hyroads.slices.snmpvisor.front import Front
-from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, parse_v2c, v2c_bytes
-from hyroads.slices.snmpvisor.scopes import ADMIN_STATUS, IF_ENTRY, IF_NAME
-from hyroads.slices.snmpvisor.visor import Audited, ToDevice, ToManager, Visor
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status, parse_v2c, v2c_bytes
+from hyroads.slices.snmpvisor.scopes import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
+from hyroads.slices.snmpvisor.view import name_key
+from hyroads.slices.snmpvisor.visor import (
+    REFRESH_S,
+    SET_WITHIN_S,
+    Audited,
+    ToDevice,
+    ToManager,
+    Visor,
+    described,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from snmp_agent import Agent
@@ -35,11 +45,11 @@ DOCUMENT = {
 class Net:
     """The proxy, a device, and time."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: dict[ber.Oid, bytes] | None = None) -> None:
         self.now_s = 0.0
         self.audited: list[Audited] = []
         self.visor = Visor(Front(parse(DOCUMENT, "test.yaml"), b"\x80\0\0\0\x05x", 1, 0.0), self.audited.append)
-        self.agent = Agent(DEVICE)
+        self.agent = Agent({**DEVICE, **(more or {})})
         self.carry(self.visor.tick(0.0))
 
     def carry(self, out):
@@ -121,4 +131,44 @@ def test_a_device_that_is_silent_is_asked_again_but_never_for_a_set() -> None:
     assert [type(each) for each in (*get, *put)] == [ToDevice, ToDevice]
     again = [parse_v2c(each.data)[1].kind for each in net.visor.tick(2.0)]
     assert again == [Kind.GET]
-    assert net.visor.tick(3.0) == [] and net.audited[-1].result == "no answer"
+    # A radio that starts anew takes longer than a read.
+    assert net.visor.tick(3.0) == [] and not net.audited
+    net.visor.tick(1.1 + SET_WITHIN_S)
+    assert net.audited[-1].result == "no answer"
+
+
+def network(name: str, owner: str) -> dict[ber.Oid, bytes]:
+    """Rows of a network as an access point has them."""
+    texts = {2: "if40", 3: f"{owner}'s", 5: "", 7: owner}
+    values = {column: ber.element(ber.OCTETS, text.encode()) for column, text in texts.items()}
+    return {(*BSS_ENTRY, column, *name_key(name)): value for column, value in values.items()}
+
+
+def test_whose_a_network_is_says_the_device() -> None:
+    net = Net({**network("if40-e", "even"), **network("if40-odd", "odd"), **network("if40", "")})
+    found = {each.oid: each.value for each in walk(net) if each.oid[: len(BSS_ENTRY)] == BSS_ENTRY}
+    assert found == {**network("if40-e", "even"), **network("if40", "")}, "its own, and that of its own radio"
+
+    def put(number: int, column: int, name: str, value: bytes, community: bytes = b"e@ap") -> int:
+        answer = net.ask(Pdu(Kind.SET, number, (Binding((*BSS_ENTRY, column, *name_key(name)), value),)), community)
+        assert answer is not None
+        return answer.status
+
+    text = ber.element(ber.OCTETS, b"a passphrase")
+    assert put(1, SSID, "if40-e", text) == 0
+    assert put(2, PASSPHRASE, "if40-e", text) == 0
+    assert put(3, SSID, "if40-odd", text) == Status.NO_ACCESS
+    assert put(4, 7, "if40-e", text) == Status.NOT_WRITABLE, "whose it is"
+    # How much airtime a network gets is decided as its radio's parameters are: the owner of if40 is even.
+    weight = ber.of_integer(9, 0x42)
+    assert put(5, WEIGHT, "if40-e", weight) == 0
+    assert put(6, WEIGHT, "if40-odd", weight, b"o@ap") == Status.NOT_WRITABLE
+    shown = json.dumps([described(each) for each in net.audited])
+    assert b"a passphrase".hex() in shown, "an SSID is no secret"
+    assert json.loads(shown)[1]["set"].popitem()[1] == "secret"
+    # One that goes to another slice is the other's, once the device was looked at again.
+    net.agent.variables |= network("if40-e", "odd")
+    net.now_s += REFRESH_S + 0.1
+    net.carry(net.visor.tick(net.now_s))
+    left = {each.oid for each in walk(net) if each.oid[: len(BSS_ENTRY)] == BSS_ENTRY}
+    assert left == set(network("if40", ""))
