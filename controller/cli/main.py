@@ -41,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "slices": "hyroads.controller.cli.slices",
     "flowvisor": "hyroads.controller.cli.flowvisor",
     "snmpvisor": "hyroads.controller.cli.snmpvisor",
+    "ssids": "hyroads.controller.cli.ssids",
 }
 
 # What ``hyroads --help`` shows without importing any command.
@@ -67,6 +68,7 @@ SUMMARIES: dict[str, str] = {
     "slices": "list and change the slices of a running slicer",
     "flowvisor": "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)",
     "snmpvisor": "let several slices share the SNMP agents of access points",
+    "ssids": "wireless networks of slices on all access points",
 }
 
 EXIT_BAD_INPUT = 2

@@ -1,0 +1,1 @@
+"""Wireless networks of slices: each SSID is a virtual interface on each access point of its slice (docs/slicing.md)."""

@@ -1,0 +1,124 @@
+"""Slices and access points -> the virtual interfaces (BSSs) wanted on each access point, and the slices' ports. Pure.
+
+A network is on every radio of every access point at whose switch its slice owns something; of one without flowspace
+rules, on all. The name of its interface follows from radio, slice and SSID alone, so it stays while others come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from hyroads.slices.errors import SliceError
+from hyroads.slices.match import ALL
+from hyroads.slices.model import PRODUCTION, FlowspaceRule, Slice, SliceModel, Ssid
+
+MAX_INTERFACE = 15
+RULE = "ssid"
+"""Name of the flowspace rules that come of SSIDs."""
+PRIORITY = 150
+"""Who chose an SSID has chosen its slice, whatever rules without a priority of their own say (100)."""
+
+
+class SsidError(SliceError):
+    """SSIDs that can't be had on these access points."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPoint:
+    """What matters of one here: its switch, and how many BSSs each of its radios (by interface) has room for."""
+
+    name: str
+    switch: int
+    radios: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBss:
+    """A virtual interface; ``passphrase_file`` names where the passphrase is."""
+
+    name: str
+    radio: str
+    slice_name: str
+    ssid: str
+    security: str
+    passphrase_file: str | None = field(default=None, repr=False)
+
+
+def bss_name(radio: str, slice_name: str, ssid: str) -> str:
+    """``wlan0-research``; the end of a hash where that is too long, or the SSID is not called as its slice."""
+    plain = f"{radio}-{slice_name}"
+    if ssid == slice_name and len(plain) <= MAX_INTERFACE:
+        return plain
+    digest = sha256(f"{slice_name}/{ssid}".encode()).hexdigest()[:4]
+    return f"{plain[: MAX_INTERFACE - 5]}.{digest}"
+
+
+def wanted(model: SliceModel, points: Iterable[AccessPoint]) -> dict[str, tuple[WantedBss, ...]]:
+    """The BSSs of each access point; :class:`SsidError` if a radio has no room, or two would be the same."""
+    listed = list(points)
+    known = frozenset(point.switch for point in listed)
+    return {point.name: _of_point(model, point, known) for point in listed}
+
+
+def _of_point(model: SliceModel, point: AccessPoint, known: frozenset[int]) -> tuple[WantedBss, ...]:
+    found: list[WantedBss] = []
+    for radio, room in point.radios.items():
+        mine = [
+            WantedBss(
+                bss_name(radio, each.name, ssid.name), radio, each.name, ssid.name, ssid.security, ssid.passphrase_file
+            )
+            for each in model.slices.values()
+            if point.switch in _switches(each, known)
+            for ssid in each.ssids
+        ]
+        _check(point, radio, room, mine)
+        found += mine
+    return tuple(sorted(found, key=lambda bss: bss.name))
+
+
+def _switches(each: Slice, known: frozenset[int]) -> frozenset[int]:
+    declared = [rule for rule in each.flowspace if rule.name != RULE]
+    return replace(each, flowspace=tuple(declared)).switches(known) if declared else known
+
+
+def _check(point: AccessPoint, radio: str, room: int, bsss: list[WantedBss]) -> None:
+    place = f"access point {point.name}, radio {radio}"
+    if len(bsss) > room:
+        listed = ", ".join(f"{bss.ssid} ({bss.slice_name})" for bss in bsss)
+        raise SsidError(f"{place}: room for {room} networks, {len(bsss)} are wanted: {listed}")
+    by_ssid: dict[str, str] = {}
+    by_name: dict[str, str] = {}
+    for bss in bsss:
+        other = by_ssid.setdefault(bss.ssid, bss.slice_name)
+        if other != bss.slice_name:
+            raise SsidError(f"{place}: slices {other} and {bss.slice_name} both have the SSID {bss.ssid}")
+        if by_name.setdefault(bss.name, bss.ssid) != bss.ssid:
+            raise SsidError(f"{place}: the SSIDs {by_name[bss.name]} and {bss.ssid} give one name, {bss.name}")
+
+
+def rules(each: Slice, points: Iterable[AccessPoint]) -> tuple[FlowspaceRule, ...]:
+    """The flowspace that a slice has by its SSIDs: the ports of its networks, on each switch."""
+    if each.name == PRODUCTION or not each.ssids:
+        return ()
+    listed = list(points)
+    switches = _switches(each, frozenset(point.switch for point in listed))
+    by_ports: dict[frozenset[int | str], set[int]] = {}
+    for point in listed:
+        if point.switch in switches and point.radios:
+            by_ports.setdefault(_ports(each.name, each.ssids, point), set()).add(point.switch)
+    return tuple(
+        FlowspaceRule((ALL,), PRIORITY, switches=frozenset(found), ports=ports, name=RULE)
+        for ports, found in sorted(by_ports.items(), key=lambda item: sorted(item[1]))
+    )
+
+
+def _ports(slice_name: str, ssids: Iterable[Ssid], point: AccessPoint) -> frozenset[int | str]:
+    return frozenset(bss_name(radio, slice_name, ssid.name) for ssid in ssids for radio in point.radios)
+
+
+def with_ports(each: Slice, points: Iterable[AccessPoint]) -> Slice:
+    """The slice with the ports of its networks, and none of networks that it no longer has."""
+    declared = tuple(rule for rule in each.flowspace if rule.name != RULE)
+    return replace(each, flowspace=declared + rules(each, points))
