@@ -17,6 +17,8 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 from hyroads.plugins.sfnet.client import Controller, discover
 
@@ -47,8 +49,8 @@ def send(host: str, port: int, seconds: float, mbps: float) -> int:
     return sequence
 
 
-def receive(port: int, seconds: float) -> dict[str, int]:
-    """Count for a while: lost, doubled, out of order."""
+def receive(port: int, seconds: float) -> dict[str, Any]:
+    """Count for a while: lost (and which, the first of them), doubled, out of order."""
     came, doubled, disordered, highest = 0, 0, 0, -1
     until_s, seen = time.monotonic() + seconds, set[int]()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inp:
@@ -65,8 +67,9 @@ def receive(port: int, seconds: float) -> dict[str, int]:
             disordered += sequence < highest
             seen.add(sequence)
             highest = max(highest, sequence)
-    lost = highest + 1 - len(seen)
-    return {"received": came, "highest": highest, "lost": lost, "doubled": doubled, "disordered": disordered}
+    counted = {"received": came, "highest": highest, "doubled": doubled, "disordered": disordered}
+    missing = list(islice((number for number in range(highest) if number not in seen), 20))
+    return {**counted, "lost": highest + 1 - len(seen), "missing": missing}
 
 
 def main(arguments: list[str]) -> int:

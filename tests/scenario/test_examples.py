@@ -66,6 +66,14 @@ def start(emulation: Emulation, node: str, module: str, *arguments: str) -> subp
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+def receive(emulation: Emulation, node: str, port: int, seconds: int) -> subprocess.Popen[str]:
+    """A receiver of the video that is ready: what is sent before would count as lost."""
+    receiver = start(emulation, node, "video", "receive", str(port), "--seconds", str(seconds))
+    sockets = Path(f"/proc/{emulation.node(node).pid}/net/udp")
+    assert until(lambda: f":{port:04X} " in sockets.read_text()), receiver.poll()
+    return receiver
+
+
 @pytest.mark.slow
 def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
     """The WiFi falls to less than the plugin wants, and to more than the video sends: nothing may be lost."""
@@ -79,7 +87,7 @@ def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
 
         first = until(moves)
         time.sleep(1.0)
-        receiver = start(emulation, "tv", "video", "receive", "5004", "--seconds", "14")
+        receiver = receive(emulation, "tv", 5004, 14)
         sender = start(emulation, "a", "video", "send", emulation.addressing.host_ip["tv"], "5004", "--seconds", "12")
         time.sleep(3.0)
         # It fades: what is on the air when a link loses most of its capacity at once is lost whoever decides.
@@ -136,15 +144,15 @@ def test_a_video_by_two_paths_loses_next_to_nothing(tmp_path):
         found = []
         # Copied three times: once in a while a stream loses more (docs/benchmarks.md, ncast), so the mean is judged.
         for more in ([], *[["--ncast", "video"]] * 3):
-            receiver = start(emulation, "tv", "video", "receive", "5004", "--seconds", "10")
+            receiver = receive(emulation, "tv", 5004, 10)
             where = [f"/proc/{emulation.node('a').pid}/ns/net", "send", emulation.addressing.host_ip["tv"], "5004"]
             command = [sys.executable, "-c", SEND, *where, "--seconds", "8", *more]
             sent = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-            found.append([sent.stdout, sent.stderr, receiver.communicate(timeout=30)[0]])
+            found.append([sent.stdout, sent.stderr, receiver.communicate(timeout=30)[0], drops(emulation)])
         return {"found": found, "ncasts": emulation.rest.request("GET", "/ncasts")["ncasts"]}
 
     found = run(tmp_path, "t-ncast", body, {"sfnet": {}, "queue_ms": 200})
-    plain, *copies = (json.loads(received) for _sent, _error, received in found["found"])
+    plain, *copies = (json.loads(received) for _sent, _error, received, _drops in found["found"])
     assert plain["highest"] > 2000 and plain["lost"] > 0.015 * plain["highest"], found
     assert len(copies) == 3 and all(copied["highest"] > 2000 for copied in copies), found
     assert sum(copied["lost"] for copied in copies) / 3 < 0.2 * plain["lost"], found
