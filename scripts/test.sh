@@ -20,7 +20,13 @@ unit() { pytest -q -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
 integration() { need_root integration; pytest -q -n 2 --dist loadfile tests/integration; }
-scenario() { need_root scenario; pytest -q tests/scenario; }
+# Real time on a machine that may be shared: what fails runs once again, from its network on; both outcomes are shown.
+scenario() {
+    need_root scenario
+    pytest -q tests/scenario && return
+    echo "-- scenarios that failed, once again"
+    pytest -q --last-failed --last-failed-no-failures none tests/scenario
+}
 packaging() { pytest -q tests/packaging; }
 
 run() {
