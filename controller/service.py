@@ -14,6 +14,7 @@ from hyroads.controller.metrics import Metrics
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.push_gate import Views
 from hyroads.controller.service_network import NetworkDocuments
+from hyroads.controller.services.waiting import wait_until
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.state_store import parse_flow
 from hyroads.controller.version import version
@@ -106,12 +107,12 @@ class ControllerService:
 
     def _confirmed(self, flow: str) -> None:
         coordinator = self._coordinator
-        until_s = coordinator.clock() + CONFIRM_WITHIN_S
-        while pending := coordinator.pending(flow, coordinator.views()):
-            left_s = until_s - coordinator.clock()
-            if left_s <= 0:
-                raise NotConfirmedError(f"flow {flow}", pending)
-            coordinator.progress.wait(min(left_s, 0.1))
+
+        def pending() -> list[str]:
+            return coordinator.pending(flow, coordinator.views())
+
+        if not wait_until(lambda: not pending(), CONFIRM_WITHIN_S, coordinator.clock, coordinator.progress):
+            raise NotConfirmedError(f"flow {flow}", pending())
 
     def _planned(self, plan: FlowPlan, views: Views) -> Document:
         state = plan.mode

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from flask import Response
 from flask.typing import ResponseReturnValue
 from hyroads.rest import schemas
-from hyroads.rest.contract import PREFIX, NotConfirmedError, Service
-from hyroads.rest.operations import accepted
+from hyroads.rest.contract import PREFIX, Service
+from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
@@ -43,13 +43,12 @@ def blueprint(service: Service) -> Resource:
         flow = document["id"]
         address = f"{ADDRESS}/{quote(flow, safe='')}"
         later = partial(accepted, f"declare flow {flow}", address, partial(service.flow_pending, flow))
-        try:
+
+        def declare() -> Response:
             declared, new = service.declare_flow(document, wait=query["wait"])
-        except NotConfirmedError:
-            return later()
-        if not query["wait"]:
-            return later()
-        return reply(declared, 201 if new else 200, location=address)
+            return reply(declared, 201 if new else 200, location=address)
+
+        return confirmed(declare, later, wait=query["wait"])
 
     @blueprint.get("/<id:flow>")
     @blueprint.response(200, schemas.FlowSchema)
@@ -66,10 +65,11 @@ def blueprint(service: Service) -> Resource:
     def remove_flow(query: dict[str, Any], flow: str) -> ResponseReturnValue:
         """Remove a flow; its frames follow the single path again."""
         later = partial(accepted, f"remove flow {flow}", None, partial(service.removal_pending, flow))
-        try:
+
+        def remove() -> Response:
             service.remove_flow(flow, wait=query["wait"])
-        except NotConfirmedError:
-            return later()
-        return Response(status=204) if query["wait"] else later()
+            return Response(status=204)
+
+        return confirmed(remove, later, wait=query["wait"])
 
     return blueprint

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from flask import Response
 from flask.typing import ResponseReturnValue
 from hyroads.rest.contract import PREFIX, Document, NotFoundError
-from hyroads.rest.operations import accepted
+from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
@@ -118,9 +118,9 @@ def _changes(found: Resource, desk: NCasts) -> None:
         document = desk.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
         flow = document["flow"]
         address = f"{ADDRESS}/{quote(flow, safe='')}"
-        if document["copying_after_s"] is None:
-            return accepted(f"n-cast of {flow}", address, partial(_pending, desk, flow))
-        return reply(document, 201, location=address)
+        later = partial(accepted, f"n-cast of {flow}", address, partial(_pending, desk, flow))
+        is_on = document["copying_after_s"] is not None
+        return confirmed(lambda: reply(document, 201, location=address) if is_on else None, later)
 
     @found.delete("/<id:flow>")
     @found.arguments(WaitQuery, location="query")
@@ -129,9 +129,9 @@ def _changes(found: Resource, desk: NCasts) -> None:
     @found.alt_response(404, schema=ProblemSchema)
     def switch_off(query: dict[str, Any], flow: str) -> ResponseReturnValue:
         """Switch an n-cast off; the flow uses again what it is declared to use."""
-        if desk.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0):
-            return Response(status=204)
-        return accepted(f"end of n-cast of {flow}", None, partial(_lingering, desk, flow))
+        is_off = desk.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0)
+        later = partial(accepted, f"end of n-cast of {flow}", None, partial(_lingering, desk, flow))
+        return confirmed(lambda: Response(status=204) if is_off else None, later)
 
 
 def _pending(desk: NCasts, flow: str) -> list[str]:

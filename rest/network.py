@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask.typing import ResponseReturnValue
+from hyroads.rest import measurement_schemas as measured
 from hyroads.rest import network_schemas as schemas
 from hyroads.rest.contract import PREFIX, Service
 from hyroads.rest.paging import pages
@@ -76,13 +77,13 @@ def blueprint(service: Service) -> Resource:
         return reply(service.paths(query.pop("source"), query.pop("target"), **query))
 
     @blueprint.get("/measurements")
-    @blueprint.response(200, schemas.MeasurementsSchema)
+    @blueprint.response(200, measured.MeasurementsSchema)
     def measurements() -> ResponseReturnValue:
         """Latest reports of the agents."""
         return reply(service.measurements())
 
     @blueprint.get("/health")
-    @blueprint.response(200, schemas.HealthSchema)
+    @blueprint.response(200, measured.HealthSchema)
     def health() -> ResponseReturnValue:
         """What is connected, in sync, wrong."""
         return reply(service.health())

@@ -206,33 +206,3 @@ class LinkMeasurementSchema(Schema):
     airtime = fields.Float(**answered())
     external = fields.Float(**answered())
     paths = fields.List(fields.Nested(LinkPathSchema), **answered())
-
-
-class MeasurementsSchema(Schema):
-    """Latest reports of the agents."""
-
-    time_s = fields.Float(**answered())
-    flows = fields.List(fields.Dict(), **answered())
-    links = fields.List(fields.Dict(), **answered())
-    agents = fields.List(fields.Dict(), **answered())
-    interfaces = fields.List(fields.Dict(), **told("external airtime as interfaces hear it"))
-    radios = fields.List(fields.Dict(), metadata={"description": "access points' radios: readings and doubts"})
-    snmp = fields.List(fields.Dict(), metadata={"description": "last polls of access points"})
-    ports = fields.List(fields.Dict(), metadata={"description": "counters of switch ports, cross-checked"})
-
-
-class HealthSchema(Schema):
-    """What is connected, in sync, wrong."""
-
-    ok = fields.Boolean(**answered())
-    version = fields.String(**answered())
-    uptime_s = fields.Float(**answered())
-    settling = fields.Boolean(**answered())
-    network = fields.String(**answered())
-    switches = fields.List(fields.Dict(), **answered())
-    agents = fields.List(fields.Dict(), **answered())
-    pending = fields.List(fields.String(), **answered())
-    counters = fields.Dict(keys=fields.String(), values=fields.Integer(), **answered())
-    plan = fields.Dict(**answered(allow_none=True))
-    slots = fields.Dict(**answered())
-    last_errors = fields.List(fields.Dict(), **answered())

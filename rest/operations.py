@@ -14,7 +14,7 @@ from flask import Response, current_app
 from flask.typing import ResponseReturnValue
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.rest import schemas
-from hyroads.rest.contract import PREFIX, Document, NotFoundError
+from hyroads.rest.contract import PREFIX, Document, NotConfirmedError, NotFoundError
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
@@ -103,6 +103,17 @@ def accepted(what: str, resource: str | None, poll: Poll) -> Response:
     operations: Operations = current_app.extensions[EXTENSION]
     document = operations.start(what, resource, poll)
     return reply(document, 202, location=f"{ADDRESS}/{document['id']}")
+
+
+def confirmed(do: Callable[[], Response | None], later: Callable[[], Response], *, wait: bool = True) -> Response:
+    """What ``do`` answers if it is confirmed; else ``later``, an operation: where nobody waits, where ``do`` says that
+    it is not confirmed, or where it has nothing to answer yet.
+    """
+    try:
+        answer = do()
+    except NotConfirmedError:
+        return later()
+    return answer if answer is not None and wait else later()
 
 
 def blueprint(operations: Operations) -> Resource:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document, NotConfirmedError
-from hyroads.rest.operations import accepted
+from hyroads.rest.contract import PREFIX, Document
+from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
@@ -164,13 +164,8 @@ def blueprint(desk: Sessions) -> Resource:
 
 def _answer(desk: Sessions, name: str, what: str, do: Callable[[], Document], *, wait: bool) -> Response:
     """The session once it is confirmed, else an operation."""
-    try:
-        document = do()
-    except NotConfirmedError:
-        wait = False
-    if not wait:
-        return accepted(f"{what} {name}", _address(name), partial(desk.pending, name))
-    return reply(document)
+    later = partial(accepted, f"{what} {name}", _address(name), partial(desk.pending, name))
+    return confirmed(lambda: reply(do()), later, wait=wait)
 
 
 def _address(name: str) -> str:
@@ -204,18 +199,14 @@ def _declares(blueprint: Resource, desk: Sessions) -> None:
     @blueprint.alt_response(503, schema=ProblemSchema, description="too many sessions, or the controller is starting")
     def declare_session(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Declare a session; answered once all switches confirmed its trees."""
-        new = False
+        name = body["id"]
 
-        def declare() -> Document:
-            nonlocal new
+        def declare() -> Response:
             document, new = desk.declare(body, wait=query["wait"])
-            return document
+            return reply(document, 201 if new else 200, location=_address(name))
 
-        answer = _answer(desk, body["id"], "declare session", declare, wait=query["wait"])
-        if answer.status_code == 200:
-            answer.status_code = 201 if new else 200
-            answer.headers["Location"] = _address(body["id"])
-        return answer
+        later = partial(accepted, f"declare session {name}", _address(name), partial(desk.pending, name))
+        return confirmed(declare, later, wait=query["wait"])
 
 
 def _changes(blueprint: Resource, desk: Sessions) -> None:
@@ -240,11 +231,12 @@ def _changes(blueprint: Resource, desk: Sessions) -> None:
     def remove_session(query: dict[str, Any], session: str) -> ResponseReturnValue:
         """End a session; its group is flooded again."""
         later = partial(accepted, f"remove session {session}", None, partial(desk.pending, session))
-        try:
+
+        def remove() -> Response:
             desk.remove(session, wait=query["wait"])
-        except NotConfirmedError:
-            return later()
-        return Response(status=204) if query["wait"] else later()
+            return Response(status=204)
+
+        return confirmed(remove, later, wait=query["wait"])
 
 
 def _participants(blueprint: Resource, desk: Sessions) -> None:

@@ -10,6 +10,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, session_document, session_spec
 from hyroads.controller.services.session_documents import session_view
 from hyroads.controller.services.session_keeper import SessionKeeper
+from hyroads.controller.services.waiting import wait_until
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
 CONFIRM_WITHIN_S = 5.0
@@ -118,6 +119,14 @@ class SessionDesk(SessionKeeper):
             self._admit(spec, [host] if joins else [])
             self._office.publish("session.changed", session_document(spec))
 
+    def knows(self, name: str) -> bool:
+        """Whether a session is declared, planned or not."""
+        return name in self._live or name in self._saved
+
+    def keep(self) -> None:
+        """Something else about sessions is to be saved."""
+        self._office.note_unsaved()
+
     def _become(self, name: str, spec: SessionSpec, *, wait: bool) -> Document:
         live = self._get(name)
         if spec != live.spec:
@@ -146,9 +155,6 @@ class SessionDesk(SessionKeeper):
         return live
 
     def _wait(self, name: str) -> None:
-        until_s = self._office.clock() + CONFIRM_WITHIN_S
-        while pending := self.pending(name):
-            left_s = until_s - self._office.clock()
-            if left_s <= 0:
-                raise NotConfirmedError(f"session {name}", pending)
-            self._office.wait(min(left_s, 0.1))
+        office = self._office
+        if not wait_until(lambda: not self.pending(name), CONFIRM_WITHIN_S, office.clock, office):
+            raise NotConfirmedError(f"session {name}", self.pending(name))

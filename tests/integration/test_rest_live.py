@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import eventually
 from dummy_switches import available
 from hyroads.rest.client import ApiError, Client
+from hyroads.rest.measurement_schemas import HealthSchema, MeasurementsSchema
 from rest_lab import RestLab, rest_lab
 
 if not available():
@@ -136,6 +137,16 @@ def test_paths_and_state_of_the_network(lab: RestLab, client: Client) -> None:
     assert measured["up"] and measured["last_heard_ms"] is not None
     with pytest.raises(ApiError):
         client.paths("a", "nowhere")
+
+
+def test_measurements_and_health_are_as_the_document_says(lab: RestLab, client: Client) -> None:
+    eventually(lambda: client.get("/measurements")["agents"])
+    measured = client.get("/measurements")
+    assert measured["links"] and measured["radios"]
+    assert MeasurementsSchema().validate(measured) == {}
+    health = client.health()
+    assert health["slots"]["count"] and health["plan"]
+    assert HealthSchema().validate(health) == {}
 
 
 def test_roles(lab: RestLab) -> None:

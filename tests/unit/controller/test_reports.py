@@ -13,6 +13,7 @@ from hyroads.controller.netfile_io import read_file
 from hyroads.controller.plan import Plan
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.state import DeclaredFlow, Fabric, Origin, initial
+from hyroads.rest.measurement_schemas import MeasurementsSchema
 from planning import planned
 
 FABRIC = Fabric.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"))
@@ -37,6 +38,22 @@ def sending(plan: Plan, megabytes: float) -> list[dict[str, Any]]:
 def receiving(plan: Plan, megabytes: float) -> list[dict[str, Any]]:
     number = plan.flows["f1"].number
     return [{"number": number, "delivered_bytes": megabytes * 1e6, "lost": 3, "paths": []}]
+
+
+def test_the_schema_says_what_is_there(plan: Plan) -> None:
+    book = ReportBook(lambda: 100.0)
+    link = {"link": "ab-plc", "up": True, "last_heard_ms": 3.0}
+    for time_s in (10.0, 12.0):
+        book.take("a", report(time_s, ingress=sending(plan, time_s)))
+        book.take("b", report(time_s, egress=receiving(plan, time_s), links=[link]))
+    document = book.document(plan)
+    assert document["flows"] and document["links"] and document["agents"]
+    others = {name: [] for name in ("interfaces", "radios", "snmp", "ports")}
+    assert MeasurementsSchema().validate({**document, **others}) == {}
+    # It says all of it: nothing else may be there, nothing may be missing.
+    assert MeasurementsSchema().validate({**document, **others, "more": 1})
+    del document["flows"][0]["paths"][0]["delay_ms"]
+    assert MeasurementsSchema().validate({**document, **others})
 
 
 def test_rates_are_growth_over_the_agents_own_time(plan: Plan) -> None:

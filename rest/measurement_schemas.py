@@ -1,0 +1,272 @@
+"""Schemas of what is measured, and of the controller's health (docs/rest.md, section 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hyroads.rest.schemas import answered, rate, told
+from marshmallow import Schema, fields, validate
+
+_QUALITIES = ("good", "stale")
+
+
+def _count(text: str = "") -> fields.Integer:
+    """A counter of an agent; null: that side has not reported."""
+    return fields.Integer(**(told(text, allow_none=True) if text else answered(allow_none=True)))
+
+
+def _maybe(text: str, **options: Any) -> fields.Float:
+    return fields.Float(**told(text, allow_none=True, **options))
+
+
+def _flags(text: str) -> Any:
+    return fields.List(fields.String(), **told(text))
+
+
+class MeasuredPathSchema(Schema):
+    """A path of a flow, as its two ends count."""
+
+    id = fields.Integer(**answered())
+    links = fields.List(fields.String(), **answered())
+    rate_mbps = rate()
+    sent_frames = _count()
+    sent_bytes = _count()
+    sent_mbps = rate()
+    received_frames = _count()
+    received_bytes = _count()
+    received_mbps = rate()
+    delay_ms = _maybe("above the smallest that was seen")
+    last_heard_ms = _maybe("ago")
+
+
+class MeasuredFlowSchema(Schema):
+    """A multipath flow, as the agents at its edges count."""
+
+    id = fields.String(**answered())
+    number = fields.Integer(**told("in the frames' shim header"))
+    ingress = fields.String(**answered())
+    egress = fields.String(**answered())
+    rate_mbps = rate()
+    sent_mbps = rate()
+    delivered_mbps = rate()
+    queued = _count()
+    dropped = _count("at the first edge: the queue was full")
+    too_big = _count("for the links")
+    sent = _count()
+    delivered_frames = _count()
+    delivered_bytes = _count()
+    reordered = _count()
+    late = _count()
+    duplicate = _count()
+    lost = _count()
+    timed_out = _count()
+    held = _count("now, until those before them come")
+    held_max = _count()
+    hold_mean_ms = _maybe("of those that were held")
+    paths = fields.List(fields.Nested(MeasuredPathSchema), **answered())
+
+
+class HeardLinkSchema(Schema):
+    """A link, as the agent at its end hears it."""
+
+    id = fields.String(**answered())
+    node = fields.String(**told("whose agent tells it"))
+    up = fields.Boolean(**answered())
+    last_heard_ms = _maybe("since the last hello frame")
+
+
+class AgentReportSchema(Schema):
+    """The latest report of an agent."""
+
+    node = fields.String(**answered())
+    age_s = fields.Float(**answered())
+    revision = _count("of the configuration that it runs")
+    unclassified = _count("frames of no flow")
+    malformed = _count()
+    cpu_s = _maybe("processor time so far")
+
+
+class HeardInterfaceSchema(Schema):
+    """The airtime of others, as an interface hears it."""
+
+    node = fields.String(**answered())
+    technology = fields.String(**answered())
+    external = fields.Float(**told("as rates count on it"))
+    external_raw = fields.Float(**told("as it was last heard"))
+    age_s = _maybe("null: never heard")
+    quality = fields.String(**answered(validate=validate.OneOf(_QUALITIES)))
+
+
+class NeighbourSchema(Schema):
+    """Whom a radio hears."""
+
+    node = fields.String(**told("null: not of this network", allow_none=True))
+    mac = fields.String(**answered())
+    tx_mbps = rate()
+    rx_mbps = rate()
+    loss = _maybe("share of frames")
+    signal_dbm = _maybe("null: none is told")
+    last_heard_ms = _maybe("ago")
+
+
+class RadioInterfaceSchema(Schema):
+    """An interface of an access point."""
+
+    technology = fields.String(**answered())
+    via = fields.String(**told("what counts now", allow_none=True, validate=validate.OneOf(["radio", "snmp", None])))
+    age_s = _maybe("null: never told")
+    busy = _maybe("share of time")
+    hears = fields.List(fields.String(), **told("nodes"))
+    neighbours = fields.List(fields.Nested(NeighbourSchema), **answered())
+
+
+class RadioSchema(Schema):
+    """The radios of an access point."""
+
+    node = fields.String(**answered())
+    up = fields.Boolean(**told("its session is there"))
+    rtt_ms = _maybe("of its session")
+    flags = _flags("doubts (docs/measurement.md, section 4)")
+    reason = fields.String(**told("the doubts in words", allow_none=True))
+    interfaces = fields.List(fields.Nested(RadioInterfaceSchema), **answered())
+
+
+class PolledInterfaceSchema(Schema):
+    """An interface, as SNMP tells it."""
+
+    technology = fields.String(**answered())
+    busy = _maybe("share of time")
+    in_mbps = rate()
+    out_mbps = rate()
+    flags = _flags("doubts")
+
+
+class PolledSchema(Schema):
+    """The last poll of an access point."""
+
+    target = fields.String(**told("its name in the settings"))
+    node = fields.String(**told("null: it has not answered yet", allow_none=True))
+    age_s = _maybe("null: it has not answered yet")
+    up = fields.Boolean(**answered())
+    reason = fields.String(**told("why it is not up", allow_none=True))
+    failures = fields.Integer(**told("polls in a row"))
+    flags = _flags("doubts")
+    interfaces = fields.List(fields.Nested(PolledInterfaceSchema), **answered())
+
+
+class PortSchema(Schema):
+    """Counters of a switch's port, compared with others."""
+
+    node = fields.String(**answered())
+    technology = fields.String(**answered())
+    age_s = _maybe("null: it has not answered yet")
+    in_mbps = rate()
+    out_mbps = rate()
+    dropped = fields.Integer(**answered(allow_none=True))
+    errors = fields.Integer(**answered(allow_none=True))
+    flags = _flags("stale, in-disagrees, out-disagrees")
+    reason = fields.String(**told("which readings disagree", allow_none=True))
+
+
+def _all(schema: type[Schema], text: str) -> Any:
+    return fields.List(fields.Nested(schema), **told(text))
+
+
+class MeasurementsSchema(Schema):
+    """What was measured last."""
+
+    time_s = fields.Float(**told("of the controller's clock"))
+    flows = _all(MeasuredFlowSchema, "multipath flows that some agent has reported about")
+    links = _all(HeardLinkSchema, "as agents hear them")
+    agents = _all(AgentReportSchema, "their latest reports")
+    interfaces = _all(HeardInterfaceSchema, "external airtime as interfaces hear it")
+    radios = _all(RadioSchema, "access points' radios: readings and doubts")
+    snmp = _all(PolledSchema, "last polls of access points")
+    ports = _all(PortSchema, "counters of switch ports, cross-checked")
+
+
+# -- health
+
+
+class SwitchHealthSchema(Schema):
+    """A switch."""
+
+    node = fields.String(**answered())
+    dpid = fields.Integer(**answered())
+    connected = fields.Boolean(**answered())
+    synced = fields.Boolean(**told("it has confirmed all that is wanted"))
+    rules = fields.Integer(**answered())
+    flow_mods = fields.Integer(**told("sent since the controller started"))
+    errors = fields.Integer(**answered())
+
+
+class AgentHealthSchema(Schema):
+    """An agent."""
+
+    node = fields.String(**answered())
+    up = fields.Boolean(**answered())
+    synced = fields.Boolean(**told("it has confirmed all that is wanted"))
+    revision = fields.Integer(**told("of the configuration that it confirmed", allow_none=True))
+    rtt_ms = _maybe("of its session")
+    errors = fields.Integer(**answered())
+
+
+class CountersSchema(Schema):
+    """Since the controller started."""
+
+    exceptions = fields.Integer(**told("defects of the controller or of a service"))
+    openflow_errors = fields.Integer(**answered())
+    malformed_openflow = fields.Integer(**answered())
+    malformed_agent = fields.Integer(**answered())
+    plans = fields.Integer(**answered())
+    flow_mods = fields.Integer(**answered())
+
+
+class LastPlanSchema(Schema):
+    """The last planning."""
+
+    duration_ms = fields.Float(**answered())
+    at_s = fields.Float(**told("after the start"))
+
+
+class SlotsSchema(Schema):
+    """Figures of the slots."""
+
+    mode = fields.String(**answered(validate=validate.OneOf(["solver", "controller"])))
+    capacities = fields.String(**answered(validate=validate.OneOf(["file", "measured"])))
+    slot_ms = fields.Integer(**answered())
+    count = fields.Integer(**answered())
+    missed = fields.Integer(**told("that did not take place"))
+    p50_ms = _maybe("of the last 1000")
+    p99_ms = _maybe("of the last 1000")
+    max_ms = _maybe("of all")
+    max_airtime = _maybe("of the busiest domain")
+    estimates = fields.Dict(
+        keys=fields.String(), values=fields.Integer(), **told("quality -> how many links are known so")
+    )
+    silent_interfaces = fields.List(fields.String(), **told("node and technology"))
+
+
+class FaultSchema(Schema):
+    """Something that went wrong."""
+
+    time_s = fields.Float(**told("after the start"))
+    where = fields.String(**answered())
+    what = fields.String(**answered())
+
+
+class HealthSchema(Schema):
+    """What is connected, in sync, wrong."""
+
+    ok = fields.Boolean(**answered())
+    version = fields.String(**answered())
+    uptime_s = fields.Float(**answered())
+    settling = fields.Boolean(**answered())
+    network = fields.String(**answered())
+    switches = fields.List(fields.Nested(SwitchHealthSchema), **answered())
+    agents = fields.List(fields.Nested(AgentHealthSchema), **answered())
+    pending = fields.List(fields.String(), **told("what has not confirmed"))
+    counters = fields.Nested(CountersSchema, **answered())
+    plan = fields.Nested(LastPlanSchema, **told("null: nothing is planned yet", allow_none=True))
+    slots = fields.Nested(SlotsSchema, **answered())
+    last_errors = fields.List(fields.Nested(FaultSchema), **answered())
