@@ -20,6 +20,7 @@ from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
 from hyroads.controller.plugin_settings import PluginSetting, parse_plugins, parse_policies
+from hyroads.controller.settings_querier import QuerierSettings, parse_querier
 from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens, token_of
 from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
 
@@ -27,7 +28,7 @@ DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
-    "plugins", "policies", "sfnet", "api_limits", "access", "pair_tests", "group_frames", "burst_ms",
+    "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -106,6 +107,7 @@ class Settings:
     """Built-in ones that are on."""
     sfnet: SfnetSettings | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
+    querier: QuerierSettings = field(default_factory=QuerierSettings)
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -157,6 +159,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         policies=parse_policies(top.optional("policies")),
         sfnet=parse_sfnet(top.optional("sfnet")),
         access=parse_access(top),
+        querier=parse_querier(top.optional("querier")),
         pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
     )
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:

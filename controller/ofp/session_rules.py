@@ -20,10 +20,10 @@ from hyroads.controller.ofp.rule import Rule
 
 # In a table of its own: Open vSwitch lets nothing of a frame be rewritten right after ``decap``.
 _RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.MEMBERS))
-# IGMP; the reports of MLD and of its second version, and its done.
+# IGMP; of MLD the queries, the reports of both versions, and its done.
 _REPORTS = (
     Match(eth_type=0x0800, ip_proto=2),
-    *(Match(eth_type=0x86DD, ip_proto=58, icmpv6_type=kind) for kind in (131, 132, 143)),
+    *(Match(eth_type=0x86DD, ip_proto=58, icmpv6_type=kind) for kind in (130, 131, 132, 143)),
 )
 
 

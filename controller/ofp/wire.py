@@ -305,6 +305,13 @@ def packet_out(xid: int, frame: bytes, in_port: int) -> bytes:
     return message(head + through + frame, xid, PACKET_OUT)
 
 
+def sent_out(xid: int, frame: bytes, port: int) -> bytes:
+    """Sends a frame of the controller's own out of a port."""
+    out = actions((act.Output(port),))
+    head = _PACKET_OUT.pack(NO_BUFFER, act.CONTROLLER, len(out))
+    return message(head + out + frame, xid, PACKET_OUT)
+
+
 def controller_meter(xid: int, packets_per_s: int) -> bytes:
     """Open vSwitch's meter of what it sends to the controller: two messages, for it may be there from before."""
     delete = _METER_MOD.pack(_METER_DELETE, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)

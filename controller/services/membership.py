@@ -1,12 +1,13 @@
 """Hosts join and leave sessions by IGMP and MLD: what switches hand up, at a bounded rate, becomes participants.
 
 Only sessions with ``membership``. A host comes in under its MAC, and goes under it; who was declared by another name
-stays.
+stays. Hosts are asked now and then (``services.querier``); one that came in this way and says nothing any more goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hyroads.controller import ryu_shim as shim
@@ -21,6 +22,11 @@ TICK_S = 0.05
 # A host that comes and goes faster is followed this often.
 SETTLE_S = 1.0
 MAX_WAITING = 1024
+LOOK_S = 1.0
+
+Key = tuple[str, str]
+"""Session and MAC."""
+Station = tuple[str, str, str]
 
 
 class Sessions(Protocol):
@@ -33,43 +39,117 @@ class Sessions(Protocol):
     def member(self, name: str, host: Host, *, joins: bool) -> None:
         """A host takes part from now on, or does not any more. HyroadsError if it can't be."""
 
+    def knows(self, name: str) -> bool:
+        """Whether a session is declared; just after a start it may be nowhere to be seen yet."""
+
+    def keep(self) -> None:
+        """What is to be saved has changed."""
+
+
+class Asker(Protocol):
+    """What the desk needs of the querier."""
+
+    @property
+    def membership_s(self) -> float:
+        """How long a report counts."""
+
+    def hears(self, node: str) -> bool:
+        """Whether a switch hands up what hosts say."""
+
+    def heard(self, frame: bytes) -> None:
+        """A frame that came in at a port."""
+
+    def once(self, stations: Iterator[Station], *, needed: bool) -> None:
+        """Ask, if it is time to."""
+
 
 PlaceOf = Callable[[str, str], tuple[str, str | None] | None]
 """Node and name of a port -> where its hosts are: node, and technology if the port is on a medium; None: no hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that came in by its report: where it was heard last, until when that counts, and whether its reports are
+    for all (``Report.for_all``).
+    """
+
+    node: str
+    port: str
+    until_s: float
+    for_all: bool = False
 
 
 class MembershipDesk:
     """One per controller."""
 
     def __init__(
-        self, sessions: Sessions, place_of: PlaceOf, clock: Callable[[], float], fault: Callable[[str, str], None]
+        self,
+        sessions: Sessions,
+        place_of: PlaceOf,
+        clock: Callable[[], float],
+        fault: Callable[[str, str], None],
+        querier: Asker,
     ) -> None:
         self._sessions = sessions
         self._place_of = place_of
         self._clock = clock
         self._fault = fault
-        self._waiting: dict[tuple[str, str], tuple[Host, bool]] = {}
-        self._changed_s: dict[tuple[str, str], float] = {}
+        self._querier = querier
+        self._waiting: dict[Key, tuple[Host, Member | None]] = {}
+        self._changed_s: dict[Key, float] = {}
+        self._members: dict[Key, Member] = {}
+        self._look_s = clock()
+
+    # -- the state file
+
+    def to_save(self) -> list[list[object]]:
+        """Who came in by a report: only they may go for want of one."""
+        return [[name, mac, m.node, m.port, m.for_all] for (name, mac), m in self._members.items()]
+
+    def restore(self, documents: object) -> None:
+        """Takes in what an earlier controller knew; all of them are asked before they go."""
+        until_s = self._clock() + self._querier.membership_s
+        for document in documents if isinstance(documents, list) else ():
+            match document:
+                case [str(name), str(mac), str(node), str(port), bool(for_all)]:
+                    self._members[name, mac] = Member(node, port, until_s, for_all)
+
+    # -- what switches hand up
 
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
-        """A report that a switch handed up."""
+        """A report or a query that a switch handed up."""
         packet = parse_packet_in(message)
         port = next((name for name, number in session.ports.items() if number == packet.in_port), "")
         self.heard(session.node, port, packet.frame)
 
     def heard(self, node: str, port: str, frame: bytes) -> None:
-        """A frame with reports came in at a port."""
+        """A frame that came in at a port."""
         place = self._place_of(node, port)
         if place is None:
             return
+        self._querier.heard(frame)
         at, technology = place
+        until_s = self._clock() + self._querier.membership_s
         for report in reports(frame):
+            member = Member(at, port, until_s, report.for_all) if report.joins else None
             for name, live in self._sessions.sessions.items():
-                key = (name, report.mac)
-                room = key in self._waiting or len(self._waiting) < MAX_WAITING
-                if live.spec.membership and _is_meant(live, report) and room:
+                if live.spec.membership and _is_meant(live, report):
                     host = Host(report.mac, True, at, report.mac, None, technology)
-                    self._waiting[key] = host, report.joins
+                    self._note(live, (name, report.mac), host, member)
+
+    def _note(self, live: LiveSession, key: Key, host: Host, member: Member | None) -> None:
+        if key in self._waiting or len(self._waiting) < MAX_WAITING:
+            self._waiting[key] = host, member
+        if member is None or not member.for_all:
+            return
+        # Others who want it have kept their reports back.
+        for participant in live.spec.participants:
+            other = key[0], participant.name
+            known = self._members.get(other)
+            if known is not None and known.for_all:
+                self._members[other] = replace(known, until_s=member.until_s)
+
+    # -- the loop
 
     def run(self, exception: Callable[[str, BaseException], None]) -> None:
         """Work for ever, in the calling green thread."""
@@ -81,24 +161,71 @@ class MembershipDesk:
                 exception("membership of sessions", error)
 
     def once(self) -> None:
-        """Carry out what was heard and has settled."""
+        """Carry out what was heard and has settled; ask, and let those go who have not answered."""
         now_s = self._clock()
         self._changed_s = {key: at_s for key, at_s in self._changed_s.items() if now_s - at_s < SETTLE_S}
-        for key, (host, joins) in list(self._waiting.items()):
-            if key in self._changed_s:
-                continue
-            del self._waiting[key]
+        for key, (host, member) in list(self._waiting.items()):
+            if key not in self._changed_s:
+                del self._waiting[key]
+                self._settle(key, host, member, now_s)
+        is_needed = any(live.spec.membership for live in self._sessions.sessions.values())
+        self._querier.once(self._stations(), needed=is_needed)
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            self._expire(now_s)
+
+    def _settle(self, key: Key, host: Host, member: Member | None, now_s: float) -> None:
+        """A host's latest word on a session."""
+        name, mac = key
+        live = self._sessions.sessions.get(name)
+        if live is None:
+            return
+        takes_part = any(one.mac == mac for one in live.hosts)
+        if member is not None and takes_part:
+            if key in self._members:
+                self._members[key] = member
+            return
+        if member is None and (not takes_part or live.spec.find(mac) is None):
+            return
+        self._changed_s[key] = now_s
+        try:
+            self._sessions.member(name, host, joins=member is not None)
+        except HyroadsError as error:
+            self._fault(f"session {name}", f"{mac} can't {'leave' if member is None else 'join'}: {error}")
+        else:
+            self._keep(key, member)
+
+    def _keep(self, key: Key, member: Member | None) -> None:
+        if member is None:
+            self._members.pop(key, None)
+        else:
+            self._members[key] = member
+        self._sessions.keep()
+
+    def _stations(self) -> Iterator[Station]:
+        """Members on media, who are asked one by one."""
+        for (_, mac), member in self._members.items():
+            place = self._place_of(member.node, member.port)
+            if place is not None and place[1] is not None:
+                yield member.node, member.port, mac
+
+    def _expire(self, now_s: float) -> None:
+        """Who has not answered goes; not those whose switch could not have told."""
+        later_s = now_s + self._querier.membership_s
+        for key, member in list(self._members.items()):
             name, mac = key
             live = self._sessions.sessions.get(name)
-            if live is None or joins == any(one.mac == mac for one in live.hosts):
-                continue
-            if not joins and live.spec.find(mac) is None:
-                continue
-            self._changed_s[key] = now_s
-            try:
-                self._sessions.member(name, host, joins=joins)
-            except HyroadsError as error:
-                self._fault(f"session {name}", f"{mac} can't {'join' if joins else 'leave'}: {error}")
+            if live is None:
+                if not self._sessions.knows(name):
+                    del self._members[key]
+            elif not live.spec.membership or live.spec.find(mac) is None:
+                # Reports are not followed any more, or somebody else has removed it.
+                del self._members[key]
+            elif not self._querier.hears(member.node):
+                self._members[key] = replace(member, until_s=later_s)
+            elif now_s > member.until_s and key not in self._waiting:
+                self._members[key] = replace(member, until_s=later_s)
+                self._settle(key, Host(mac, True, member.node, mac), None, now_s)
 
 
 def _is_meant(live: LiveSession, report: Report) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.services.group_address import group_address
-from hyroads.controller.core.services.membership import MAX_RECORDS, Report, reports
+from hyroads.controller.core.services.membership import MAX_RECORDS, query_of, reports
 from hyroads.controller.core.services.sessions import Participant, SessionSpec
 from hyroads.controller.services.membership import MAX_WAITING, SETTLE_S, MembershipDesk
 from hyroads.rest.contract import ConflictError
@@ -64,7 +65,15 @@ def v3(*records: tuple[int, int], address: bytes = GROUP, kind: int = 0x22) -> b
     ],
 )
 def test_what_hosts_say(frame: bytes, said) -> None:
-    assert reports(frame) == tuple(Report(MAC, group, joins) for group, joins in said)
+    found = reports(frame)
+    assert [(one.mac, one.group, one.joins) for one in found] == [(MAC, *one) for one in said]
+
+
+def test_reports_that_others_keep_theirs_back_for() -> None:
+    old = (ipv4(bytes([0x16, 0, 0, 0]) + GROUP), ipv6(bytes([131, 0, 0, 0, 0, 0, 0, 0]) + GROUP6))
+    new = (ipv4(v3((4, 0))), ipv4(bytes([0x17, 0, 0, 0]) + GROUP), ipv6(v3((4, 0), address=GROUP6, kind=143)))
+    assert all(reports(frame)[0].for_all for frame in old)
+    assert not any(reports(frame)[0].for_all for frame in new)
 
 
 def test_tags_and_padding_do_not_matter() -> None:
@@ -86,6 +95,7 @@ def test_spoilt_frames_are_harmless(frame: bytes, data) -> None:
         spoilt[data.draw(st.integers(0, len(spoilt) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(spoilt[: data.draw(st.integers(0, len(spoilt)))])
     assert len(reports(cut)) <= MAX_RECORDS
+    query_of(cut)
 
 
 class Sessions:
@@ -104,13 +114,43 @@ class Sessions:
         live.hosts = (*live.hosts, host) if joins else tuple(one for one in live.hosts if one.mac != host.mac)
         live.spec = live.spec.with_participant(Participant(host.name)) if joins else live.spec.without(host.name)
 
+    def knows(self, name: str) -> bool:
+        return name in self.sessions
+
+    def keep(self) -> None:
+        self.kept = True
+
+
+class Asker:
+    """A querier that asks nobody; switches of ``deaf`` nodes hand up nothing."""
+
+    membership_s = 260.0
+
+    def __init__(self) -> None:
+        self.deaf: set[str] = set()
+        self.frames = 0
+        self.asked: tuple[list[tuple[str, str, str]], bool] = ([], False)
+
+    def hears(self, node: str) -> bool:
+        return node not in self.deaf
+
+    def heard(self, frame: bytes) -> None:
+        self.frames += 1
+
+    def once(self, stations, *, needed: bool) -> None:
+        self.asked = list(stations), needed
+
 
 class Desk:
     def __init__(self, *specs: SessionSpec) -> None:
-        self.sessions, self.now_s, self.faults = Sessions(*specs), 0.0, []
+        self.sessions, self.now_s, self.faults, self.asker = Sessions(*specs), 0.0, [], Asker()
         places = {("a", "a-host"): ("a", None), ("b", "b-wifi"): ("b", "wifi")}
         self.desk = MembershipDesk(
-            self.sessions, lambda *port: places.get(port), lambda: self.now_s, lambda *fault: self.faults.append(fault)
+            self.sessions,
+            lambda *port: places.get(port),
+            lambda: self.now_s,
+            lambda *fault: self.faults.append(fault),
+            self.asker,
         )
 
     def say(self, *records, at=("a", "a-host")) -> None:
@@ -174,3 +214,100 @@ def test_who_cannot_join_is_reported_and_tables_are_bounded() -> None:
         frame[8:12] = number.to_bytes(4, "big")
         desk.desk.heard("a", "a-host", bytes(frame))
     assert len(desk.desk._waiting) == MAX_WAITING
+
+
+OTHER = "02:00:00:00:00:08"
+
+
+def of(mac: str, frame: bytes) -> bytes:
+    """The frame as another host sends it."""
+    return frame[:6] + bytes.fromhex(mac.replace(":", "")) + frame[12:]
+
+
+def test_who_is_not_heard_any_more_goes() -> None:
+    desk = Desk(spec("s"))
+    desk.say((4, 0))
+    desk.settle()
+    desk.settle(200.0)
+    desk.say((4, 0))
+    desk.settle()
+    desk.settle(250.0)
+    assert desk.sessions.told == [("s", MAC, True)]
+    assert desk.settle(10.0) == [("s", MAC, True), ("s", MAC, False)]
+    assert desk.desk.to_save() == []
+
+
+def test_who_was_declared_stays_whatever_it_says() -> None:
+    desk = Desk(spec("s"))
+    host = Host(MAC, True, "a", MAC)
+    desk.sessions.member("s", host, joins=True)
+    desk.say((4, 0))
+    desk.settle()
+    assert desk.settle(1000.0) == [("s", MAC, True)] and desk.desk.to_save() == []
+
+
+def test_who_keeps_its_report_back_for_another_stays() -> None:
+    desk = Desk(spec("s"))
+    old = ipv4(bytes([0x16, 0, 0, 0]) + GROUP)
+    for mac in (MAC, OTHER):
+        desk.desk.heard("a", "a-host", of(mac, old))
+    desk.settle()
+    for _ in range(4):
+        desk.desk.heard("a", "a-host", of(OTHER, old))
+        desk.settle(125.0)
+    assert {mac for _, mac, joins in desk.sessions.told if not joins} == set()
+    # A host of the new version keeps nothing back: its silence counts.
+    desk.desk.heard("a", "a-host", of(MAC, ipv4(v3((4, 0)))))
+    desk.settle()
+    for _ in range(4):
+        desk.desk.heard("a", "a-host", of(OTHER, old))
+        desk.settle(125.0)
+    assert [mac for _, mac, joins in desk.sessions.told if not joins] == [MAC]
+
+
+def test_nobody_goes_while_his_switch_could_not_have_told() -> None:
+    desk = Desk(spec("s"))
+    desk.say((4, 0))
+    desk.settle()
+    desk.asker.deaf = {"a"}
+    for _ in range(10):
+        desk.settle(100.0)
+    desk.asker.deaf = set()
+    desk.settle(250.0)
+    assert len(desk.sessions.told) == 1
+    assert desk.settle(20.0)[-1] == ("s", MAC, False)
+
+
+def test_a_new_controller_asks_before_it_lets_anybody_go() -> None:
+    old = Desk(spec("s"))
+    old.say((4, 0))
+    old.settle()
+    assert old.sessions.kept
+    new = Desk(spec("s"))
+    new.sessions.member("s", Host(MAC, True, "a", MAC), joins=True)
+    new.desk.restore([*old.desk.to_save(), ["s"], "x", ["s", MAC, "a", 3, False]])
+    assert new.desk.to_save() == old.desk.to_save()
+    new.settle(250.0)
+    assert len(new.sessions.told) == 1
+    assert new.settle(20.0)[-1] == ("s", MAC, False)
+
+
+def test_hosts_are_asked_while_a_session_follows_them_and_stations_one_by_one() -> None:
+    desk = Desk(spec("s"), spec("no", "239.9.9.9", membership=False))
+    desk.say((4, 0), at=("b", "b-wifi"))
+    desk.desk.heard("a", "a-host", of(OTHER, ipv4(v3((4, 0)))))
+    desk.settle()
+    assert desk.asker.asked == ([("b", "b-wifi", MAC)], True) and desk.asker.frames == 2
+    desk.sessions.sessions.pop("s")
+    desk.settle()
+    assert desk.asker.asked[1] is False and desk.desk.to_save() == []
+
+
+def test_memberships_end_where_reports_are_not_followed_any_more() -> None:
+    desk = Desk(spec("s"))
+    desk.say((4, 0))
+    desk.settle()
+    live = desk.sessions.sessions["s"]
+    live.spec = replace(live.spec, membership=False)
+    desk.settle()
+    assert desk.settle(1000.0) == [("s", MAC, True)] and desk.desk.to_save() == []
