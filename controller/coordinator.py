@@ -81,6 +81,7 @@ class Coordinator:
         source: Source | None = None,
         governor: Governor | None = None,
         confined: Mapping[Key, Confined] | None = None,
+        places: Mapping[str, Place | None] | None = None,
         events: EventLog | None = None,
     ) -> None:
         self.fabric = fabric
@@ -88,7 +89,7 @@ class Coordinator:
         self.clock = clock
         self.started_s = clock()
         self.events = events or EventLog(clock, shim.Signal())
-        self.state: State = initial(fabric, flows, confined)
+        self.state: State = initial(fabric, flows, confined, places)
         options = options_of(settings)
         loop = LiveLoop(
             fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor

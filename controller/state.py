@@ -144,11 +144,15 @@ class State:
 
 
 def initial(
-    fabric: Fabric, flows: Iterable[DeclaredFlow] = (), confined: Mapping[Key, Confined] | None = None
+    fabric: Fabric,
+    flows: Iterable[DeclaredFlow] = (),
+    confined: Mapping[Key, Confined] | None = None,
+    places: Mapping[str, Place | None] | None = None,
 ) -> State:
-    """Nothing known yet but what is declared, and where clients' flows were."""
+    """Nothing known yet but what is declared, and where clients and their flows were."""
     return State(
         confined=dict(confined or {}),
+        places=dict(places or {}),
         flows={flow.spec.id: flow for flow in flows},
         switches=dict.fromkeys(fabric.addressing.dpid, Presence.UNKNOWN),
         agents={node: Presence.UNKNOWN for node in fabric.network.nodes if fabric.addressing.has_agent(node)},

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
+from urllib.parse import quote
 
+from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document
+from hyroads.rest.contract import PREFIX, ConflictError, Document
+from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
+from hyroads.rest.schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
 from marshmallow import Schema, fields, validate
+
+ADDRESS = f"{PREFIX}/clients"
+_OPEN = ("asked", "accepted")
 
 
 class Clients(Protocol):
@@ -34,6 +41,9 @@ class Clients(Protocol):
 
     def forget(self, client: str, *, wait: bool) -> None:
         """As if it had never been here; NotFoundError, ConflictError, NotConfirmedError."""
+
+    def pending(self, client: str) -> list[str]:
+        """What has not confirmed where a client is, or that it is nowhere."""
 
 
 class AddressSchema(Schema):
@@ -109,7 +119,7 @@ class ClientWishes(Strict):
 
 def blueprint(desk: Clients) -> Resource:
     """The resource ``/clients``."""
-    found = Resource("clients", url_prefix=f"{PREFIX}/clients", description="Who is where")
+    found = Resource("clients", url_prefix=ADDRESS, description="Who is where")
 
     @found.get("")
     @found.arguments(PageQuery, location="query")
@@ -138,23 +148,39 @@ def blueprint(desk: Clients) -> Resource:
     @found.arguments(TransitionRequest)
     @found.arguments(WaitQuery, location="query")
     @found.response(200, TransitionSchema)
-    @found.alt_response(202, schema=TransitionSchema, description="it has not come yet")
+    @found.alt_response(202, schema=OperationSchema, description="wait=false; confirmed once it has come")
     @found.alt_response(404, schema=ProblemSchema)
     @found.alt_response(409, schema=ProblemSchema, description="it can't be asked")
     def ask_to_go(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Ask an associated client to go to another access point (802.11v); it may refuse, which is no error."""
         document = desk.transition(client, body["to"], wait=query["wait"])
-        return reply(document, 202 if document["state"] in ("asked", "accepted") else 200)
+        address = f"{ADDRESS}/{quote(client, safe='')}"
+        later = partial(accepted, f"ask client {client} to go", address, partial(_going, desk, client))
+        return confirmed(lambda: None if document["state"] in _OPEN else reply(document), later)
 
     @found.delete("/<client>")
     @found.arguments(WaitQuery, location="query")
-    @found.response(204)
-    @found.alt_response(202, description="accepted, not confirmed yet")
+    @found.response(204, description="all switches have let go of it")
+    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not confirmed in time")
     @found.alt_response(404, schema=ProblemSchema)
     @found.alt_response(409, schema=ProblemSchema, description="it is declared in the network file")
-    def forget(query: dict[str, Any], client: str) -> ResponseReturnValue:
+    def forget_client(query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Forget a client; answered once all switches have let go of it. It may come again at once."""
-        desk.forget(client, wait=query["wait"])
-        return "", 204 if query["wait"] else 202
+        later = partial(accepted, f"forget client {client}", None, partial(desk.pending, client))
+
+        def forget() -> Response:
+            desk.forget(client, wait=query["wait"])
+            return Response(status=204)
+
+        return confirmed(forget, later, wait=query["wait"])
 
     return found
+
+
+def _going(desk: Clients, client: str) -> list[str]:
+    """What the operation waits for; one that refused or did not come says why."""
+    asked = [one["transition"] for one in desk.document(client)["attachments"] if one["transition"] is not None]
+    for transition in asked:
+        if transition["state"] not in (*_OPEN, "associated"):
+            raise ConflictError(transition["reason"] or transition["state"])
+    return [f"client {client}: {transition['state']}" for transition in asked if transition["state"] in _OPEN]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from flask import Response
 from flask.typing import ResponseReturnValue
 from hyroads.rest.contract import PREFIX, ConflictError, Document
-from hyroads.rest.operations import accepted
+from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
 from hyroads.rest.resource import Resource
@@ -84,7 +84,10 @@ class HandoverRequest(Strict):
     )
     manager = fields.String(
         validate=validate.Length(1, 41),
-        metadata={"description": "hard, hoolock (default), bicast, vertical, vertical-bicast, or a plugin's"},
+        metadata={
+            "description": "hard, hoolock (default), bicast, vertical, vertical-bicast, or a plugin's; "
+            "of a client without an agent hard alone"
+        },
     )
     flows = fields.List(
         fields.String(validate=validate.Length(1, 64)),
@@ -187,9 +190,8 @@ def _changes(found: Resource, desk: Handovers) -> None:
 
 def _answer(desk: Handovers, document: Document) -> Response:
     name, address = document["id"], f"{ADDRESS}/{document['id']}"
-    if not _has_moved(document):
-        return accepted(f"handover {name}", address, partial(_pending, desk, name))
-    return reply(document, 201, location=address)
+    later = partial(accepted, f"handover {name}", address, partial(_pending, desk, name))
+    return confirmed(lambda: reply(document, 201, location=address) if _has_moved(document) else None, later)
 
 
 def _pending(desk: Handovers, name: str) -> list[str]:

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.clients import Interface
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.services.clients import ClientDesk
 from hyroads.controller.services.steering import Steering
+from hyroads.controller.services.waiting import wait_until
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
 Document = dict[str, Any]
 CONFIRM_S = 5.0
 MAX_PREFERENCES = 4096
+MAX_NAME = 64
+
+
+class Office(Protocol):
+    """What the book needs of the coordinator."""
+
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed or saved, or the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,7 @@ class ClientBook:
         self,
         desk: ClientDesk,
         steering: Steering,
+        office: Office,
         declared: Mapping[str, tuple[str, ...]],
         *,
         managers: dict[str, str],
@@ -43,6 +60,7 @@ class ClientBook:
         self._managers = managers
         self._desk = desk
         self._steering = steering
+        self._office = office
         self._declared = declared
         self._check_manager = check_manager
         self._clock = clock
@@ -52,6 +70,31 @@ class ClientBook:
     def may_steer(self, client: str) -> bool:
         """Whether policies may move a client."""
         return self._preferences.get(client, Preference()).steering
+
+    # -- the state file
+
+    def restore(self, documents: object) -> list[ConfigError]:
+        """Takes in what an earlier controller kept; what is wrong with some of it. Whether there is a manager of a name
+        is seen when it is needed: a plugin's may come yet.
+        """
+        problems = []
+        for index, document in enumerate(documents if isinstance(documents, list) else ()):
+            match document:
+                case {"client": str(client), "manager": str() | None as manager, "steering": bool(steering)} if (
+                    0 < len(client) <= MAX_NAME and len(self._preferences) < MAX_PREFERENCES
+                ):
+                    self._put(client, Preference(manager, steering))
+                case _:
+                    where = f"services.preferences[{index}]"
+                    problems.append(ConfigError("state file", where, "expected a client and what was asked for it"))
+        return problems
+
+    def to_save(self) -> list[Document]:
+        """What :meth:`restore` needs."""
+        return [
+            {"client": client, "manager": one.manager, "steering": one.steering}
+            for client, one in self._preferences.items()
+        ]
 
     # -- rest.clients.Clients
 
@@ -84,17 +127,25 @@ class ClientBook:
         if manager is not None:
             self._check_manager(manager, name)
         new = Preference(manager, wishes.get("steering", old.steering))
-        if new == Preference():
-            self._preferences.pop(name, None)
-        elif name in self._preferences or len(self._preferences) < MAX_PREFERENCES:
-            self._preferences[name] = new
-        else:
+        is_more = name not in self._preferences and new != Preference()
+        if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
-        if manager is None:
-            self._managers.pop(name, None)
-        else:
-            self._managers[name] = manager
+        self._put(name, new)
+        if new != old:
+            self._office.note_unsaved()
+            wait_until(self._office.is_saved, CONFIRM_S, self._clock, self._office)
         return self.document(name)
+
+    def _put(self, client: str, preference: Preference) -> None:
+        tables: tuple[tuple[dict[str, Any], object], ...] = (
+            (self._preferences, None if preference == Preference() else preference),
+            (self._managers, preference.manager),
+        )
+        for table, value in tables:
+            if value is None:
+                table.pop(client, None)
+            else:
+                table[client] = value
 
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
         """See ``rest.clients.Clients``."""
@@ -111,14 +162,18 @@ class ClientBook:
         name = self._id(client)
         if name in self._declared:
             raise ConflictError(f"client {name} is declared in the network file")
-        self._preferences.pop(name, None)
-        self._managers.pop(name, None)
+        if name in self._preferences:
+            self._put(name, Preference())
+            self._office.note_unsaved()
         self._desk.forget(name)
-        until_s = self._clock() + CONFIRM_S
-        while wait and (pending := self._desk.tables.pending(name)):
-            if self._clock() > until_s:
-                raise NotConfirmedError(f"client {name} is forgotten", [f"switch {node}" for node in pending])
-            self._desk.progress.wait(until_s - self._clock())
+        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._desk.progress):
+            raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
+
+    def pending(self, client: str) -> list[str]:
+        """See ``rest.clients.Clients``."""
+        macs = self._declared.get(client, (client.lower(),))
+        switches = [f"switch {node}" for mac in macs for node in self._desk.tables.pending(mac)]
+        return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]
 
     # -- inside
 

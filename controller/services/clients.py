@@ -22,7 +22,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.packet_in import parse_packet_in
 from hyroads.controller.radio_protocol import JOINED, LEFT, StationEvent
-from hyroads.controller.services.declared_clients import reported_places
+from hyroads.controller.services.declared_clients import first_place, reported_places
 from hyroads.controller.services.host_tables import HostTables, Spot
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.switches import SwitchSession
@@ -96,9 +96,9 @@ class ClientDesk:
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
         for mac, client in self._plain.items():
-            attachment = addressing.attachment(client)
-            if attachment is not None:
-                self.state = core.seen(self.state, mac, Place(attachment.node, attachment.technology), clock()).state
+            place = first_place(fabric, office.state, client)
+            if place is not None:
+                self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
         self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
         self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
@@ -143,6 +143,11 @@ class ClientDesk:
         """A switch came, went or changed."""
         self._is_awake = True
         self._wake.notify()
+
+    def hand_over(self, client: str, place: Place) -> None:
+        """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
+        mac = self._fabric.addressing.host_mac[client]
+        self._take(core.handed_over(self.state, mac, place, self._clock()))
 
     def forget(self, mac: str) -> bool:
         """As if a client had never been here; False if nobody knows it."""

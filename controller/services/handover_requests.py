@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,12 +65,8 @@ def asked_for(office: Office, managers: Managers, body: Mapping[str, Any], now_s
     if node is None:
         raise ConfigError("request", "client", f"no node {client[:64]!r} in the network")
     if not node.agent:
-        raise ConfigError("request", "client", f"{client} has no agent: its flows follow it by themselves")
-    to = Place(body["to"]["node"], body["to"]["technology"])
-    places = places_of(network, client)
-    if to not in places:
-        known = ", ".join(map(str, places))
-        raise ConfigError("request", "to", f"expected one of {known}; got {str(to)[:80]}")
+        raise ConfigError("request", "client", f"{client} is no client")
+    to = checked_place(places_of(network, client), body["to"])
     flows = body.get("flows")
     mine = flows_of(office, client)
     unknown = sorted(set(flows or ()) - mine.keys())
@@ -80,6 +76,15 @@ def asked_for(office: Office, managers: Managers, body: Mapping[str, Any], now_s
     chosen = None if flows is None else frozenset(flows)
     timings = Timings(**body.get("timings", {}))
     return Asked(client, to, body.get("manager"), chosen, timings, new_id(), now_s, now_at_s)
+
+
+def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:
+    """The place that is asked for; :class:`ConfigError` if the client can't be there."""
+    to = Place(asked["node"], asked["technology"])
+    if to not in places:
+        known = ", ".join(map(str, places)) or "no place: no access point is in reach"
+        raise ConfigError("request", "to", f"expected one of {known}; got {str(to)[:80]}")
+    return to
 
 
 def flows_of(office: Office, client: str) -> dict[str, FlowSpec]:

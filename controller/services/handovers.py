@@ -14,8 +14,9 @@ from typing import Any
 from hyroads.controller.control.handover import Key
 from hyroads.controller.control.histogram import Histogram
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.services.mobility import Associated, Left, Phase, Request, Steady
+from hyroads.controller.core.services.mobility import Associated, Left, Phase, Refused, Request, Steady
 from hyroads.controller.core.services.place import Place
+from hyroads.controller.services import plain_handovers
 from hyroads.controller.services.carrying import Carrying
 from hyroads.controller.services.handover_requests import (
     Asked,
@@ -28,6 +29,8 @@ from hyroads.controller.services.handover_requests import (
 )
 from hyroads.controller.services.journey import MAX_STEPS, Document, Journey, idle_document, place_document
 from hyroads.controller.services.managers import HARD, Managers
+from hyroads.controller.services.plain_handovers import NoPlainClients, PlainClients
+from hyroads.controller.services.waiting import wait_until
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 
 KEPT = 1000
@@ -46,6 +49,8 @@ class HandoverDesk:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         managers: Managers | None = None,
+        *,
+        plain: PlainClients | None = None,
     ) -> None:
         self.seconds: dict[tuple[str, str], Histogram] = {}
         """By manager and outcome: from the request until the flows had moved."""
@@ -54,6 +59,7 @@ class HandoverDesk:
         self._clock = clock
         self._wall_clock = wall_clock
         self._managers = managers or Managers()
+        self._plain = plain or NoPlainClients()
         self._active: dict[str, Journey] = {}
         self._waiting: dict[str, Asked] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
@@ -92,7 +98,7 @@ class HandoverDesk:
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
-        if body["to"] is None:
+        if body["to"] is None and not self._plain.places(body["client"]):
             return self._release(body["client"])
         asked = self._asked(body)
         busy = self._active.get(asked.client)
@@ -104,9 +110,7 @@ class HandoverDesk:
             self._waiting[asked.client] = asked
             busy.cancel("another handover was asked for", self._clock())
         self.advance()
-        until_s = self._clock() + wait_s
-        while (left_s := until_s - self._clock()) > 0 and not self._is_answered(asked):
-            self._office.wait(min(left_s, 0.1))
+        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._office)
         return self.document(asked.id)
 
     def cancel(self, handover: str) -> Document:
@@ -149,9 +153,22 @@ class HandoverDesk:
     def _asked(self, body: Mapping[str, Any]) -> Asked:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
             raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
+        if self._plain.places(body["client"]):
+            return plain_handovers.asked_for(self._plain, body, self._clock(), self._wall_clock())
         return asked_for(self._office, self._managers, body, self._clock(), self._wall_clock())
 
     def _begin(self, asked: Asked) -> None:
+        is_plain = bool(self._plain.places(asked.client))
+        journey = plain_handovers.journey_of(self._plain, asked) if is_plain else self._journey(asked)
+        self._active[asked.client] = journey
+        self.counters["begun"] += 1
+        self._publish("handover.begun", journey.document())
+        for place in (journey.handover.request.old, asked.to):
+            if place is not None:
+                self._here.pop((asked.client, place), None)
+        self._look(journey)
+
+    def _journey(self, asked: Asked) -> Journey:
         office, client = self._office, asked.client
         chosen = flows_of(office, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
@@ -170,16 +187,9 @@ class HandoverDesk:
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
         manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
         carrying = Carrying(office, office.network, client, keys, flows, now, dropped)
-        journey = Journey(
+        return Journey(
             manager.start(request, asked.asked_s), manager, carrying, before, asked.asked_s, asked.asked_at_s
         )
-        self._active[client] = journey
-        self.counters["begun"] += 1
-        self._publish("handover.begun", journey.document())
-        for place in (old, asked.to):
-            if place is not None:
-                self._here.pop((client, place), None)
-        self._look(journey)
 
     # -- what happens
 
@@ -222,7 +232,7 @@ class HandoverDesk:
         for place in (request.new, request.old):
             if place is None:
                 continue
-            here = is_here(self._office, request.client, place)
+            here = self._is_here(request.client, place)
             known = self._here.get((request.client, place))
             if known is None or known[0] != here:
                 self._here[request.client, place] = known = (here, now_s)
@@ -233,6 +243,15 @@ class HandoverDesk:
                     journey.on(Associated(place), now_s)
                 if now_s - known[1] >= request.timings.steady_s and not journey.handover.is_steady:
                     journey.on(Steady(place), now_s)
+            elif ("join", place) in journey.asked_of_client:
+                refusal = self._plain.refusal(request.client)
+                if refusal is not None:
+                    journey.on(Refused(refusal), now_s)
+
+    def _is_here(self, client: str, place: Place) -> bool:
+        if self._plain.places(client):
+            return self._plain.is_here(client, place)
+        return is_here(self._office, client, place)
 
     def _carry_out(self, journey: Journey) -> None:
         handover, now_s = journey.handover, self._clock()
@@ -242,6 +261,8 @@ class HandoverDesk:
                 journey.asked_of_client.add((what, place))
                 document = {"handover": journey.id, "client": journey.client, **(place_document(place) or {})}
                 self._publish(f"handover.{what}", document)
+                if what == "join" and self._plain.places(journey.client):
+                    self._plain.ask(journey.client, place)
         if journey.unchanged:
             if handover.is_over:
                 self._restored(journey)

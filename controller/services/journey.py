@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from hyroads.controller.control.handover import Confined, Key
 from hyroads.controller.core.services.mobility import (
@@ -17,12 +17,42 @@ from hyroads.controller.core.services.mobility import (
     settled,
 )
 from hyroads.controller.core.services.place import Place
-from hyroads.controller.services.carrying import Carrying
 
 Document = dict[str, Any]
 CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
 # Machines answer events at once; one that never comes to rest is a plugin's.
 MAX_STEPS = 50
+
+
+class CarriesOut(Protocol):
+    """What a journey and its desk need of whatever brings the manager's wishes into force (``carrying.Carrying``)."""
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """What shall be in force."""
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it is, confirmed by all."""
+
+    @property
+    def sends(self) -> bool:
+        """Whether packets go as is wanted, confirmed by those who send them."""
+
+    def want(self, wanted: Wanted) -> None:
+        """What shall be in force from now on."""
+
+    def events(self) -> Iterator[Event]:
+        """What is so by now."""
+
+    def settle(self) -> None:
+        """Receivers wait no longer for what has come."""
+
+    def restore(self, before: Mapping[Key, Confined | None]) -> None:
+        """Everything shall be as it was."""
+
+    def end(self) -> None:
+        """Nothing is watched any more."""
 
 
 @dataclass
@@ -31,7 +61,7 @@ class Journey:
 
     handover: Handover
     manager: MobilityManager
-    carrying: Carrying
+    carrying: CarriesOut
     before: Mapping[Key, Confined | None]
     asked_s: float
     asked_at_s: float

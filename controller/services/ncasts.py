@@ -22,12 +22,15 @@ from hyroads.controller.numbering import PathName
 from hyroads.controller.plan import FlowPlan
 from hyroads.controller.services.carrying import Carrier, Carrying
 from hyroads.controller.services.journey import MAX_STEPS
+from hyroads.controller.services.ncast_documents import CHOSEN, KeptNCast, ncast_document
+from hyroads.controller.services.waiting import wait_until
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
 MAX_NCASTS = 1000
 CONFIRM_S = 5.0
 Publish = Callable[[str, Mapping[str, Any]], object]
+Ways = tuple[PathName, ...]
 
 
 class Office(Carrier, Protocol):
@@ -44,18 +47,24 @@ class Office(Carrier, Protocol):
     def flow_known(self, flow: str) -> bool:
         """Whether a flow is declared."""
 
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
     def wait(self, timeout_s: float) -> None:
         """Until something was confirmed, or the time is over."""
 
 
 @dataclass
 class Running:
-    """One n-cast: the machine, what carries it out, and the choice of paths."""
+    """One n-cast: the machine, what carries it out, and what is said of the choice of paths, if they were chosen."""
 
     flow: str
     state: NCast
     carrying: Carrying
-    choice: ncast.NCast | None
+    chosen: Mapping[str, Any]
     paths: tuple[PathName, ...]
     asked_s: float
     copying_s: float | None = None
@@ -67,18 +76,27 @@ class Running:
 
     def document(self) -> Document:
         """For REST."""
-        choice = self.choice
         return {
             "flow": self.flow,
             "copies": len(self.paths),
             "phase": self.state.phase.value,
             "reason": self.state.reason,
             "paths": [list(path) for path in self.paths],
-            "shared_links": None if choice is None else choice.shared_links,
-            "contending_pairs": None if choice is None else choice.contending_pairs,
-            "expected_loss": None if choice is None else choice.loss,
+            "shared_links": self.chosen.get("shared_links"),
+            "contending_pairs": self.chosen.get("contending_pairs"),
+            "expected_loss": self.chosen.get("expected_loss"),
             "copying_after_s": None if self.copying_s is None else self.copying_s - self.asked_s,
         }
+
+    @property
+    def kept(self) -> KeptNCast | None:
+        """What a new controller needs to go on with it; None as long as, or once, there is nothing to go on with."""
+        state = self.state
+        if state.phase is not Phase.COPYING:
+            return None
+        target, _ = self.key
+        after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
+        return KeptNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
 
 
 class NCastDesk:
@@ -91,6 +109,23 @@ class NCastDesk:
         self._clock = clock
         self._running: dict[str, Running] = {}
         self._advancing = False
+
+    # -- the state file
+
+    def restore(self, kept: Iterable[KeptNCast]) -> None:
+        """Goes on with what an earlier controller had; what is wanted of the flows is what ``kept`` says already."""
+        for one in kept:
+            flows, now_s = frozenset((one.flow,)), self._clock()
+            state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
+            network, keys = self._office.network, (one.key,)
+            carrying = Carrying(self._office, network, one.target, keys, flows, one.confined, wanted=state.wanted)
+            asked_s = now_s - one.copying_after_s
+            self._running[one.flow] = Running(one.flow, state, carrying, one.chosen, one.paths, asked_s, now_s)
+
+    def to_save(self) -> list[Document]:
+        """What ``ncasts_from`` needs."""
+        found = (running.kept for running in self._running.values())
+        return [ncast_document(kept) for kept in found if kept is not None]
 
     # -- rest.ncasts.NCasts
 
@@ -114,16 +149,20 @@ class NCastDesk:
         if len(self._running) >= MAX_NCASTS:
             raise TooBusyError(f"there are {MAX_NCASTS} n-casts already")
         plan = self._plan(flow)
-        paths, choice = self._paths(plan, body)
+        paths, chosen = self._paths(plan, body)
         before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
         state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
         keys: tuple[Key, ...] = ((plan.spec.target, flow),)
         carrying = Carrying(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
-        running = Running(flow, state, carrying, choice, paths, self._clock())
+        running = Running(flow, state, carrying, chosen, paths, self._clock())
         self._running[flow] = running
         self.counters["on"] += 1
         self._go_on(running)
-        self._until(lambda: running.copying_s is not None or running.state.is_over, wait_s)
+
+        def is_settled() -> bool:
+            return running.state.is_over or (running.copying_s is not None and self._office.is_saved())
+
+        self._until(is_settled, wait_s)
         return running.document()
 
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
@@ -133,9 +172,9 @@ class NCastDesk:
         alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
         keep = next((path for path in running.paths if path in alive), running.paths[0])
         running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
+        self._office.note_unsaved()
         self._go_on(running)
-        self._until(lambda: flow not in self._running, wait_s)
-        return flow not in self._running
+        return self._until(lambda: flow not in self._running and self._office.is_saved(), wait_s)
 
     # -- what is asked for
 
@@ -155,7 +194,7 @@ class NCastDesk:
             raise ConflictError(f"flow {flow} is private: copies would show both networks all of it")
         return plan
 
-    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[tuple[PathName, ...], ncast.NCast | None]:
+    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Ways, Mapping[str, Any]]:
         network = self._office.live_network
         if body.get("paths"):
             paths = tuple(tuple(path) for path in body["paths"])
@@ -163,11 +202,12 @@ class NCastDesk:
                 _check_path(network, plan, path, f"paths[{index}]")
             if len(set(paths)) < len(paths):
                 raise ConfigError("request", "paths", "expected different paths")
-            return paths, None
+            return paths, {}
         choice = ncast.choose(network, plan.spec.source, plan.spec.target, body["copies"])
         if len(choice.paths) < 2:
             raise ConflictError(f"flow {plan.spec.id} has a single way only")
-        return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), choice
+        chosen = dict(zip(CHOSEN, (choice.shared_links, choice.contending_pairs, choice.loss), strict=True))
+        return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), chosen
 
     # -- what happens
 
@@ -183,6 +223,7 @@ class NCastDesk:
             self._advancing = False
 
     def _go_on(self, running: Running) -> None:
+        phase = running.state.phase
         for _ in range(MAX_STEPS):
             before, in_force = running.state, running.carrying.is_in_force
             now_s = self._clock()
@@ -196,6 +237,8 @@ class NCastDesk:
             self._want(running)
             if running.state == before and running.carrying.is_in_force == in_force:
                 break
+        if running.state.phase is not phase:
+            self._office.note_unsaved()
         running.carrying.settle()
         if running.state.phase is Phase.COPYING and running.carrying.is_drained:
             # Copies may be sent for days: until they end nobody needs to know what comes by which path.
@@ -220,11 +263,10 @@ class NCastDesk:
         failed = running.state.phase is Phase.FAILED
         self.counters["failed" if failed else "off"] += 1
         self._publish("ncast.failed" if failed else "ncast.off", running.document())
+        self._office.note_unsaved()
 
-    def _until(self, done: Callable[[], bool], wait_s: float) -> None:
-        until_s = self._clock() + wait_s
-        while (left_s := until_s - self._clock()) > 0 and not done():
-            self._office.wait(min(left_s, 0.1))
+    def _until(self, done: Callable[[], bool], wait_s: float) -> bool:
+        return wait_until(done, wait_s, self._clock, self._office)
 
 
 def _as_places(paths: Iterable[PathName]) -> tuple[Place, ...]:

@@ -73,6 +73,15 @@ class CoordinatorOffice:
         fabric = self._coordinator.fabric
         return self._coordinator.state.link_down(fabric, fabric.network.links[fabric.network.link_index[link]]) is None
 
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+        self._coordinator.saver.note()
+        self._coordinator.wake()
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+        return not self._coordinator.saver.pending
+
     def flows(self) -> Mapping[str, FlowSpec]:
         """All declared flows."""
         return {flow: declared.spec for flow, declared in self._coordinator.state.flows.items()}

@@ -38,7 +38,6 @@ from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import (
     SessionSpec,
 )
-from hyroads.controller.ofp.compile import default_places
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.session_trees import RootedTree
 from hyroads.controller.services.session_documents import Saved, from_saved, to_save
@@ -196,7 +195,7 @@ class SessionKeeper:
         """What sessions are planned on; made when there are any."""
         if self._world is None:
             media = Media(network.network, group_rate=self._group_rate)
-            self._world = World(self._fabric, media, default_places(self._fabric.addressing))
+            self._world = World(self._fabric, media, network.places)
         return self._world
 
     def _guarded(self, work: Callable[[], None]) -> None:

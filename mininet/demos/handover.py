@@ -2,12 +2,14 @@
 
 The controller moves its flows, asked over REST; the client only lets go of an access point when it is asked to leave.
 Pings every 20 ms tell what is lost, doubled or out of order: nothing with `hoolock` and `bicast`, at most what is in
-flight with `hard`. Then a flow goes by three lossy paths at once (3-cast), and by all of them together again.
+flight with `hard`. Then a flow goes by three lossy paths at once (3-cast), also while the controller is killed, and by
+all of them together again.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from hyroads.controller.control.handover import links_at
 from hyroads.controller.core.network import Network
@@ -60,15 +62,20 @@ def controller_killed(stage: Stage, roamer: Roamer) -> None:
     """Packets go on, and the next controller knows where the client is."""
     stage.view.phase("controller killed and started again")
     pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(RESTART_S / INTERVAL_S), INTERVAL_S)
-    stage.emulation.controller.kill()
-    stage.emulation.controller.stop()
-    stage.emulation.controller.start()
-    stage.emulation.wait_ready()
+    restart(stage)
     stage.add(Check("controller killed: lost", 0, pings.result().lost, "pings", at_most=1.0))
     flow = stage.emulation.rest.flow("down")
     links = {path["links"][-1] for path in flow["multipath"]}
     here = roamer.at is not None and links <= set(links_at(stage.declared, CLIENT, roamer.at))
     stage.add(Check("controller back: the client's flow is where it was", 1, here, "of 1", at_least=1.0))
+
+
+def restart(stage: Stage) -> None:
+    """The controller is killed and started again."""
+    stage.emulation.controller.kill()
+    stage.emulation.controller.stop()
+    stage.emulation.controller.start()
+    stage.emulation.wait_ready()
 
 
 def links_up(stage: Stage) -> dict[str, bool]:
@@ -121,6 +128,13 @@ def ncast(stage: Stage) -> None:
                     at_most=1.0))  # fmt: skip
     for link in LAST_LINKS:
         stage.emulation.shared.set_link(link, loss=0.0)
+
+    kept = traffic.stream(RESTART_S, STREAM_INTERVAL_S, STREAM_BYTES, partial(restart, stage))
+    wrong = len(kept.lost) + kept.doubled + kept.out_of_order
+    stage.add(Check("n-cast, controller killed: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
+    copies = rest.request("GET", "/ncasts/down")
+    goes_on = (copies["phase"], copies["paths"]) == ("copying", paths)
+    stage.add(Check("n-cast, controller back: it goes on", 1, goes_on, "of 1", at_least=1.0))
 
     def off_and_on() -> None:
         rest.request("DELETE", "/ncasts/down")

@@ -272,7 +272,7 @@ links:
 
 @pytest.fixture(scope="module")
 def roaming() -> Iterator[ClientLab]:
-    with ClientLab(ROAMING, {"access": {"quiet_s": QUIET_S}}) as lab:
+    with ClientLab(ROAMING, {"access": {"quiet_s": QUIET_S}, "state_file": "state.json"}) as lab:
         yield lab
 
 
@@ -318,6 +318,103 @@ def test_a_station_whose_access_point_tells_nothing_is_followed_by_what_it_sends
     roaming.roam("p", other, "wifi")
     assert eventually(lambda: reaches(roaming, b"at the other"))
     assert place_of(roaming)[0] == other
+
+
+def hand_over(lab: ClientLab, node: str, **more: Any) -> tuple[int, Any]:
+    return lab.rest("POST", "/handovers", {"client": "p", "to": {"node": node, "technology": "wifi"}, **more})
+
+
+def lets_in(lab: ClientLab, node: str) -> bool:
+    """Whether a switch takes the station's frames for a user's."""
+    mac = lab.addressing.host_mac["p"]
+    return any(f"dl_src={mac} actions=goto_table:1" in rule for rule in lab.flows(node))
+
+
+def test_a_station_is_handed_over_by_request_and_stays_there_over_a_restart(roaming):
+    old = place_of(roaming)[0]
+    new = "n1" if old == "n0" else "n0"
+    for there, left in ((new, old), (old, new), ("n1", "n0")):
+        if place_of(roaming)[0] == there:
+            continue
+        roaming.roam("p", there, "wifi")
+        status, handover = hand_over(roaming, there)
+        # What the answer says is in force: switches confirmed it before.
+        assert lets_in(roaming, there) and not lets_in(roaming, left)
+        assert (status, handover["manager"], handover["from"]["node"]) == (201, "hard", left)
+        assert handover["moved_after_s"] is not None and handover["reason"] is None
+        assert roaming.rest("GET", f"/handovers/{handover['id']}")[1]["phase"] == "done"
+        assert place_of(roaming)[0] == there
+        assert eventually(lambda there=there: reaches(roaming, b"handed over to " + there.encode()))
+    status, problem = hand_over(roaming, "n1")
+    assert (status, "already" in problem["detail"]) == (409, True)
+    for wrong, where in (({"manager": "bicast"}, "manager"), ({"flows": ["f"]}, "flows")):
+        status, problem = hand_over(roaming, "n0", **wrong)
+        assert (status, list(problem["errors"])) == (422, [where])
+    status, problem = hand_over(roaming, "n2")
+    assert status == 422 and problem["errors"]["to"] == ["expected one of n0/wifi, n1/wifi; got n2/wifi"]
+    before = {node: set(roaming.flows(node)) for node in roaming.addressing.dpid}
+    roaming.stop_controller()
+    roaming.start_controller()
+    assert place_of(roaming)[0] == "n1"
+    assert reaches(roaming, b"after the restart")
+    assert {node: set(roaming.flows(node)) for node in roaming.addressing.dpid} == before
+
+
+def test_a_station_that_an_association_holds_is_not_placed_elsewhere(roaming):
+    mac, here = roaming.addressing.host_mac["p"], place_of(roaming)[0]
+    there = "n1" if here == "n0" else "n0"
+    with roaming.radio(here) as session:
+        event = {"type": "station", "technology": "wifi", "mac": mac, "event": "joined"}
+        session.sendall(json.dumps(event).encode() + b"\n")
+        assert eventually(lambda: place_of(roaming) == (here, "association"))
+        status, handover = hand_over(roaming, there, timings={"associate_s": 0.3})
+        assert (status, handover["phase"], handover["moved_after_s"]) == (201, "failed", None)
+        assert handover["reason"] == f"the client did not join {there}/wifi"
+        assert place_of(roaming) == (here, "association") and lets_in(roaming, here)
+        session.sendall(json.dumps({**event, "event": "left"}).encode() + b"\n")
+        assert eventually(lambda: place_of(roaming)[0] is None)
+    roaming.roam("p", there, "wifi")
+    assert eventually(lambda: reaches(roaming, b"heard there"))
+    assert place_of(roaming) == (there, "traffic")
+
+
+def test_a_station_is_asked_to_go_where_it_is_handed_over(roaming, access_points):
+    (here, there), mac = access_points, roaming.addressing.host_mac["p"]
+    here.peer.stations[mac] = -50
+    here.peer.tell(f"<3>AP-STA-CONNECTED {mac}")
+    roaming.roam("p", "n0", "wifi")
+    assert eventually(lambda: place_of(roaming) == ("n0", "association"))
+    here.peer.on_transition = lambda: here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=7 bss_termination_delay=0")
+    # Until both access points have told of their hostapd it can't be asked.
+    reason = "refused by the client: 802.11v status 7"
+    assert eventually(lambda: hand_over(roaming, "n1", timings={"associate_s": 1.0})[1]["reason"] == reason)
+    assert place_of(roaming) == ("n0", "association")
+
+    def go() -> None:
+        here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=0 bss_termination_delay=0 target_bssid={there.peer.bssid}")
+        del here.peer.stations[mac]
+        roaming.roam("p", "n1", "wifi")
+        there.peer.stations[mac] = -45
+        there.peer.tell(f"<3>AP-STA-CONNECTED {mac}")
+        here.peer.tell(f"<3>AP-STA-DISCONNECTED {mac}")
+
+    here.peer.on_transition = lambda: None
+    status, operation = roaming.rest(
+        "POST", "/clients/p/transition?wait=false", {"to": {"node": "n1", "technology": "wifi"}}
+    )
+    assert (status, operation["state"], operation["pending"]) == (202, "pending", ["client p: asked"])
+    here.peer.tell(f"<3>BSS-TM-RESP {mac} status_code=3 bss_termination_delay=0")
+
+    def ended() -> str | None:
+        found = roaming.rest("GET", f"/operations/{operation['id']}")[1]
+        return str(found["reason"]) if found["state"] == "failed" else None
+
+    assert eventually(ended) == "it refused"
+    here.peer.on_transition = go
+    status, handover = hand_over(roaming, "n1")
+    assert (status, handover["reason"]) == (201, None)
+    assert place_of(roaming) == ("n1", "association") and lets_in(roaming, "n1")
+    assert eventually(lambda: reaches(roaming, b"went where it was handed over"))
 
 
 class AccessPoint:

@@ -44,3 +44,8 @@ def test_copies_by_three_lossy_paths(verdict):
     assert measured(verdict, "3-cast: lost") <= 1
     assert measured(verdict, "3-cast: doubled") == 0
     assert measured(verdict, "n-cast off and on") == 0
+
+
+def test_a_killed_controller_neither_ends_nor_doubles_copies(verdict):
+    assert measured(verdict, "n-cast, controller killed") == 0
+    assert measured(verdict, "n-cast, controller back") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from hyroads.controller.agent_markers import PathMarks
 from hyroads.controller.agent_protocol import AgentConfig, Hello
 from hyroads.controller.control.handover import Confined, Key
 from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.kept import Kept, ready
 from hyroads.controller.marks import Marks
 from hyroads.controller.netfile_io import read_file
+from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import MULTIPATH, FlowPlan, Options, hello_configs
 from hyroads.controller.push_agents import AgentPusher
 from hyroads.controller.push_gate import SwitchView, Views, gate, pending_of
 from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
+from hyroads.controller.state_store import decode, encode, to_save
 from planning import NO_REPORTS, live_of
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
@@ -42,6 +46,7 @@ class Agent:
             return
         before = {number: self.carrying(number) for number in self.ingress}
         if document["type"] == "config":
+            self.hello = replace(self.hello, revision=document["revision"])
             self.ingress = {flow["number"]: flow for flow in document["ingress"]}
             self.egress = {flow["number"]: flow for flow in document["egress"]}
         else:
@@ -65,29 +70,50 @@ class Agent:
 
 
 class Rig:
-    """See the module. ``step`` brings what is wanted into force; time is the test's."""
+    """See the module. ``step`` brings what is wanted into force; time is the test's. ``after``: this is the next
+    controller on the agents of that one, with what it left in the state file.
+    """
 
-    def __init__(self, *, before: Mapping[Key, Confined] | None = None) -> None:
+    def __init__(self, *, before: Mapping[Key, Confined] | None = None, after: Rig | None = None) -> None:
         self.fabric = Fabric.of(read_file(ROAMING))
         self.now_s = 100.0
+        self.unsaved = 0
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.sent: dict[int, int] = {}
+        self.sent: dict[int, int] = {} if after is None else after.sent
         self.marks = Marks()
         self.counters: Counter[str] = Counter()
         self.pusher = AgentPusher(lambda: self.now_s, self.counters, self._fault, lambda: None)
-        flows = [DeclaredFlow(flow, Origin.FILE) for flow in self.fabric.network.flows]
-        self.state = initial(self.fabric, flows, before)
-        self.live = live_of(self.fabric)
-        self.agents = {node: Agent(node, self) for node in sorted(self.fabric.addressing.agents)}
+        kept = self._kept(after, before)
+        self.state = initial(self.fabric, kept.flows, kept.confined)
+        self.live = live_of(self.fabric, kept.numbers)
+        nodes = sorted(self.fabric.addressing.agents)
+        self.agents = {node: Agent(node, self) for node in nodes} if after is None else after.agents
         for node, agent in self.agents.items():
+            agent._rig = self
             self.state = agent_up(self.state, self.fabric, node, fresh=False, now_s=0.0)
-            hello = hello_configs(self.fabric, Options())[node]
-            self.pusher.joined(agent, AgentConfig(hello))  # type: ignore[arg-type]
+            hello = AgentConfig(hello_configs(self.fabric, Options())[node])
+            if after is None:
+                agent.hello = replace(agent.hello, revision=hello.revision)
+            self.pusher.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
         self.desk = HandoverDesk(self, self._publish, lambda: self.now_s, lambda: 0.0)
         self.ncasts = NCastDesk(self, self._publish, lambda: self.now_s)
+        self.ncasts.restore(kept.ncasts)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
         self.step()
+
+    def _kept(self, after: Rig | None, before: Mapping[Key, Confined] | None) -> Kept:
+        network = self.fabric.network
+        flows = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows]
+        if after is None:
+            return Kept(flows, Numbers(), before or {}, {}, [], {})
+        services = {"ncasts": after.ncasts.to_save()}
+        declared = after.state.flows.values()
+        text = encode(to_save(network, declared, after.live.numbers, after.state.confined, services))
+        saved, _ = decode(text, "state file", network)
+        kept, problems = ready(saved, self.fabric)
+        assert not problems
+        return kept
 
     def _fault(self, where: str, what: str) -> None:
         raise AssertionError(f"{where}: {what}")
@@ -204,6 +230,12 @@ class Rig:
 
     def flows(self) -> Mapping[str, FlowSpec]:
         return {flow: declared.spec for flow, declared in self.state.flows.items()}
+
+    def note_unsaved(self) -> None:
+        self.unsaved += 1
+
+    def is_saved(self) -> bool:
+        return True
 
     def wait(self, timeout_s: float) -> None:
         self.after(timeout_s)

@@ -146,6 +146,20 @@ def left(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     return Change(replace(state, interfaces=_last(state.interfaces, mac, gone)), (notice,))
 
 
+def handed_over(state: Clients, mac: str, place: Place, now_s: float) -> Change:
+    """Somebody who may says that an interface is at a place from now on: it counts as heard there. Where an association
+    holds it, it stays (``allowed`` is false then).
+    """
+    mac = checked_mac(mac)
+    old = state.interfaces.get(mac)
+    if old is not None and old.place != place and old.place is not None and old.evidence is Evidence.ASSOCIATION:
+        return Change(state, allowed=False)
+    if old is not None and old.place == place:
+        return Change(state)
+    client = old.client if old is not None else None
+    return _put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
+
+
 def place_down(state: Clients, place: Place, now_s: float) -> Change:
     """A port went down, or its access point is gone: nobody is there any more."""
     notices: tuple[Notice, ...] = ()

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.services.place import Place
 from hyroads.controller.services import session_keeper
 from hyroads.controller.services.session_office import fixed_hosts
 from hyroads.controller.services.sessions import MAX_SESSIONS, SessionDesk
@@ -124,6 +125,29 @@ def test_sessions_follow_their_hosts(office: Office) -> None:
     del places["02:99:00:00:00:02"]
     office.desk.moved("02:99:00:00:00:02")
     assert office.desk.document("s") == after
+
+
+def test_sessions_follow_plain_clients_to_their_other_access_point(office: Office) -> None:
+    declared(office)
+    addressing = office.fabric.addressing
+    first, second = addressing.attachments["c0"][:2]
+    mac = addressing.host_mac["c0"]
+
+    def is_served_at() -> set[str]:
+        found = ((node, members.clients) for node, intent in office.confirmed.items() for members in intent.members)
+        return {node for node, clients in found if any(client.mac == mac for client in clients)}
+
+    def sends_at() -> set[str]:
+        found = ((node, entry.client) for node, intent in office.confirmed.items() for entry in intent.entries)
+        return {node for node, client in found if client is not None and client.mac == mac}
+
+    assert is_served_at() == sends_at() == {first.node}
+    places = {"c0": Place(second.node, second.technology)}
+    office.live = LiveNetwork(office.fabric, Basis(frozenset(), places=places))
+    for _ in range(30):
+        office.wait(0.1)
+    assert is_served_at() == sends_at() == {second.node}
+    assert office.desk.document("s")["state"] == "active"
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(office: Office) -> None:

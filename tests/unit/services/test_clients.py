@@ -15,6 +15,7 @@ from hyroads.controller.core.services.clients import (
     associated,
     expired,
     forgotten,
+    handed_over,
     heard,
     left,
     place_down,
@@ -41,7 +42,9 @@ def where(state: Clients, who: str) -> Place | None:
 
 events = st.lists(
     st.tuples(
-        st.sampled_from(["associated", "left", "seen", "reported", "down", "address", "expired", "signal"]),
+        st.sampled_from(
+            ["associated", "left", "seen", "reported", "down", "address", "expired", "signal", "handed over"]
+        ),
         st.integers(0, 9),
         st.sampled_from(PLACES),
         st.floats(0.0, 5.0),
@@ -63,6 +66,7 @@ def applied(state, event, now_s):
         "address": lambda: address_seen(state, who, f"10.0.0.{extra}", now_s, by_dhcp=extra == 4),
         "expired": lambda: expired(state, now_s),
         "signal": lambda: signal(state, who, place, -60.0, now_s),
+        "handed over": lambda: handed_over(state, who, place, now_s),
     }
     return table[what]()
 
@@ -123,6 +127,21 @@ def test_nobody_takes_a_mac_that_is_active_elsewhere():
     state = associated(state, ME, A, 6.0).state
     assert not seen(state, ME, B, 1000.0).allowed
     assert where(associated(state, ME, B, 1000.0).state, ME) == B
+
+
+def test_where_somebody_says_that_an_interface_is_it_is_unless_an_association_holds_it():
+    state = seen(Clients(), ME, A, 0.0).state
+    change = handed_over(state, ME, B, 1.0)
+    assert [(n.what, n.place, n.other) for n in change.notices] == [(Happened.MOVED, B, A)]
+    # What it still sends at the old place does not take it back before the new one has been silent for a while.
+    assert not seen(change.state, ME, A, 2.0).allowed
+    assert where(seen(change.state, ME, A, 4.1).state, ME) == A
+    assert handed_over(change.state, ME, B, 2.0).state == change.state
+    held = associated(state, ME, A, 1.0).state
+    assert handed_over(held, ME, B, 2.0).state == held and not handed_over(held, ME, B, 2.0).allowed
+    assert handed_over(held, ME, A, 2.0).allowed
+    gone = left(held, ME, A, 3.0).state
+    assert where(handed_over(gone, ME, B, 4.0).state, ME) == B
 
 
 def test_nobody_takes_an_ip_that_is_active_elsewhere():

@@ -12,6 +12,7 @@ from handover_rig import Rig
 from hyroads.controller.control.handover import Confined
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.place import Place
+from hyroads.controller.services.ncast_documents import ncast_document, ncasts_from
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 A = Place("a", "wifi1")
@@ -46,6 +47,75 @@ def test_on_and_off_again():
     assert not copies(rig, "down") and rig.carry("down") == LINKS
     assert rig.receiver("down").keys() & {"hold", "watch", "late"} == set()
     assert [kind for kind, _ in rig.events] == ["ncast.on", "ncast.off"]
+
+
+def test_a_new_controller_goes_on_with_it_and_tells_agents_nothing():
+    old = Rig()
+    old.ncasts.switch_on({"flow": "down", "copies": 3})
+    old.step()
+    old.arrive("down", *LINKS)
+    assert old.unsaved
+    before = old.ncasts.document("down")
+    runs = {node: (dict(agent.ingress), dict(agent.egress)) for node, agent in old.agents.items()}
+    new = Rig(after=old)
+    assert {kind for _, kind in new.told} <= {"rates"}
+    assert {node: (dict(agent.ingress), dict(agent.egress)) for node, agent in new.agents.items()} == runs
+    assert new.ncasts.document("down") == before and copies(new, "down") and new.carry("down") == old.carry("down")
+    assert [kind for kind, _ in new.events] == []
+    # It ends as any other does.
+    new.ncasts.switch_off("down")
+    new.step()
+    assert new.ncasts.document("down")["phase"] == "draining" and len(new.carry("down")) == 1
+    new.arrive("down", *LINKS)
+    assert new.ncasts.names() == [] and new.state.confined == {} and new.carry("down") == LINKS
+    assert new.ncasts.to_save() == []
+
+
+def test_what_is_being_switched_on_or_off_does_not_come_back():
+    rig = Rig()
+    rig.agents["g"].deaf = True
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    assert rig.ncasts.document("down")["phase"] == "preparing" and rig.ncasts.to_save() == []
+    rig = Rig()
+    rig.ncasts.switch_on({"flow": "down", "copies": 2})
+    rig.step()
+    assert [kept["flow"] for kept in rig.ncasts.to_save()] == ["down"]
+    rig.ncasts.switch_off("down")
+    assert rig.ncasts.to_save() == []
+
+
+SOUND = {
+    "flow": "down",
+    "paths": [["ga", "ac-wifi1"], ["gb", "bc-plc"]],
+    "before": [["ga", "ac-wifi1"]],
+    "copying_after_s": 0.01,
+    "chosen": {},
+}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"flow": "nobody"},
+        {"flow": 3},
+        {"paths": [["ga", "ac-wifi1"]]},
+        {"paths": [["ga", "ac-wifi1"], ["ga", "ac-wifi1"]]},
+        {"paths": [["ga", "ac-wifi1"], ["ac-wifi1", "gb"]]},
+        {"paths": [["ga", "ac-wifi1"], ["ga"]]},
+        {"paths": [["ga", "ac-wifi1"], ["ga", "gone"]]},
+        {"paths": [["ga", "ac-wifi1"], ["ga", 7]]},
+        {"before": []},
+        {"copying_after_s": None},
+        {"chosen": 1},
+    ],
+)
+def test_what_no_longer_fits_is_left_out(spoilt):
+    rig = Rig()
+    flows = {name: flow.spec for name, flow in rig.state.flows.items()}
+    [kept], problems = ncasts_from([SOUND], rig.fabric.network, flows)
+    assert not problems and kept.key == ("c", "down") and ncast_document(kept) == SOUND
+    found, problems = ncasts_from([{**SOUND, **spoilt}, SOUND], rig.fabric.network, flows)
+    assert found == [kept] and [problem.place for problem in problems] == ["services.ncasts[0]"]
 
 
 def test_off_before_it_is_on_and_without_markers():

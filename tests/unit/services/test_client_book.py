@@ -1,0 +1,183 @@
+"""What was asked for clients, kept over a restart; forgetting a client over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hyroads.controller.access_settings import AccessSettings
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.services.clients import seen
+from hyroads.controller.core.services.place import WIRED, Place
+from hyroads.controller.kept import ready
+from hyroads.controller.numbering import Numbers
+from hyroads.controller.services.client_book import MAX_PREFERENCES, ClientBook
+from hyroads.controller.services.clients import ClientDesk
+from hyroads.controller.services.declared_clients import interfaces_of, saved_places
+from hyroads.controller.services.steering import Steering
+from hyroads.controller.state import Fabric, client_placed, initial
+from hyroads.controller.state_store import Saved, Store, to_save
+from hyroads.rest import clients
+from hyroads.rest.api import create_app
+from hyroads.rest.contract import TooBusyError
+
+NETWORK = """
+nodes:
+  a: {role: gateway}
+  b: {role: ap}
+  p: {role: client}
+links:
+  - {id: ab, from: a, to: b, technology: wifi, capacity_mbps: 50, both: true}
+  - {id: ap, from: a, to: p, technology: wifi, capacity_mbps: 50, both: true}
+  - {id: bp, from: b, to: p, technology: wifi, capacity_mbps: 20, both: true}
+interference: {rule: technology}
+"""
+MAC = "02:aa:00:00:00:01"
+
+
+class Office:
+    """A coordinator that saves at the next look."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.state, self.switches = initial(fabric), {}
+        self.fabric, self.waited, self.unsaved = fabric, 0, False
+
+    def note_unsaved(self) -> None:
+        self.unsaved = True
+
+    def is_saved(self) -> bool:
+        return not self.unsaved
+
+    def wait(self, timeout_s: float) -> None:
+        self.waited += 1
+        self.unsaved = False
+
+    def place_client(self, client: str, place: Place) -> None:
+        self.state = client_placed(self.state, self.fabric, client, place)
+
+    def fault(self, where: str, what: str) -> None:
+        raise AssertionError((where, what))
+
+    def exception(self, where: str, error: BaseException) -> None:
+        raise AssertionError(where) from error
+
+
+class Lab:
+    def __init__(self, office: Office | None = None) -> None:
+        self.fabric = Fabric.of(load_text(NETWORK, "lab"))
+        self.office = office or Office(self.fabric)
+        self.now_s = 10.0
+        self.managers: dict[str, str] = {}
+        clock = self.clock
+        self.desk = ClientDesk(self.fabric, AccessSettings(), self.office, lambda *_: None, clock)
+        steering = Steering(self.desk, dict, lambda *_: None, clock)
+        self.book = ClientBook(
+            self.desk,
+            steering,
+            self.office,
+            interfaces_of(self.fabric),
+            managers=self.managers,
+            check_manager=self.check,
+            clock=clock,
+        )
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def comes(self) -> None:
+        """A host shows up at the access port of a."""
+        self.desk.state = seen(self.desk.state, MAC, Place("a", WIRED), self.now_s).state
+
+    def check(self, manager: str, client: str) -> None:
+        if manager not in ("hard", "bicast"):
+            raise ConfigError("request", "manager", "expected one of bicast, hard")
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+def test_wishes_are_on_disk_when_they_are_answered_and_come_back(lab: Lab) -> None:
+    assert lab.book.prefer("p", {"manager": "bicast", "steering": False})["manager"] == "bicast"
+    assert lab.office.is_saved() and lab.office.waited == 1
+    lab.book.prefer("p", {"steering": False})
+    assert lab.office.waited == 1  # nothing new
+    after = Lab()
+    assert after.book.restore(lab.book.to_save()) == []
+    assert after.managers == {"p": "bicast"} and not after.book.may_steer("p")
+    assert after.book.document("p")["manager"] == "bicast" and after.book.to_save() == lab.book.to_save()
+    after.book.prefer("p", {"manager": None, "steering": True})
+    assert after.book.to_save() == [] and after.managers == {}
+
+
+def test_a_manager_that_is_not_there_yet_is_kept(lab: Lab) -> None:
+    assert lab.book.restore([{"client": "p", "manager": "a plugin's", "steering": True}]) == []
+    assert lab.managers == {"p": "a plugin's"}
+    with pytest.raises(ConfigError):
+        lab.book.prefer("p", {"manager": "none such"})
+    assert lab.managers == {"p": "a plugin's"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, {}, {"client": "p"}, {"client": "", "manager": None, "steering": True},
+              {"client": "p", "manager": 3, "steering": True}, {"client": "p" * 65, "manager": "x", "steering": True},
+              {"client": "p", "manager": None, "steering": "no"}],
+)  # fmt: skip
+def test_what_is_damaged_is_left_out(lab: Lab, wrong: Any) -> None:
+    sound = {"client": MAC, "manager": None, "steering": False}
+    problems = lab.book.restore([wrong, sound])
+    assert [problem.place for problem in problems] == ["services.preferences[0]"]
+    assert lab.book.to_save() == [sound] and lab.book.restore("nonsense") == []
+
+
+def test_preferences_are_bounded(lab: Lab) -> None:
+    many = [{"client": f"c{i}", "manager": "hard", "steering": True} for i in range(MAX_PREFERENCES + 3)]
+    assert len(lab.book.restore(many)) == 3
+    with pytest.raises(TooBusyError):
+        lab.book.prefer("p", {"manager": "hard"})
+    assert lab.book.prefer("p", {"manager": None})["manager"] is None
+
+
+def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> None:
+    app = create_app(SimpleNamespace(), resources=[clients.blueprint(lab.book)])  # type: ignore[arg-type]
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        return app.test_client().open(f"/api/v1{path}", method=method, json=body, base_url="http://localhost")
+
+    lab.comes()
+    assert ask("PATCH", f"/clients/{MAC}", {"manager": "hard"}).status_code == 200
+    answer = ask("DELETE", f"/clients/{MAC}?wait=false")
+    assert answer.status_code == 202 and answer.json["what"] == f"forget client {MAC}"
+    assert answer.json["pending"] == ["state file"] and answer.headers["Location"].endswith(answer.json["id"])
+    lab.office.wait(0.1)
+    assert ask("GET", f"/operations/{answer.json['id']}").json["state"] == "confirmed"
+    assert lab.book.to_save() == [] and ask("DELETE", f"/clients/{MAC}").status_code == 404
+    assert ask("DELETE", "/clients/p").status_code == 409
+    lab.comes()
+    assert ask("DELETE", f"/clients/{MAC}").status_code == 204
+
+
+def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path) -> None:
+    lab.desk.hand_over("p", Place("b", "wifi"))
+    assert lab.office.state.places == {"p": Place("b", "wifi")}
+    store = Store(str(tmp_path / "state.json"))
+    places = saved_places(lab.office.state.places)
+    gone = {"client": "p", "node": "z", "technology": "wifi"}
+    services = {"places": [gone, *places]}
+    store.save(to_save(lab.fabric.network, [], Numbers(), {}, services))
+    saved, problems = store.load(lab.fabric.network)
+    assert not problems
+    kept, problems = ready(saved, lab.fabric)
+    assert kept.places == {"p": Place("b", "wifi")} and [p.place for p in problems] == ["services.places[0]"]
+    office = Office(lab.fabric)
+    office.state = initial(lab.fabric, places=kept.places)
+    after = Lab(office)
+    assert after.book.document("p")["attachments"][0]["node"] == "b"
+    # Back at the place of the file there is nothing to keep.
+    after.desk.hand_over("p", Place("a", "wifi"))
+    assert saved_places(office.state.places) == []
+    assert ready(Saved(), lab.fabric)[0].places == {}
