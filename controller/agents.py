@@ -1,216 +1,41 @@
-"""The agents' server: sessions over TCP, one per agent, in green threads (docs/dataplane.md, section 2).
+"""The agents' server: accepts agents over TCP, each in green threads of its own (docs/dataplane.md, section 2).
 
-It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what it sends it is told. Access
-points speak to the same port in another role (docs/live.md, section 2); what their radios read goes to a
-:class:`RadioListener`.
+It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what a :class:`Session` sends it
+is told. Access points speak to the same port in another role (docs/live.md, section 2); what their radios read goes to
+a :class:`RadioListener`.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from hyroads.controller import ryu_shim as shim
+from hyroads.controller.agent_listeners import Listener, Radios
 from hyroads.controller.agent_markers import MarkerListener, parse_first, parse_passed
 from hyroads.controller.agent_protocol import (
     MAX_LINE,
     RADIO,
     VERSION,
-    Hello,
     ProtocolError,
     encode,
     parse_hello,
     parse_line,
 )
-from hyroads.controller.radio_protocol import (
-    Bss,
-    RadioReport,
-    StationEvent,
-    TransitionAnswer,
-    parse_bss,
-    parse_radio,
-    parse_station,
-    parse_transition,
-)
+from hyroads.controller.agent_sessions import Session
+from hyroads.controller.radio_protocol import parse_bss, parse_radio, parse_station, parse_transition
 from hyroads.controller.settings import Timings
+
+__all__ = ["AgentServer", "Listener", "Radios", "Session"]
 
 LOG = logging.getLogger("hyroads.agents")
 HELLO_WITHIN_S = 2.0
 JOIN_WITHIN_S = 0.3
-REQUEST_WITHIN_S = 2.0
-OUTBOX = 256
 SPARE_CONNECTIONS = 32
 
-
-class Listener(Protocol):
-    """Who wants to know."""
-
-    def agent_up(self, session: Session) -> None:
-        """An agent joined; its first report, if it has one, was given before."""
-
-    def agent_down(self, session: Session) -> None:
-        """An agent that had joined is gone."""
-
-    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
-        """What an agent says of its inbound links."""
-
-    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
-        """Counters."""
-
-    def agent_misbehaved(self, peer: str, what: str) -> None:
-        """A line that the protocol does not allow, a wrong token, too many connections."""
-
-
-class RadioListener(Protocol):
-    """Who wants to know what radios read."""
-
-    def radio_up(self, session: Session) -> None:
-        """An access point's radios are connected; ``session.read()`` asks for a reading at once."""
-
-    def radio_down(self, session: Session) -> None:
-        """They are gone."""
-
-    def radio_report(self, session: Session, report: RadioReport) -> None:
-        """A reading."""
-
-
-class Stations(Protocol):
-    """Who wants to know what access points say of their stations; by node."""
-
-    def station(self, node: str, event: StationEvent) -> None:
-        """A station joined, left, or is heard otherwise."""
-
-    def bss(self, node: str, bss: Bss) -> None:
-        """An access point's own entry."""
-
-    def gone(self, node: str) -> None:
-        """An access point's session ended: it tells nothing any more."""
-
-    def answered(self, node: str, answer: TransitionAnswer) -> None:
-        """A station answered a request to go elsewhere."""
-
-
-@dataclass(frozen=True)
-class Radios:
-    """Which nodes may speak as radios, how often they shall read, and who listens."""
-
-    listener: RadioListener
-    nodes: frozenset[str]
-    interval_ms: int = 100
-    stations: Stations | None = None
-
-
-Answer = Callable[[str | None], None]
-"""Called with None when a request was carried out, else with what went wrong."""
-_Handler = Callable[["Session", dict[str, Any]], None]
-
-
-@dataclass
-class _Request:
-    answer: Answer
-    deadline_s: float
-
-
-@dataclass
-class Session:
-    """One connected agent, or the radios of one access point."""
-
-    hello: Hello
-    peer: str
-    _socket: Any = field(repr=False)
-    clock: Callable[[], float] = field(repr=False)
-    heard_s: float = 0.0
-    rtt_ms: float | None = None
-    joined: bool = False
-    closed: bool = False
-    join_by_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._outbox = shim.new_queue(OUTBOX)
-        self._requests: dict[int, _Request] = {}
-        self._pings: dict[int, float] = {}
-        self._seq = count(1)
-
-    @property
-    def node(self) -> str:
-        """Its node."""
-        return self.hello.node
-
-    def request(self, document: Mapping[str, Any], answer: Answer) -> None:
-        """Send a request; ``answer`` is called once, also when the session ends or the agent does not answer."""
-        seq = next(self._seq)
-        self._requests[seq] = _Request(answer, self.clock() + REQUEST_WITHIN_S)
-        self.send({**document, "seq": seq})
-
-    def send(self, document: Mapping[str, Any]) -> None:
-        """Queue a line; an agent that does not read loses its connection."""
-        try:
-            self._outbox.put_nowait(encode(document))
-        except shim.QueueFull:
-            self.close("it does not read")
-
-    def read(self) -> int:
-        """Ask radios for a reading at once; the number that it will carry."""
-        seq = next(self._seq)
-        self.send({"type": "read", "seq": seq})
-        return seq
-
-    def ping(self) -> None:
-        """Ask for a sign of life."""
-        seq = next(self._seq)
-        self._pings = {seq: self.clock(), **dict(list(self._pings.items())[:3])}
-        self.send({"type": "ping", "seq": seq})
-
-    def close(self, why: str) -> None:
-        """End the session (the reader notices and tells the listener)."""
-        if not self.closed:
-            self.closed = True
-            LOG.info("%s %s (%s): closing, %s", self.hello.role, self.node, self.peer, why)
-            shim.shut(self._socket)
-
-    def write_loop(self) -> None:
-        """Send what is queued until the session ends."""
-        while not self.closed:
-            line = self._outbox.get()
-            if line is None:
-                return
-            try:
-                self._socket.sendall(line)
-            except OSError as error:
-                self.close(f"sending failed: {error.strerror or error}")
-
-    def answered(self, message: Mapping[str, Any]) -> None:
-        """An answer to a request came in."""
-        request = self._requests.pop(message["seq"] or 0, None)
-        if request is not None:
-            request.answer(message.get("message") if message["type"] == "error" else None)
-
-    def ponged(self, message: Mapping[str, Any]) -> None:
-        """An answer to a ping came in."""
-        sent_s = self._pings.pop(message["seq"] or 0, None)
-        if sent_s is not None:
-            self.rtt_ms = (self.clock() - sent_s) * 1e3
-
-    def expire(self) -> None:
-        """Requests that were not answered in time count as failed."""
-        now_s = self.clock()
-        late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
-        for seq in late:
-            self._requests.pop(seq).answer("no answer in time")
-
-    def finish(self) -> None:
-        """Release everything that waits for this session."""
-        self.closed = True
-        requests, self._requests = self._requests, {}
-        for request in requests.values():
-            request.answer("the connection is gone")
-        if self._outbox.full():
-            self._outbox.get()
-        self._outbox.put_nowait(None)
+_Handler = Callable[[Session, dict[str, Any]], None]
 
 
 class AgentServer:

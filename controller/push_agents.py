@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hyroads.controller.agent_protocol import AgentConfig, rates_document
-from hyroads.controller.agents import Session
+from hyroads.controller.agent_sessions import Session
 from hyroads.controller.plan import FlowPlan, Plan
 from hyroads.controller.push_gate import AgentView, Orders
 

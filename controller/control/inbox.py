@@ -52,7 +52,7 @@ class RadioSession(Protocol):
 
 
 class Inbox:
-    """Listens to radios (``agents.RadioListener``) and the SNMP collector; a source of the loop."""
+    """Listens to radios (``agent_listeners.RadioListener``) and the SNMP collector; a source of the loop."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], float]) -> None:
         addressing, network = fabric.addressing, fabric.network
@@ -75,7 +75,7 @@ class Inbox:
         self._smaller: dict[str, tuple[float, float]] = {}
         """Links of which SNMP says less than the channel -> what it says, and until when that counts."""
 
-    # -- agents.RadioListener
+    # -- agent_listeners.RadioListener
 
     def radio_up(self, session: RadioSession) -> None:
         """Radios connected."""

@@ -48,7 +48,7 @@ class Transition:
 
 
 class Steering:
-    """``radios`` are the connected access points by node. Implements ``agents.Stations``."""
+    """``radios`` are the connected access points by node. Implements ``agent_listeners.Stations``."""
 
     def __init__(self, desk: ClientDesk, radios: Radios, publish: Publish, clock: Callable[[], float]) -> None:
         self._desk = desk
@@ -60,7 +60,7 @@ class Steering:
         self._progress = shim.Signal()
         desk.listeners.append(self._noticed)
 
-    # -- what access points say (agents.Stations)
+    # -- what access points say (agent_listeners.Stations)
 
     def station(self, node: str, event: StationEvent) -> None:
         """A station joined, left, or is heard otherwise."""
