@@ -14,7 +14,7 @@ from typing import Any
 
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.agent_protocol import AgentConfig
-from hyroads.controller.agents import Session
+from hyroads.controller.agent_sessions import Session
 from hyroads.controller.control.governor import Governor
 from hyroads.controller.control.handover import Confined, Key
 from hyroads.controller.control.live import Live, directly
@@ -27,12 +27,12 @@ from hyroads.controller.faults import FaultBook
 from hyroads.controller.garbage import Garbage
 from hyroads.controller.marks import Marks
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.plan import MULTIPATH, Plan, hello_configs
 from hyroads.controller.plan_log import log_plan
 from hyroads.controller.planning_options import loop_options_of, options_of
 from hyroads.controller.push_agents import AgentPusher
-from hyroads.controller.push_gate import Orders, Views, gate, pending_of
+from hyroads.controller.push_gate import Views, pending_of
+from hyroads.controller.pusher import Pusher
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.saver import Saver
 from hyroads.controller.settings import MEASURED, Settings
@@ -55,7 +55,8 @@ from hyroads.controller.state import (
     switch_grace_over,
     switch_up,
 )
-from hyroads.controller.switches import Connection, SwitchSession, Wanted
+from hyroads.controller.switch_book import SwitchBook
+from hyroads.controller.switches import Connection
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2
@@ -102,17 +103,18 @@ class Coordinator:
         self._garbage = Garbage()
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
-        self.switches: dict[str, SwitchSession] = {}
         self.reports = ReportBook(clock)
         self.counters: Counter[str] = Counter()
         self.faults = FaultBook(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
         self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self._book = SwitchBook(fabric, clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self.switches, self.session_of = self._book.sessions, self._book.of
+        self._pusher = Pusher(self.live, self.agents, self.switches, self._is_overtaken)
+        self.views, self.additions = self._pusher.views, self._pusher.additions
         self.settled = False
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
-        self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
-        """What services want of a node's switch, besides what the network needs."""
         self.progress = shim.Signal()
         self._wake = shim.Signal()
         self._dirty = True
@@ -124,7 +126,6 @@ class Coordinator:
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
         """Metrics of services."""
-        self._lost_switches: dict[str, float] = {}
         self._hellos = hello_configs(fabric, options)
 
     @property
@@ -171,23 +172,9 @@ class Coordinator:
 
     def switch_up(self, connection: Connection) -> None:
         """A switch is ready for requests."""
-        node = self.fabric.node_of_dpid.get(connection.dpid)
-        if node is None:
-            self.fault(f"switch {connection.dpid:#x}", f"is not in the network ({connection.peer}), left alone")
-            return
-        old = self.switches.get(node)
-        if old is not None and old.connection.key != connection.key:
-            old.connection.close()
-        session = SwitchSession(
-            node, connection, self.clock, lambda what: self._switch_fault(node, what), lambda: self.wake(now=True)
-        )
-        if old is not None:
-            session.counters = old.counters
-        self.switches[node] = session
-        self._lost_switches.pop(node, None)
-        LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
-        session.start()
-        self._become(switch_up(self.state, node, session.ports))
+        session = self._book.opened(connection)
+        if session is not None:
+            self._become(switch_up(self.state, session.node, session.ports))
 
     def switch_ports(self, connection: Connection) -> None:
         """Ports of a switch came, went or changed."""
@@ -198,11 +185,9 @@ class Coordinator:
 
     def switch_gone(self, connection: Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
-        session = self.session_of(connection)
-        if session is not None:
-            LOG.warning("switch %s: connection lost", session.node)
-            del self.switches[session.node]
-            self._await_switch(session.node)
+        node = self._book.closed(connection)
+        if node is not None:
+            self._await_switch(node)
             self.wake()
 
     def _await_switch(self, node: str) -> None:
@@ -214,14 +199,7 @@ class Coordinator:
             if agent_lost:
                 self.switches[node].ask_sign_of_life(SIGN_OF_LIFE_S)
         elif self.state.switches.get(node) is Presence.UP:
-            wait_s = BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s
-            self._lost_switches[node] = self.clock() + wait_s
-
-    def session_of(self, connection: Connection) -> SwitchSession | None:
-        """The session of a connection; None if it was replaced or is not of our network."""
-        node = self.fabric.node_of_dpid.get(connection.dpid)
-        session = self.switches.get(node) if node is not None else None
-        return session if session is not None and session.connection.key == connection.key else None
+            self._book.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
 
     # -- events: agents (agents.Listener)
 
@@ -231,8 +209,8 @@ class Coordinator:
         # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
         silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
         self.agents.joined(session, silent if fresh else None)
-        if session.node in self._lost_switches:
-            self._lost_switches[session.node] = self.clock() + self.settings.timings.switch_grace_s
+        if self._book.is_awaited(session.node):
+            self._book.wait_for(session.node, self.settings.timings.switch_grace_s)
         self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
@@ -311,18 +289,18 @@ class Coordinator:
 
     def _cycle(self) -> None:
         self._plan_if_changed()
-        self._breathe()
+        self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
-            self._push(self.plan)
-            self._breathe()
+            self._pusher.push(self.plan)
+            self._is_overtaken()
         if self.settled and self.live.has_news:
             before = self.plan
             better = self.live.improve(self.reports, self.clock())
             if better is not None:
                 log_plan(before, better, self.events)
                 self.saver.note()
-                self._push(better)
+                self._pusher.push(better)
         self.saver.begin()
         self._tell()
         self.progress.notify()
@@ -337,23 +315,12 @@ class Coordinator:
             except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
                 self.exception("a service", error)
 
-    def _push(self, plan: Plan) -> None:
-        # Agents first: rates react to a cut link before the switches' single paths do.
-        orders = gate(plan, self.views())
-        if self.agents.push(plan, orders):
-            # What is on its way to one may let another go on.
-            orders = gate(plan, self.views())
-            self.agents.push(plan, orders)
-        self._breathe()
-        if plan is not self.live.in_force:
-            plan = self.live.in_force
-            orders = gate(plan, self.views())
-        self._push_switches(orders)
-
-    def _breathe(self) -> None:
-        """Lets a slot pass that is due, where steps are long."""
-        if self._is_large:
-            shim.sleep(0)
+    def _is_overtaken(self) -> bool:
+        """Lets a slot pass that is due, where steps are long; whether something has happened meanwhile."""
+        if not self._is_large:
+            return False
+        shim.sleep(0)
+        return self._dirty
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -364,9 +331,7 @@ class Coordinator:
             state = agents_grace_over(state)
         if age_s > timings.switch_grace_s:
             state = switch_grace_over(state)
-        for node in [node for node, until_s in self._lost_switches.items() if now_s > until_s]:
-            del self._lost_switches[node]
-            LOG.warning("switch %s did not come back", node)
+        for node in self._book.overdue():
             state = switch_down(state, node)
         self._become(self.live.links_released(state, now_s))
         for session in list(self.switches.values()):
@@ -408,44 +373,6 @@ class Coordinator:
         self.saver.note()
         log_plan(before, plan, self.events)
 
-    # -- pushing
-
-    def views(self) -> Views:
-        """What is known of all that are connected; nothing while nothing is planned."""
-        if self.plan is None:
-            return Views()
-        agents = self.agents.views()
-        switches = {
-            node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
-        }
-        return Views(agents, switches)
-
-    def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
-        """What a switch shall do; ``only`` some flows if given."""
-        plan = self.live.in_force
-        flows = {
-            flow: classified
-            for flow, classified in plan.classified.items()
-            if plan.flows[flow].ingress == node and (only is None or flow in only)
-        }
-        intent = self.live.network.intents[node]
-        for addition in self.additions:
-            intent = addition(node, intent)
-        return Wanted(intent, flows)
-
-    def _push_switches(self, orders: Orders) -> None:
-        for node in list(self.switches):
-            session = self.switches.get(node)
-            if session is None or not session.is_read:
-                continue
-            new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
-            if new and self._is_large:
-                # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
-                # something else happened meanwhile, the next cycle asks the gate again and goes on from here.
-                self._breathe()
-                if self._dirty:
-                    return
-
     # -- what others ask
 
     def pending(self, flow: str, views: Views) -> list[str]:
@@ -480,7 +407,3 @@ class Coordinator:
             if self.plan is None or not self.agents.synced(self.plan, node)
         ]
         return missing
-
-    def _switch_fault(self, node: str, what: str) -> None:
-        self.counters["openflow_errors"] += 1
-        self.fault(f"switch {node}", what)
