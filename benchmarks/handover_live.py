@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -237,6 +239,12 @@ def rest_network() -> Network:
     return network_of(nodes, links, flows)
 
 
+def processor_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields_of = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields_of[11]) + int(fields_of[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
     """Requests on a schedule, each by a thread of its own; every client is asked for in turn."""
     took_ms: list[float] = []
@@ -257,13 +265,18 @@ def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
         else:
             moved_ms.append(1e3 * answer["moved_after_s"])
 
-    for number in range(CLIENTS):
-        ask(number + CLIENTS)
+    for number in range(2 * CLIENTS):
+        ask(number)
     time.sleep(1.0)
     took_ms.clear()
     moved_ms.clear()
     wrong.clear()
+    pid, idle_s = emulation.controller.pid, 4.0
+    before_s = processor_s(pid)
+    time.sleep(idle_s)
+    idle = (processor_s(pid) - before_s) / idle_s
     due_s, threads = time.monotonic(), []
+    began_s, before_s = due_s, processor_s(pid)
     for number in range(round(args.seconds * args.per_second)):
         due_s += 1.0 / args.per_second
         time.sleep(max(0.0, due_s - time.monotonic()))
@@ -275,7 +288,9 @@ def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
     for name, values in (("request to answer", took_ms), ("in the controller", moved_ms)):
         print(f"{name:<22}{len(values):>7}{median(values):>11.1f}{quantiles(values, n=100)[98]:>9.1f}"
               f"{max(values):>9.1f}")  # fmt: skip
+    busy_s = processor_s(pid) - before_s - idle * (time.monotonic() - began_s)
     print(f"without success: {len(wrong)} {wrong[:3]}")
+    print(f"controller: {1e3 * busy_s / len(took_ms):.1f} ms of processor time each, {idle:.0%} of a core without any")
     health = emulation.rest.request("GET", "/health")
     slots = health["slots"]
     print(f"slots: {slots['p50_ms']:.1f} ms, p99 {slots['p99_ms']:.1f}; errors: {health['last_errors'][-3:]}")

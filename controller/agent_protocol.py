@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -56,6 +56,17 @@ class IngressFlow:
     """Each frame goes on every path with a rate; comes before ``private``."""
     burst_ms: int = 0
     """After silence it may send so much at its greatest rates, and ``BURST_BYTES`` at most."""
+
+    def is_like(self, other: IngressFlow) -> bool:
+        """Whether nothing but rates differs."""
+        if self is other or self == other:
+            return True
+        shaped = [[(path.id, path.rate_mbps is None) for path in flow.paths] for flow in (self, other)]
+        return shaped[0] == shaped[1] and self == other.with_rates({path.id: path.rate_mbps for path in self.paths})
+
+    def with_rates(self, rate_of: Mapping[int, float | None]) -> IngressFlow:
+        """With these rates by path id."""
+        return replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -154,6 +165,17 @@ class AgentConfig:
         same = AgentConfig(self.hello, {**self.ingress, **flows}, self.egress)
         same.__dict__["revision"] = self.revision
         return same
+
+    def like(self, before: AgentConfig | None) -> AgentConfig:
+        """The same, without working out again what is the same in ``before``."""
+        if before is None or self.hello != before.hello or self.egress != before.egress:
+            return self
+        if self.ingress == before.ingress:
+            return before
+        if self.ingress.keys() != before.ingress.keys():
+            return self
+        rates_only = all(flow.is_like(before.ingress[name]) for name, flow in self.ingress.items())
+        return before.with_ingress(self.ingress) if rates_only else self
 
     @cached_property
     def rates(self) -> Mapping[tuple[int, int], float]:

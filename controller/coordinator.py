@@ -27,7 +27,7 @@ from hyroads.controller.faults import FaultBook
 from hyroads.controller.garbage import Garbage
 from hyroads.controller.marks import Marks
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import MULTIPATH, Plan, hello_configs
+from hyroads.controller.plan import Plan, hello_configs
 from hyroads.controller.plan_log import log_plan
 from hyroads.controller.planning_options import loop_options_of, options_of
 from hyroads.controller.push_agents import AgentPusher
@@ -119,9 +119,11 @@ class Coordinator:
         self._wake = shim.Signal()
         self._dirty = True
         self._hurry = False
+        self._has_news = False
+        self._turned_s = 0.0
         self._tried_version = -1
         self.saver = Saver(lambda: save(self.state, self.live.numbers), self.progress.notify, self.exception)
-        self.marks = Marks(lambda: self.wake(now=True))
+        self.marks = Marks(self._hear)
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
@@ -252,14 +254,24 @@ class Coordinator:
         self._hurry = now or self._hurry
         self._wake.notify()
 
+    def _hear(self) -> None:
+        """Something came that followers wait for, and that lets nobody be told anything else."""
+        self._has_news = True
+        self._wake.notify()
+
     def run(self) -> None:
         """Work for ever, in the calling green thread."""
         while True:
-            if not self._dirty:
+            if not (self._dirty or self._has_news):
                 self._wake.wait(TICK_S)
+            if self._has_news and not self._dirty and self.clock() < self._turned_s + TICK_S:
+                self._has_news = False
+                self._tell()
+                self.progress.notify()
+                continue
             if self._dirty and not self._hurry:
                 shim.sleep(self.settings.timings.coalesce_ms / 1e3)
-            self._dirty, self._hurry = False, False
+            self._dirty, self._hurry, self._has_news, self._turned_s = False, False, False, self.clock()
             try:
                 self._tick()
                 self._cycle()
@@ -289,12 +301,15 @@ class Coordinator:
 
     def _cycle(self) -> None:
         self._plan_if_changed()
+        # What was confirmed may let services go on; what they want then goes out with the rest.
+        self._tell()
+        self._plan_if_changed()
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
             self._pusher.push(self.plan)
             self._is_overtaken()
-        if self.settled and self.live.has_news:
+        if self.settled:
             before = self.plan
             better = self.live.improve(self.reports, self.clock())
             if better is not None:
@@ -302,7 +317,6 @@ class Coordinator:
                 self.saver.note()
                 self._pusher.push(better)
         self.saver.begin()
-        self._tell()
         self.progress.notify()
 
     def _tell(self) -> None:
@@ -384,26 +398,12 @@ class Coordinator:
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
-        plan = self.plan
-        if plan is None or not self.settled or plan.version != self.state.version:
-            return False
-        planned = (plan.flows[flow] for flow in flows)
-        return all(flow.mode != MULTIPATH or self.agents.carries(flow) for flow in planned)
+        return self.settled and self._pusher.carries(flows, self.state.version)
 
     def carried_out(self, flows: Collection[str]) -> bool:
         """Whether the state of now is in force for flows, at all agents and switches."""
-        if not self.carries(flows):
-            return False
-        plan, views = self.live.in_force, self.views()
-        return not any(pending_of(plan, views, flow) for flow in flows)
+        return self.settled and self._pusher.carried_out(flows, self.state.version)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""
-        missing = [f"switch {node}" for node in self.state.switches if node not in self.switches]
-        missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
-        missing += [
-            f"agent {node}"
-            for node in self.state.agents
-            if self.plan is None or not self.agents.synced(self.plan, node)
-        ]
-        return missing
+        return self._pusher.unsynced(self.state.switches, self.state.agents)

@@ -29,6 +29,8 @@ class Numbers:
     def with_flows(self, flows: Iterable[str]) -> Numbers:
         """Numbers for exactly these flows; those numbered before keep theirs."""
         wanted = list(flows)
+        if wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
+            return self
         kept = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
         for flow in wanted:
             if flow not in kept:
@@ -39,6 +41,8 @@ class Numbers:
         """Ids for the live paths of a flow. Ids of earlier paths stay reserved while there is room."""
         live = list(paths)
         ids = dict(self.paths.get(flow, {}))
+        if all(path in ids for path in live):
+            return self
         for path in live:
             if path not in ids:
                 if len(ids) > LAST_PATH // 2:

@@ -33,8 +33,18 @@ class AgentLink:
     fill: Fill = field(default_factory=dict)
     retry_at_s: float = 0.0
     errors: int = 0
-    busy: bool = False
-    """Rates are on their way."""
+    compared: AgentConfig | None = None
+    """The wanted configuration whose rates it has."""
+    on_their_way: Mapping[tuple[int, int], float] | None = None
+    """Rates that it was sent and has not confirmed; None: nothing of the kind is under way."""
+
+    def may_send(self, number: int, path: int) -> bool | None:
+        """Whether it sends by a path, as far as it confirmed and whatever is on its way; None: that is not certain."""
+        key = (number, path)
+        have, coming = self.rates.get(key), (self.on_their_way or {}).get(key)
+        if have is None:
+            return False if coming is None else None
+        return have > 0 if coming is None or (coming > 0) == (have > 0) else None
 
 
 class AgentPusher:
@@ -85,12 +95,15 @@ class AgentPusher:
         return link.acked.revision == plan.agents[node].revision
 
     def carries(self, flow: FlowPlan) -> bool:
-        """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed."""
+        """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed. It
+        may not know paths that stand by.
+        """
         link = self._links.get(flow.ingress or "")
         if link is None or link.sent is not None:
             return False
-        rates = ((link.rates.get((flow.number, path.id)), path.rate_mbps) for path in flow.paths)
-        return all(have is not None and (have > 0) == (wanted != 0) for have, wanted in rates)
+        known = all((flow.number, path.id) in link.rates for path in flow.paths)
+        sends = ((link.may_send(flow.number, path.id), path.rate_mbps) for path in flow.known)
+        return known and all(does is (wanted != 0) for does, wanted in sends)
 
     def retry_due(self) -> bool:
         """Whether the time has come to try again what an agent refused."""
@@ -130,9 +143,11 @@ class AgentPusher:
 
     def _send_rates(self, link: AgentLink, plan: Plan, *, refill: bool = False) -> None:
         """Rates of the flows and paths that the agent has; the newest follow once it has answered."""
-        if link.busy or link.acked is None:
+        if link.on_their_way is not None or link.acked is None:
             return
         wanted = plan.agents[link.session.node]
+        if wanted is link.compared and not (plan.fill or link.fill):
+            return
         known = link.acked.rates
         fill = {key: mbps for key, mbps in _fill_of(plan, wanted).items() if key in known}
         # A flow that is named without fill has none from now on.
@@ -143,8 +158,10 @@ class AgentPusher:
             if key in known and (key[0] in emptied or _differs(link.rates.get(key), rate))
         }
         if not changed and not (fill and (refill or fill != link.fill)):
+            link.compared = wanted
             return
-        link.busy = True
+        link.compared = None
+        link.on_their_way = changed
         self._counters["agent_rates"] += 1
         document = rates_document(changed, fill)
         link.session.request(document, lambda problem: self._rates_answered(link, changed, fill, problem))
@@ -152,7 +169,7 @@ class AgentPusher:
     def _rates_answered(
         self, link: AgentLink, rates: Mapping[tuple[int, int], float], fill: Fill, problem: str | None
     ) -> None:
-        link.busy = False
+        link.on_their_way = None
         if problem is not None:
             self._refused(link, "rates", problem)
         else:
@@ -176,7 +193,7 @@ class AgentPusher:
     def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
         link.sent = None
         if problem is None:
-            link.acked, link.rates, link.fill = config, dict(config.rates), {}
+            link.acked, link.rates, link.fill, link.compared = config, dict(config.rates), {}, None
         else:
             self._refused(link, "configuration", problem)
         self._wake()

@@ -107,6 +107,8 @@ class SwitchSession:
         self._goal: _Goal | None = None
         self._told: dict[str, ClassifiedFlow] = {}
         self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int]] | None = None
+        self._viewed: tuple[tuple[object, ...], SwitchView] | None = None
+        self._applied = 0
         self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
         self._refused: tuple[RuleKey, ...] = ()
@@ -141,6 +143,13 @@ class SwitchSession:
 
     def view(self, wanted: Wanted) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
+        ours = (self.ports, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
+        basis = (wanted.intent, wanted.flows, *ours)
+        if self._viewed is None or any(a is not b for a, b in zip(basis, self._viewed[0], strict=True)):
+            self._viewed = (basis, self._view(wanted))
+        return self._viewed[1]
+
+    def _view(self, wanted: Wanted) -> SwitchView:
         rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
         installed = self._installed or {}
         sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
@@ -271,6 +280,7 @@ class SwitchSession:
         learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.table, rule.priority)]
         kept = {rule.key for rule in learned}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in kept}
+        self._applied += 1
         self.hosts.start(learned)
         LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
         self._reading = []
@@ -331,6 +341,7 @@ class SwitchSession:
 
     def _apply(self, change: Change, refusals: list[Refusal]) -> None:
         """A batch is through: know what is in the switch now."""
+        self._applied += 1
         installed = self._installed if self._installed is not None else {}
         refused = {refusal.subject.key for refusal in refusals if isinstance(refusal.subject, Rule | Installed)}
         no_groups = {refusal.subject.id for refusal in refusals if isinstance(refusal.subject, GroupEntry)}

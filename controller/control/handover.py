@@ -98,6 +98,11 @@ class Ends:
         return self.source is not None or self.target is not None
 
     @property
+    def is_of_paths(self) -> bool:
+        """Whether some ways are paths, not places."""
+        return any(end is not None and end.is_of_paths for end in (self.source, self.target))
+
+    @property
     def is_moving(self) -> bool:
         """Whether rates and split follow the handover alone for now."""
         return any(end is not None and end.is_moving for end in (self.source, self.target))

@@ -1,7 +1,7 @@
 """State -> routes -> rates -> plan, and what follows from one to the next.
 
     event     replan      what is dead goes, what is new comes, rates at once        (a cut link: a few ms)
-              improve     significant changes move the flows that they affect
+              improve     significant changes move the flows that they affect; paths by a client's other places stand by
     slot      slot        measurements -> rates of all flows; significant changes -> state
 
 The coordinator calls these and pushes what they give. No I/O, no clock: times are arguments.
@@ -18,15 +18,19 @@ import numpy as np
 from hyroads.controller.control.live_network import Cache, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, Turn
 from hyroads.controller.control.measured import AgentRates, measured
-from hyroads.controller.control.routes import FlowRoute, improved, make_routes, warm
+from hyroads.controller.control.routes import FlowRoute, improved, make_routes, rested, warm
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options, Plan, make_plan
+from hyroads.controller.plan import Options, Plan
+from hyroads.controller.plan_maker import PlanMaker
 from hyroads.controller.reports import ReportBook
 from hyroads.controller.state import Fabric, State, links_held
 from hyroads.controller.state import measured as with_measured
+
+# So long after handovers, or after links came, flows are looked at whether they have all that they can have.
+REST_AFTER_S = 0.5
 
 Aside = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -57,7 +61,7 @@ class Live:
         self.loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
-        self._options = options
+        self._maker = PlanMaker(fabric, options)
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
@@ -70,6 +74,8 @@ class Live:
         self._references: tuple[float, ...] = ()
         self._referenced: tuple[object, ...] = (None, None, None)
         self._pending: tuple[Change, ...] = ()
+        self._moved: frozenset[str] = frozenset()
+        self._rests_at_s: float | None = None
 
     @property
     def numbers(self) -> Numbers:
@@ -121,7 +127,8 @@ class Live:
         live = self._cache.live(state)
         if self._network is not None and self._routes:
             self._pending += domain_changes(live.network, self._network.network.interference)
-        routes = make_routes(state, live, self._routes)
+        routes = make_routes(state, live, self._routes, same_network=live is self._network)
+        self._note_moved(live, routes, now_s)
         self._use(live, routes, state.version, reports, now_s)
         if not self._detector.links:
             # Nothing is carried yet: this is what the first paths were planned with.
@@ -132,17 +139,23 @@ class Live:
         return self.in_force
 
     def improve(self, reports: ReportBook, now_s: float) -> Plan | None:
-        """Moves flows for which the changes since the last time are worth it; None if there are none."""
-        changes, self._pending = self._pending, ()
-        if not changes or self._network is None:
+        """Moves flows for which the changes since the last time are worth it, and lets paths stand by for those that
+        were handed over a while ago; None if there is nothing of either.
+        """
+        rests = self._rests_at_s is not None and now_s >= self._rests_at_s
+        if not (self._pending or rests) or self._network is None:
             return None
+        changes, self._pending = self._pending, ()
         before, network = self._routes, self._network
-        routes = self._aside(improved, before, network, changes)
+        routes = self._aside(_better, before, network, changes, self._moved if rests else None)
         if self._routes is not before or self._network is not network:
             # Meanwhile something was planned: these changes are looked at again.
             self._pending = (*changes, *self._pending)
             return None
-        self.loop.governor.alerted(changes, now_s)
+        if rests:
+            self._moved, self._rests_at_s = frozenset(), None
+        if changes:
+            self.loop.governor.alerted(changes, now_s)
         if routes == self._routes:
             return None
         self._use(self._network, routes, self.in_force.version, reports, now_s)
@@ -180,6 +193,14 @@ class Live:
 
     # -- inside
 
+    def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
+        """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
+        moved = {flow for flow, route in routes.items() if route.ends and route is not self._routes.get(flow)}
+        elsewhere = live is not self._network and any(route.ends for route in routes.values())
+        if self._rests_at_s is None and (moved or elsewhere):
+            self._rests_at_s = now_s + REST_AFTER_S
+        self._moved |= moved
+
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportBook, now_s: float
     ) -> None:
@@ -187,7 +208,7 @@ class Live:
         self._network, self._routes = live, routes
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)
-        self.plan = make_plan(version, live, routes, self.loop.rates, numbers=self.numbers, options=self._options)
+        self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan)
         self._take_fill(turn)
 
     def _take(self, turn: Turn) -> bool:
@@ -223,3 +244,11 @@ class Live:
             known = state.capacity_mbps or np.zeros(len(reference))
             self._references = tuple(np.where(self.network.is_down, known, reference).tolist())
         return with_measured(state, self._references, self.loop.heard.interference)
+
+
+def _better(
+    routes: dict[str, FlowRoute], live: LiveNetwork, changes: tuple[Change, ...], moved: frozenset[str] | None
+) -> dict[str, FlowRoute]:
+    """Routes after changes; if ``moved`` says who was handed over lately, also with what is to stand by."""
+    after = improved(routes, live, changes) if changes else routes
+    return after if moved is None else rested(after, live, moved)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import Network
+from hyroads.controller.core.network import Link, Network
 from hyroads.controller.core.paths import Path
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
@@ -45,6 +45,7 @@ class LiveNetwork:
     _arms: dict[tuple[str, str], tuple[tuple[Path, ...], ...]] = field(default_factory=dict)
     _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
     _through: dict[tuple[str, str, frozenset[str]], tuple[Path, ...]] = field(default_factory=dict)
+    _single: dict[tuple[str, str], Path] = field(default_factory=dict)
 
     @cached_property
     def network(self) -> Network:
@@ -83,6 +84,20 @@ class LiveNetwork:
     def down(self) -> frozenset[str]:
         """Links that are down, as far as is known."""
         return self.basis.dead
+
+    @cached_property
+    def departures(self) -> Mapping[str, tuple[Place, ...]]:
+        """By node: the places to which it can send now."""
+        return _grouped((link.source, Place(link.target, link.technology)) for link in self._living)
+
+    @cached_property
+    def arrivals(self) -> Mapping[str, tuple[Place, ...]]:
+        """By node: the places that can send to it now."""
+        return _grouped((link.target, Place(link.source, link.technology)) for link in self._living)
+
+    @property
+    def _living(self) -> Iterator[Link]:
+        return (link for link in self.network.links if link.capacity_mbps > 0)
 
     @cached_property
     def planner(self) -> Planner:
@@ -140,10 +155,13 @@ class LiveNetwork:
 
     def single_path(self, source: str, target: str) -> Path:
         """Shortest path; empty if there is no way."""
-        try:
-            return self.planner.plan(source, target, shortest=1, depth=1, arms=1).single_path.links
-        except PlanningError:
-            return ()
+        key = (source, target)
+        if key not in self._single:
+            try:
+                self._single[key] = self.planner.plan(source, target, shortest=1, depth=1, arms=1).single_path.links
+            except PlanningError:
+                self._single[key] = ()
+        return self._single[key]
 
     @cached_property
     def intents(self) -> dict[str, SwitchIntent]:
@@ -164,6 +182,13 @@ class LiveNetwork:
         )
 
 
+def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]:
+    found: dict[str, dict[Place, None]] = {}
+    for node, place in pairs:
+        found.setdefault(node, {})[place] = None
+    return {node: tuple(places) for node, places in found.items()}
+
+
 class Cache:
     """The last few live networks, so that a link that flaps is planned once."""
 
@@ -171,9 +196,18 @@ class Cache:
         self._fabric = fabric
         self._size = size
         self._known: list[LiveNetwork] = []
+        self._made_of: tuple[object, ...] = ()
 
     def live(self, state: State) -> LiveNetwork:
         """The live network of a state."""
+        nodes, links = (state.switches, state.ports, state.places), (state.silent, state.held)
+        made_of = (*nodes, *links, state.capacity_mbps, state.interference)
+        if self._made_of and all(now is before for now, before in zip(made_of, self._made_of, strict=True)):
+            return self._known[0]
+        self._made_of = made_of
+        return self._found(state)
+
+    def _found(self, state: State) -> LiveNetwork:
         links = self._fabric.network.links
         dead = frozenset(link.id for link in links if state.link_down(self._fabric, link) is not None)
         basis = Basis(dead, state.capacity_mbps, state.interference, state.places)

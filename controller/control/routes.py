@@ -10,13 +10,14 @@ plans flows that have nothing left (or are new); :func:`improved` then moves the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 
-from hyroads.controller.control.handover import NOWHERE, Corridor, Ends, Lanes, Use, ends_of, lanes
+from hyroads.controller.control.confined_paths import confined_paths, filled, lives, named, standing_by
+from hyroads.controller.control.handover import NOWHERE, Ends, Lanes, Use, ends_of, lanes
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.core.capacity import path_rate, update
 from hyroads.controller.core.errors import HyroadsError
@@ -47,7 +48,7 @@ class FlowRoute:
 
     ``arms`` are the multipaths that a bandit may use, as indices into ``paths``, the planner's best first; empty for
     a flow without a bandit. ``ends`` says what the flow's ends are confined to by handovers, ``use`` what follows from
-    that for its paths; None: all paths are used.
+    that for its paths; None: all paths are used. Paths that stand by are configured and have no part in anything else.
     """
 
     spec: FlowSpec
@@ -58,6 +59,12 @@ class FlowRoute:
     reason: str | None = None
     ends: Ends = NOWHERE
     use: Use | None = None
+    standby: tuple[PathName, ...] = ()
+
+    @property
+    def known(self) -> tuple[PathName, ...]:
+        """All paths that its edges are configured for."""
+        return self.paths + self.standby
 
     @property
     def lanes(self) -> Lanes:
@@ -68,10 +75,14 @@ class FlowRoute:
 Routes = Mapping[str, FlowRoute]
 
 
-def make_routes(state: State, live: LiveNetwork, before: Routes | None = None) -> dict[str, FlowRoute]:
-    """Routes of all declared flows; a flow of ``before`` keeps its paths while one of them lives."""
+def make_routes(
+    state: State, live: LiveNetwork, before: Routes | None = None, *, same_network: bool = False
+) -> dict[str, FlowRoute]:
+    """Routes of all declared flows; a flow of ``before`` keeps its paths while one of them lives. With ``same_network``
+    those were made for this very network: only what is asked of flows may differ.
+    """
     before = before or {}
-    routes = {flow: _route(state, live, flow, before.get(flow)) for flow in state.flows}
+    routes = {flow: _route(state, live, flow, before.get(flow), same_network=same_network) for flow in state.flows}
     return _without_twins(routes)
 
 
@@ -127,9 +138,26 @@ def _replanned(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
     """A confined flow in the changed network, if that brings enough."""
     if route.ends.is_moving:
         return route
-    paths = _confined_paths(live, replace(route, paths=()))
+    paths = confined_paths(live, route.spec, route.ends, ()) or _paths(live, route.spec)[0]
     before, after = (multipath_mbps(live.network, each) for each in (route.paths, paths))
-    return _using(live, replace(route, paths=paths)) if after > (1 + DEFAULTS.gain) * before else route
+    if after <= (1 + DEFAULTS.gain) * before:
+        return route
+    standby = standing_by(live, route.ends, paths, route.known)
+    return _using(live, replace(route, paths=paths, standby=standby))
+
+
+def rested(routes: Routes, live: LiveNetwork, moved: Collection[str]) -> dict[str, FlowRoute]:
+    """Routes with paths that stand by for the flows that are confined and not on their way. Those that have just
+    ``moved`` took what stood by, and get something better if there is.
+    """
+    result = dict(routes)
+    for flow, route in routes.items():
+        if route.reason is not None or not route.ends or route.ends.is_moving:
+            continue
+        better = _replanned(live, route) if flow in moved else route
+        standby = filled(live, better.spec, better.ends, better.paths, better.standby)
+        result[flow] = better if standby == better.standby else replace(better, standby=standby)
+    return result
 
 
 def multipath_mbps(network: Network, paths: Sequence[PathName]) -> float:
@@ -151,7 +179,7 @@ def _loaded_mbps(network: Network, paths: Sequence[Path]) -> float:
 def _plan(
     network: Network, way: Callable[[str, str], tuple[Path, ...]], source: str, target: str
 ) -> tuple[PathName, ...]:
-    return _named(network, way(source, target))
+    return named(network, way(source, target))
 
 
 def _is_planned(spec: FlowSpec) -> bool:
@@ -164,64 +192,54 @@ def _is_for_latency(spec: FlowSpec) -> bool:
     return not spec.paths and spec.policy is Policy.LATENCY
 
 
-def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None) -> FlowRoute:
+def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool) -> FlowRoute:
     fabric, spec = live.fabric, state.flows[flow].spec
     ingress, egress = _edge(live, spec.source), _edge(live, spec.target)
     reason = _obstacle(state, fabric, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
     ends = ends_of(spec, state.confined) if spec.policy is not Policy.PRIVATE else NOWHERE
+    alike = before is not None and _is_asked_alike(before, FlowRoute(spec, ingress, egress, ends=ends))
+    if before is not None and alike and (same_network or (ends and _stays(live, before))):
+        return before
     if ends:
-        same_edges = before is not None and (before.ingress, before.egress) == (ingress, egress)
-        if before is not None and same_edges and _stays(live, before, spec, ends):
-            return before
-        known = before.paths if before is not None and before.spec == spec else ()
-        route = FlowRoute(spec, ingress, egress, known, ends=ends)
-        route = replace(route, paths=_confined_paths(live, route))
-        return _using(live, route) if route.paths else replace(route, reason=_no_path(spec))
+        return _confined(live, FlowRoute(spec, ingress, egress, ends=ends), before)
     if before is not None and before.ends:
         before = None
     paths, arms = _kept(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
-def _stays(live: LiveNetwork, before: FlowRoute, spec: FlowSpec, ends: Ends) -> bool:
-    """Whether a confined flow has all that it can have: a live path in every corridor, and none that is dead."""
-    if before.reason is not None or before.ends != ends or before.spec != spec:
+def _confined(live: LiveNetwork, route: FlowRoute, before: FlowRoute | None) -> FlowRoute:
+    """A confined flow's route: what it had, as far as that lives. Without a path in any corridor it takes what there
+    is.
+    """
+    spec, ends, fresh = route.spec, route.ends, before is None or before.spec != route.spec or not before.paths
+    known = () if before is None or fresh else before.known
+    paths = confined_paths(live, spec, ends, known) or _paths(live, spec)[0]
+    if not paths:
+        return replace(route, reason=_no_path(spec))
+    # What is to stand by is worked out at the start; later on that is not urgent (see ``rested``).
+    standby = filled(live, spec, ends, paths, ()) if fresh else standing_by(live, ends, paths, known)
+    return _using(live, replace(route, paths=paths, standby=standby))
+
+
+def _is_asked_alike(before: FlowRoute, now: FlowRoute) -> bool:
+    """Whether a flow that is a multipath shall be the same between the same edges, within the same bounds."""
+    if before.reason is not None or before.ends != now.ends or before.spec != now.spec:
         return False
-    has = [corridor.has for corridor in ends.corridors()]
+    return (before.ingress, before.egress) == (now.ingress, now.egress)
+
+
+def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
+    """Whether a confined flow has all that it can have: a live path in every corridor, and none that is dead."""
+    has = [corridor.has for corridor in before.ends.corridors()]
     in_all = all(any(leads(live.network, path) for path in before.paths) for leads in has)
-    return in_all and all(_lives(live, path) for path in before.paths)
+    return in_all and all(lives(live, path) for path in before.known)
 
 
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
     return replace(route, use=Use.of(live.network, route.paths, route.ends))
-
-
-def _confined_paths(live: LiveNetwork, route: FlowRoute) -> tuple[PathName, ...]:
-    """Paths through every corridor: those that the flow has there and that live, else the best ones.
-
-    Without any path in any corridor (the place is gone) the flow takes what there is.
-    """
-    paths: dict[PathName, None] = {}
-    for corridor in route.ends.corridors():
-        kept = tuple(path for path in route.paths if corridor.has(live.network, path) and _lives(live, path))
-        paths |= dict.fromkeys(kept or _through(live, route.spec, corridor))
-    return tuple(paths) or _paths(live, route.spec)[0]
-
-
-def _through(live: LiveNetwork, spec: FlowSpec, corridor: Corridor) -> tuple[PathName, ...]:
-    """The best paths through a corridor: declared ones if any leads there."""
-    network = live.network
-    if corridor.path is not None:
-        return (corridor.path,) if _lives(live, corridor.path) else ()
-    declared = tuple(path for path in spec.paths if corridor.has(network, path) and _lives(live, path))
-    closed = corridor.closed(network, spec.source, spec.target)
-    return declared or _named(network, live.through(spec.source, spec.target, closed))
-
-
-def _lives(live: LiveNetwork, path: PathName) -> bool:
-    return all(live.capacity_mbps.get(link, 0.0) > 0 for link in path)
 
 
 def _kept(
@@ -252,21 +270,17 @@ def _paths(live: LiveNetwork, spec: FlowSpec) -> tuple[tuple[PathName, ...], tup
         usable = tuple(path for path in spec.paths if all(capacity[link] > 0 for link in path))
         if private:
             index = network.link_index
-            usable = _named(network, two_networks(network, [tuple(index[link] for link in path) for path in usable]))
+            usable = named(network, two_networks(network, [tuple(index[link] for link in path) for path in usable]))
         return usable, ()
     if private:
-        return _named(network, live.private_paths(spec.source, spec.target)), ()
+        return named(network, live.private_paths(spec.source, spec.target)), ()
     if spec.policy is Policy.LATENCY:
-        return _named(network, live.latency_paths(spec.source, spec.target)), ()
+        return named(network, live.latency_paths(spec.source, spec.target)), ()
     if not spec.policy.learns:
-        return _named(network, live.multipath(spec.source, spec.target)), ()
+        return named(network, live.multipath(spec.source, spec.target)), ()
     arms = live.arms(spec.source, spec.target)
     union = tuple(dict.fromkeys(path for arm in arms for path in arm))
-    return _named(network, union), tuple(tuple(union.index(path) for path in arm) for arm in arms if arm)
-
-
-def _named(network: Network, paths: Iterable[Path]) -> tuple[PathName, ...]:
-    return tuple(tuple(network.links[link].id for link in path) for path in paths)
+    return named(network, union), tuple(tuple(union.index(path) for path in arm) for arm in arms if arm)
 
 
 def _no_path(spec: FlowSpec) -> str:
@@ -303,5 +317,5 @@ def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
         key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
         if route.reason is None and first.setdefault(key, flow) != flow:
             reason = f"flow {first[key]} matches the same frames"
-            result[flow] = replace(route, paths=(), arms=(), reason=reason, use=None)
+            result[flow] = replace(route, paths=(), arms=(), reason=reason, use=None, standby=())
     return result

@@ -1,7 +1,7 @@
 """``hard``: flows move to the new place at once; what is in flight to the old one is lost (Yap, Stanford 2013, 5.1).
 
-For clients with a single interface, and as the yardstick for the others. Receivers stop to wait for the old place in
-the same step, so that nothing comes late or out of order.
+For clients with a single interface, and as the yardstick for the others. Receivers wait for what is in flight by the
+old place no longer than for any path, and drop what comes later: nothing is out of order.
 """
 
 from __future__ import annotations

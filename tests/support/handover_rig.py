@@ -129,6 +129,7 @@ class Rig:
             before = len(self.told), self.state.version
             if self.plan.version != self.state.version:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
+            self.plan = self.live.improve(NO_REPORTS, self.now_s) or self.plan
             self.pusher.push(self.plan, gate(self.plan, self.views()))
             self.desk.advance()
             self.ncasts.advance()
@@ -179,6 +180,12 @@ class Rig:
     def receiver(self, flow: str) -> dict[str, Any]:
         plan = self.plan.flows[flow]
         return self.agents[plan.egress or ""].egress[plan.number]
+
+    def configured(self, flow: str) -> set[str]:
+        """The last or first hops of all paths that a flow's receiver is configured for."""
+        plan = self.plan.flows[flow]
+        names = {path.id: path.links[-1] if plan.spec.target == "c" else path.links[0] for path in plan.known}
+        return {names[path].removesuffix("~") for path in self.receiver(flow)["paths"]}
 
     def views(self) -> Views:
         switches = {

@@ -133,6 +133,8 @@ class LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
         numbers = self.numbers
         wanted = list(samples)
+        if not wanted:
+            return self
         times_s = np.array([sample.time_s for sample in wanted], dtype=float)
         if np.any(np.diff(times_s) < 0):
             order = np.argsort(times_s, kind="stable")

@@ -46,6 +46,11 @@ class Pattern:
     container: IndexArray
 
     @cached_property
+    def routing_t(self) -> sparse.csr_matrix:
+        """U x N."""
+        return self.routing.T.tocsr()
+
+    @cached_property
     def limited(self) -> tuple[IndexArray, IndexArray]:
         """Links whose rows touch paths, sorted by group, and where each group starts among them."""
         links = np.argsort(self.group_of, kind="stable")
@@ -122,7 +127,7 @@ def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
     groups = np.flatnonzero(~implied & (budget > _MIN_BUDGET) & np.isfinite(budget))
     whole = len(columns) == len(pattern.copies)
     routing = pattern.routing if whole else pattern.routing[columns]
-    routing_t = routing.T.tocsr()
+    routing_t = pattern.routing_t if whole else routing.T.tocsr()
     crossed = np.diff(routing_t.indptr) > 0
     if not whole and len(groups):
         groups = groups[np.asarray(pattern.rows[groups] @ crossed.astype(float)) > 0]

@@ -43,11 +43,12 @@ def web() -> Web:
 
 def test_a_handover_is_answered_when_its_flows_have_moved(web: Web) -> None:
     answer = web.ask("POST", "/handovers", {"client": "c", "to": LTE, "manager": "hard"})
-    assert answer.status_code == 201 and answer.json["moved_after_s"] == 0.0 and answer.json["to"] == LTE
+    # It went by all places until its senders had confirmed that they go by this one alone.
+    assert answer.status_code == 201 and answer.json["moved_after_s"] == pytest.approx(0.1) and answer.json["to"] == LTE
     assert answer.headers["Location"].endswith(answer.json["id"])
     web.rig.step()
     over = web.ask("GET", f"/handovers/{answer.json['id']}").json
-    assert over["phase"] == "done" and over["over"] and over["moved_after_s"] == 0.0
+    assert over["phase"] == "done" and over["over"] and over["moved_after_s"] == answer.json["moved_after_s"]
     assert web.ask("GET", "/handovers").json["handovers"] == [over]
     again = web.ask("POST", "/handovers", {"client": "c", "to": LTE})
     assert again.status_code == 409 and "already" in again.json["detail"]

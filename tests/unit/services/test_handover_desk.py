@@ -53,7 +53,7 @@ def test_hard_moves_both_directions_at_once():
     assert phase(rig, handover) == "done"
     for flow in FLOWS:
         assert rig.carry(flow) == {LINK[B]}
-        assert len(rig.receiver(flow)["paths"]) == 1 and rig.receiver(flow)["late"] == "drop"
+        assert rig.configured(flow) == set(LINK.values()) and rig.receiver(flow)["late"] == "drop"
     document = rig.desk.document(handover)
     assert (
         document["over"]
@@ -61,6 +61,57 @@ def test_hard_moves_both_directions_at_once():
         and document["from"] == {"node": "a", "technology": "wifi1"}
     )
     assert rig.state.confined == {("c", None): at(B)}
+
+
+def test_a_place_where_the_client_is_already_needs_new_rates_alone():
+    rig = rig_at(A)
+    before = rig.plan.agents
+    receivers = {flow: rig.receiver(flow) for flow in FLOWS}
+    for place in (B, A, LTE):
+        rig.told.clear()
+        assert phase(rig, ask(rig, place, "hard")) == "done" and rig.carry("up") == {LINK[place]}
+        assert sorted(rig.told) == [("c", "rates"), ("g", "rates")]
+        assert {flow: rig.receiver(flow) for flow in FLOWS} == receivers
+    # Nobody else's configuration was even made anew.
+    assert {node for node, config in rig.plan.agents.items() if config is not before[node]} == {"c", "g"}
+    assert all(config.revision == before[node].revision for node, config in rig.plan.agents.items())
+
+
+def test_a_successor_wants_the_same_configurations():
+    rig = rig_at(A)
+    ask(rig, PLC, "hard")
+    rig.after(1.0)
+    after = Rig(before=rig.state.confined).plan
+    assert {n: c.revision for n, c in after.agents.items()} == {n: c.revision for n, c in rig.plan.agents.items()}
+
+
+def test_places_stand_by_as_they_come_and_go():
+    rig = rig_at(A)
+    rig.link(LINK[B], False)
+    assert rig.configured("down") == set(LINK.values()) - {LINK[B]}
+    rig.link(LINK[B], True)
+    rig.after(1.0)
+    assert rig.configured("down") == rig.configured("up") == set(LINK.values())
+    assert rig.carry("down") == rig.carry("up") == {LINK[A]}
+
+
+def test_a_client_that_was_never_handed_over_has_places_that_stand_by_after_the_first_time():
+    rig = Rig()
+    ask(rig, B, "hard")
+    rig.after(1.0)
+    assert rig.carry("down") == {LINK[B]} and rig.configured("down") == set(LINK.values())
+    rig.desk.request({"client": "c", "to": None})
+    rig.step()
+    assert not any(plan.standby for plan in rig.plan.flows.values())
+
+
+def test_rates_on_their_way_are_not_taken_for_what_was_before():
+    rig = rig_at(A)
+    rig.agents["g"].deaf = True
+    handover = ask(rig, B, "hard")
+    assert phase(rig, handover) == "switching" and rig.desk.document(handover)["moved_after_s"] is None
+    rig.confine({("c", None): at(A)})
+    assert not rig.carries(["down"])
 
 
 @pytest.mark.parametrize("new", [B, PLC, LTE])
@@ -83,7 +134,8 @@ def test_hoolock_receivers_hold_until_the_old_place_has_drained(new):
     assert ("handover.leave", {"handover": handover, "client": "c", "node": "a", "technology": "wifi1"}) in rig.events
     rig.link(LINK[A], False)
     assert phase(rig, handover) == "done"
-    assert all(len(rig.receiver(flow)["paths"]) == 1 and "hold" not in rig.receiver(flow) for flow in FLOWS)
+    for flow in FLOWS:
+        assert rig.configured(flow) == set(LINK.values()) - {LINK[A]} and "hold" not in rig.receiver(flow)
 
 
 def test_receivers_are_ready_before_packets_take_the_other_way():
