@@ -4,7 +4,8 @@ The cases of ``rates.py`` with everything that a slot does: samples of every lin
 rates of every path, offers of every flow -> estimates, external airtime, demands, optimal rates, spare airtime, what to
 send. Cold: no earlier rates are known; warm: the last slot's, with instruments that scatter by 5 % (capacities) and 1 %
 (busy times, rates). Memory is what the state between two slots holds. Words choose cases by parts of their names, or
-``small`` and ``large``. ``-v`` says which part took how long.
+``small`` and ``large``. ``-v`` says which part took how long. ``--slices N``: every second flow is in one of N slices
+whose shares of all technologies are half of what they would need.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ import os
 # Before numpy is imported: the figures are for one core.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
+import argparse
 import cProfile
 import pstats
 import statistics
-import sys
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.closed_loop import LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands, Offer
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import RateProblem
+from hyroads.controller.core.rates.shares import SliceShares
 from rates import Case, cases, problem_of
 
 SLOT_S = 0.1
@@ -77,8 +80,11 @@ def interfaces(network: Network) -> list[tuple[str, str]]:
 class Run:
     """A case under the loop: times of slots, the rates found, the state's size."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, slices: int = 0) -> None:
         problem = problem_of(case)
+        self.mode = SolverMode()
+        self.shares = shares(problem, slices)
+        self.mode.laid_out(problem, self.shares)
         hearing = Hearing.of(case.network, interfaces(case.network))
         self.world = World(case.network, problem, hearing)
         technology = {link.id: link.technology for link in case.network.links}
@@ -96,15 +102,17 @@ class Run:
         for _ in range(count):
             measured = self.next_measurements()
             begun_s = time.process_time()
-            self.state = slot(self.state, measured, self.now_s).state
+            self.state = slot(self.state, measured, self.now_s, allocate=self.mode.allocate).state
             yield 1000 * (time.process_time() - begun_s)
 
     def cold(self, count: int) -> Iterator[float]:
         for _ in range(count):
             measured = self.next_measurements()
             start = replace(self.state, allocation=None, spare=None)
+            mode = SolverMode()
+            mode.laid_out(self.world.problem, self.shares)
             begun_s = time.process_time()
-            slot(start, measured, self.now_s)
+            slot(start, measured, self.now_s, allocate=mode.allocate)
             yield 1000 * (time.process_time() - begun_s)
 
     def state_mib(self) -> float:
@@ -118,12 +126,22 @@ class Run:
         return size / 2**20
 
 
+def shares(problem: RateProblem, slices: int) -> SliceShares | None:
+    """Every second flow in a slice, each with half of the airtime that as many flows would have."""
+    if not slices:
+        return None
+    layout = problem.layout
+    slice_of = np.array([flow // 2 % slices if flow % 2 else slices for flow in range(layout.flow_count)])
+    share = np.full((slices, layout.link_count), 0.25 / slices)
+    return SliceShares(tuple(f"slice {index}" for index in range(slices)), slice_of, share)
+
+
 def p99(times_ms: list[float]) -> float:
     return float(np.percentile(times_ms, 99))
 
 
-def row(case: Case) -> str:
-    run = Run(case)
+def row(case: Case, slices: int) -> str:
+    run = Run(case, slices)
     list(run.warm(SETTLE))
     warm, cold = list(run.warm(RUNS)), list(run.cold(RUNS))
     layout = run.world.problem.layout
@@ -132,14 +150,14 @@ def row(case: Case) -> str:
     return f"{case.name:<24} {shape} {times} {case.target_ms:>8.0f} {run.state_mib():>9.2f}"
 
 
-def profiled(case: Case) -> None:
-    run = Run(case)
+def profiled(case: Case, slices: int) -> None:
+    run = Run(case, slices)
     list(run.warm(SETTLE))
     profile = cProfile.Profile()
     for _ in range(RUNS):
         measured = run.next_measurements()
         profile.enable()
-        run.state = slot(run.state, measured, run.now_s).state
+        run.state = slot(run.state, measured, run.now_s, allocate=run.mode.allocate).state
         profile.disable()
     print(f"{case.name}: {RUNS} warm slots")
     pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
@@ -155,18 +173,22 @@ def chosen(words: Iterable[str]) -> Iterator[Case]:
 
 
 def main() -> None:
-    words = [word for word in sys.argv[1:] if word != "-v"]
-    if "-v" in sys.argv[1:]:
-        for case in chosen(words or ["large"]):
-            profiled(case)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-v", action="store_true", help="say which part took how long")
+    parser.add_argument("--slices", type=int, default=0, metavar="N")
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    args = parser.parse_args()
+    if args.v:
+        for case in chosen(args.words or ["large"]):
+            profiled(case, args.slices)
         return
     print(f"CPU time, median and 99th percentile of {RUNS} slots, ms; state: MiB")
     print(
         f"{'case':<24} {'flows':>5} {'paths':>5} {'links':>5} {'cold':>7} {'p99':>7} {'warm':>7} {'p99':>7} "
         f"{'target<=':>8} {'state MiB':>9}"
     )
-    for case in chosen(words):
-        print(row(case), flush=True)
+    for case in chosen(args.words):
+        print(row(case, args.slices), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,23 @@ def interfaces_document(loop: LiveLoop, now_s: float) -> list[Document]:
     ]
 
 
+def slices_document(loop: LiveLoop) -> list[Document]:
+    """What slices take by the rates in force, in the domain of each technology where it is most, their shares, and
+    whether somebody else wants what they would take.
+    """
+    shares, held = loop.options.shares, loop.held_slices
+    return [
+        {
+            "slice": name,
+            "technology": technology,
+            "airtime": airtime,
+            "share": shares.get(name, {}).get(technology),
+            "held": (name, technology) in held,
+        }
+        for (name, technology), airtime in loop.airtime_of_slices().items()
+    ]
+
+
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
     """Figures of the slots, and how good the estimates are that they work with."""
     figures = slots.figures()

@@ -36,6 +36,7 @@ class Metrics(Collector):
         """All metrics as of now."""
         yield from self._links()
         yield from self._flows()
+        yield from self._slices()
         yield from self._slots()
         yield from self._switches()
         for collect in self._coordinator.collectors:
@@ -83,6 +84,19 @@ class Metrics(Collector):
                 for path in planned.paths:
                     path_rate.add_metric((flow, "+".join(path.links)), (path.rate_mbps or 0.0) * _MEGA)
         yield from (flow_rate, path_rate)
+
+    def _slices(self) -> Iterator[Metric]:
+        loop, names = self._coordinator.live.loop, ("slice", "technology")
+        airtime = GaugeMetricFamily(
+            "hyroads_slice_airtime_ratio", "Planned share of time in the domain where it is most", labels=names
+        )
+        share = GaugeMetricFamily("hyroads_slice_share_ratio", "Share of time when others want it", labels=names)
+        for labels, used in loop.airtime_of_slices().items():
+            airtime.add_metric(labels, used)
+        for name, shares in loop.options.shares.items():
+            for technology, most in shares.items():
+                share.add_metric((name, technology), most)
+        yield from (airtime, share)
 
     def _slots(self) -> Iterator[Metric]:
         slots = self._coordinator.slots

@@ -21,7 +21,12 @@ def options_of(settings: Settings) -> Options:
 
 
 def loop_options_of(fabric: Fabric, settings: Settings) -> LoopOptions:
-    """Options of the loop; the margin of the network file counts if the settings name none."""
+    """Options of the loop; the margin of the network file counts if the settings name none.
+
+    :class:`ConfigError` if slices and network do not fit together.
+    """
+    settings.slices.check_network(fabric.network, fabric.document)
     declared = fabric.network.margin
     margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
-    return LoopOptions(margin, max(margin, settings.tcp_margin), settings.mode, settings.slot_ms / 1e3)
+    tcp_margin, slot_s = max(margin, settings.tcp_margin), settings.slot_ms / 1e3
+    return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)

@@ -8,8 +8,9 @@ from typing import Any
 from hyroads.controller import ryu_shim as shim
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.netfile_flows import flow_document
+from hyroads.controller.core.network import PRODUCTION
 from hyroads.controller.loop_documents import flow_document as loop_flow
-from hyroads.controller.loop_documents import health_document, interfaces_document
+from hyroads.controller.loop_documents import health_document, interfaces_document, slices_document
 from hyroads.controller.metrics import Metrics
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.push_gate import Views
@@ -61,6 +62,7 @@ class ControllerService:
             "paths": [],
             "match": {},
             "traffic": "any",
+            "slice": PRODUCTION,
             **flow_document(declared.spec),
             "origin": declared.origin.value,
         }
@@ -72,6 +74,7 @@ class ControllerService:
         """See ``rest.contract.Service``."""
         coordinator = self._coordinator
         spec = parse_flow(document, coordinator.fabric.network, "request")
+        coordinator.settings.slices.check_flow(spec, "request")
         known = coordinator.state.flows.get(spec.id)
         if known is not None and known.spec != spec:
             raise ConflictError(f"flow {spec.id!r} exists with other content")
@@ -175,6 +178,7 @@ class ControllerService:
         return {
             **coordinator.reports.document(coordinator.plan),
             "interfaces": interfaces_document(coordinator.live.loop, coordinator.clock()),
+            "slices": slices_document(coordinator.live.loop),
             **self._feed(),
         }
 

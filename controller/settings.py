@@ -23,12 +23,14 @@ from hyroads.controller.plugin_settings import PluginSetting, parse_plugins, par
 from hyroads.controller.settings_querier import QuerierSettings, parse_querier
 from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens, token_of
 from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
+from hyroads.controller.slice_settings import NO_SLICES, SliceSettings, parse_slices
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
 _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
+    "slices",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -108,6 +110,8 @@ class Settings:
     sfnet: SfnetSettings | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
     querier: QuerierSettings = field(default_factory=QuerierSettings)
+    slices: SliceSettings = NO_SLICES
+    """Which slices flows may name, and their shares of airtime."""
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -161,9 +165,12 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         access=parse_access(top),
         querier=parse_querier(top.optional("querier")),
         pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
+        slices=parse_slices(top.optional("slices"), base),
     )
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
+    if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
+        top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
     _check_exposure(settings, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
     return settings

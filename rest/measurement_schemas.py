@@ -172,6 +172,16 @@ def _all(schema: type[Schema], text: str) -> Any:
     return fields.List(fields.Nested(schema), **told(text))
 
 
+class SliceAirtimeSchema(Schema):
+    """A slice on a technology."""
+
+    slice = fields.String(**answered())
+    technology = fields.String(**answered())
+    airtime = fields.Float(**told("planned share of time of its flows, in the domain where it is most"))
+    share = _maybe("of each domain's airtime when others want it; null: no bound")
+    held = fields.Boolean(**told("somebody else wants what it would take"))
+
+
 class MeasurementsSchema(Schema):
     """What was measured last."""
 
@@ -180,6 +190,7 @@ class MeasurementsSchema(Schema):
     links = _all(HeardLinkSchema, "as agents hear them")
     agents = _all(AgentReportSchema, "their latest reports")
     interfaces = _all(HeardInterfaceSchema, "external airtime as interfaces hear it")
+    slices = _all(SliceAirtimeSchema, "airtime of slices by the rates in force, and their shares")
     radios = _all(RadioSchema, "access points' radios: readings and doubts")
     snmp = _all(PolledSchema, "last polls of access points")
     ports = _all(PortSchema, "counters of switch ports, cross-checked")

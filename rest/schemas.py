@@ -56,6 +56,9 @@ class FlowDeclaration(Strict):
         metadata={"description": "tcp: keep airtime free for what comes back"},
     )
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})
+    slice = fields.String(
+        validate=validate.Length(1, 64), metadata={"description": "whose airtime shares it keeps; default production"}
+    )
 
 
 def rate() -> fields.Float:
@@ -83,6 +86,7 @@ class FlowSchema(Schema):
     policy = fields.String(**answered(validate=validate.OneOf([policy.value for policy in Policy])))
     traffic = fields.String(**answered(validate=validate.OneOf([traffic.value for traffic in Traffic])))
     match = fields.Dict(**answered())
+    slice = fields.String(**told("whose airtime shares it keeps"))
     origin = fields.String(**answered(validate=validate.OneOf(["file", "api"])))
     state = fields.String(**answered(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
     reason = fields.String(**told("why it is not a multipath", allow_none=True))

@@ -10,10 +10,11 @@ from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
 
+from hyroads.controller.core import network
 from hyroads.slices.match import TernaryMatch
 from hyroads.slices.overlap_index import OverlapIndex
 
-PRODUCTION = "production"
+PRODUCTION = network.PRODUCTION
 """The slice that owns every packet which no flowspace rule gives to another."""
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 60_000

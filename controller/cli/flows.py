@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add(client: Client, args: argparse.Namespace) -> Any:
-    more = given(args, "policy", "weight", "traffic")
+    more = given(args, "policy", "weight", "traffic", "slice")
     if args.match:
         more["match"] = dict(args.match)
     if args.path:
@@ -41,6 +41,7 @@ def _of_new(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TO", help="node id")
     parser.add_argument("--policy", choices=[policy.value for policy in Policy])
     parser.add_argument("--traffic", choices=[traffic.value for traffic in Traffic])
+    parser.add_argument("--slice", metavar="SLICE", help="whose shares of airtime it keeps (default production)")
     parser.add_argument("--weight", type=float)
     parser.add_argument("--match", type=pair, action="append", metavar="FIELD=VALUE", help="header field; may repeat")
     parser.add_argument("--path", action="append", metavar="LINK,LINK...", help="fixed path; may repeat")

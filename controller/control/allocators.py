@@ -4,15 +4,16 @@ for the state that the latter keeps from slot to slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from hyroads.controller.core.rates import Allocation, RateProblem, solve
+from hyroads.controller.core.rates import Allocation, Layout, RateProblem, solve
 from hyroads.controller.core.rates.allocation import path_names
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step
 from hyroads.controller.core.rates.minimum import Guaranteed, solve_with_minimums
+from hyroads.controller.core.rates.shares import Shared, SliceShares, Solver, solve_with_shares
 from hyroads.controller.core.rates.utility import FloatArray
 
 
@@ -22,8 +23,8 @@ class Allocator(Protocol):
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """The rates of this slot."""
 
-    def laid_out(self, problem: RateProblem) -> None:
-        """Flows or paths changed."""
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
+        """Flows or paths changed; ``shares`` are what their slices have to keep."""
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from now on; those in front go before the others where not all can be kept."""
@@ -31,6 +32,10 @@ class Allocator(Protocol):
     @property
     def granted(self) -> Mapping[str, Grant]:
         """What was made of the guarantees in the last slot, for flows that were there."""
+
+    @property
+    def held(self) -> Collection[tuple[str, int]]:
+        """Slices that were held back in the last slot, and links in whose domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +60,60 @@ class SolverMode:
 
     def __init__(self) -> None:
         self._minimums: Mapping[str, float] = {}
-        self._last: Guaranteed | None = None
+        self._shares: SliceShares | None = None
+        self._shared: Shared | None = None
+        # Of every problem that a slot solves (one, without shares), what its guarantees were made of last.
+        self._guaranteed: dict[Layout, Guaranteed] = {}
         self.granted: Mapping[str, Grant] = {}
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """See :class:`Allocator`."""
-        self._minimums, self._last, self.granted = dict(minimum_mbps), None, {}
+        self._minimums, self._guaranteed, self.granted = dict(minimum_mbps), {}, {}
 
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """See :class:`Allocator`."""
         number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
         order = [number[flow] for flow in self._minimums if flow in number]
+        self.granted = {}
         if not order:
-            self.granted = {}
-            return solve(problem, last)
+            return self._within_shares(problem, last, solve)
         minimum = np.zeros(problem.layout.flow_count)
         minimum[order] = [self._minimums[problem.layout.flow_ids[flow]] for flow in order]
-        warm = self._last
-        if last is not None:
-            warm = Guaranteed(last, minimum, None if warm is None else warm.split)
-        self._last = found = solve_with_minimums(problem, minimum, order=order, warm=warm)
-        wanted = np.minimum(minimum, problem.demand_mbps)
-        self.granted = {
-            problem.layout.flow_ids[flow]: Grant(float(wanted[flow]), float(found.minimum_mbps[flow])) for flow in order
-        }
-        return found.allocation
+        granted: list[tuple[Allocation, FloatArray]] = []
 
-    def laid_out(self, problem: RateProblem) -> None:
+        def solver(posed: RateProblem, warm: Allocation | None) -> Allocation:
+            before = self._guaranteed.get(posed.layout)
+            start = None if warm is None else Guaranteed(warm, minimum, None if before is None else before.split)
+            self._guaranteed[posed.layout] = found = solve_with_minimums(posed, minimum, order=order, warm=start)
+            granted.append((found.allocation, found.minimum_mbps))
+            return found.allocation
+
+        allocation = self._within_shares(problem, last, solver)
+        chosen = allocation if self._shared is None else self._shared.last
+        given = next(given for found, given in granted if found is chosen)
+        wanted = np.minimum(minimum, problem.demand_mbps)
+        self.granted = {problem.layout.flow_ids[flow]: Grant(float(wanted[flow]), float(given[flow])) for flow in order}
+        return allocation
+
+    @property
+    def held(self) -> Collection[tuple[str, int]]:
+        """See :class:`Allocator`."""
+        if self._shares is None or self._shared is None:
+            return ()
+        return {(self._shares.names[index], bound.link) for bound in self._shared.bounds for index in bound.slices}
+
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
         """The warm start is in the last allocation already."""
+        self._shares, self._shared, self._guaranteed = shares, None, {}
+
+    def _within_shares(self, problem: RateProblem, last: Allocation | None, solver: Solver) -> Allocation:
+        if self._shares is None:
+            return solver(problem, last)
+        warm = self._shared
+        if warm is None and last is not None:
+            warm = Shared(last, last, None, last)
+        self._shared = solve_with_shares(problem, self._shares, warm=warm, solver=solver)
+        return self._shared.allocation
 
 
 class ControllerMode:
@@ -97,12 +128,16 @@ class ControllerMode:
         self._state: ControllerState | None = None
         self._names: list[tuple[str, tuple[int, ...]]] = []
         self.granted: Mapping[str, Grant] = {}
+        self.held: Collection[tuple[str, int]] = ()
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """The papers' controller knows no least rates."""
 
-    def laid_out(self, problem: RateProblem) -> None:
-        """Paths that stay keep rate and average, links their prices; step size and oscillations start anew."""
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
+        """Paths that stay keep rate and average, links their prices; step size and oscillations start anew.
+
+        The papers' controller knows no shares: settings that have both are refused.
+        """
         names = path_names(problem.layout)
         used = problem.capacity_mbps[np.unique(problem.layout.routing.indices)]
         if np.any(used > 0):

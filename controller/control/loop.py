@@ -23,8 +23,9 @@ from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import FlowSpec, Network, Traffic
+from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.core.rates.utility import FloatArray
 from hyroads.controller.numbering import PathName
 
@@ -47,6 +48,8 @@ class LoopOptions:
     mode: str = "solver"
     slot_s: float = 0.1
     settings: LoopSettings = field(default_factory=LoopSettings)
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Slice -> technology -> share of each domain's airtime; solver mode only."""
 
 
 DEFAULTS = LoopOptions()
@@ -160,7 +163,7 @@ class LiveLoop:
         moved = any(flow in new and new[flow] != paths for flow, paths in old.items())
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
-        self._allocator.laid_out(problem)
+        self._allocator.laid_out(problem, SliceShares.of(specs_of(routes), network.links, self.options.shares))
         # Who hears what follows from the links, which stay, and from the rule: capacities have nothing to do with it.
         if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)
@@ -190,12 +193,33 @@ class LiveLoop:
     def airtime(self) -> dict[str, float]:
         """Planned share of time that the domain of each link is busy with our flows, by link id."""
         problem = self.state.problem
-        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
-        used = [rate for flow, of in self._lanes.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         with np.errstate(divide="ignore"):
-            busy = problem.airtime(np.array(used, dtype=float))
+            busy = problem.airtime(self._in_force())
         busy += 0.0 if self.groups is None else self.groups.reserved
         return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
+
+    def airtime_of_slices(self) -> dict[tuple[str, str], float]:
+        """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
+        problem, network = self.state.problem, self.state.network
+        specs = specs_of(self._routes)
+        names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
+        slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
+        busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
+        busy[:, problem.capacity_mbps <= 0] = 0.0
+        of = {
+            technology: [link.technology == technology for link in network.links] for technology in network.technologies
+        }
+        return {
+            (name, technology): float(busy[index, mine].max(initial=0.0))
+            for index, name in enumerate(names)
+            for technology, mine in of.items()
+        }
+
+    @property
+    def held_slices(self) -> set[tuple[str, str]]:
+        """Slices that others' wishes held to a bound in the last slot, and on which technology."""
+        links = self.state.network.links
+        return {(name, links[link].technology) for name, link in self._allocator.held}
 
     def external(self, now_s: float) -> dict[str, float]:
         """Airtime of traffic that is not ours in the domain of each link, by link id."""
@@ -275,6 +299,12 @@ class LiveLoop:
             beyond += [max(0.0, rate - reserved) for rate, reserved in given]
         return np.array(beyond, dtype=float)
 
+    def _in_force(self) -> FloatArray:
+        """Rates of all lanes, in the order of the problem."""
+        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
+        used = [rate for flow, of in self._lanes.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
+        return np.array(used, dtype=float)
+
     def _reserved(self, flow: str) -> tuple[float, ...]:
         """The rates of a flow of the governor's as far as the others have to make room."""
         fixed = self._fixed[flow]
@@ -326,7 +356,7 @@ class LiveLoop:
             for flow, route in routes.items()
             if route.reason is None
         }
-        specs = [routes[flow].spec for flow in paths]
+        specs = specs_of(routes)
         return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
 
     def _margins(
@@ -340,6 +370,11 @@ class LiveLoop:
                 name = network.links[other].id
                 margins[name] = max(margins[name], self.options.tcp_margin)
         return margins
+
+
+def specs_of(routes: Routes) -> list[FlowSpec]:
+    """The flows that are multipaths, in the order of the problem."""
+    return [route.spec for route in routes.values() if route.reason is None]
 
 
 def _lane_names(

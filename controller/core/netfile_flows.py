@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from hyroads.controller.core.checking import Place, Section, describe, one_of
-from hyroads.controller.core.network import FlowSpec, Link, Policy, Traffic, Utility
+from hyroads.controller.core.network import PRODUCTION, FlowSpec, Link, Policy, Traffic, Utility
 
 MAX_FLOWS = 40_000
 ETH_TYPE_IPV4 = 0x0800
@@ -15,7 +15,7 @@ ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
 IP_PROTO_UDP = 17
 
-_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic")
+_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice")
 _POLICIES = tuple(policy.value for policy in Policy)
 _TRAFFIC = tuple(traffic.value for traffic in Traffic if traffic is not Traffic.DUMMIES)
 _RESERVED_POLICIES = ("ncast",)
@@ -52,6 +52,8 @@ def flow_document(flow: FlowSpec) -> dict[str, Any]:
         document["match"] = dict(flow.match)
     if flow.traffic is not Traffic.ANY:
         document["traffic"] = flow.traffic.value
+    if flow.slice != PRODUCTION:
+        document["slice"] = flow.slice
     return document
 
 
@@ -73,6 +75,7 @@ def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> Fl
         _policy(section["policy"]) if "policy" in section else Policy.THROUGHPUT,
         parse_match(section["match"]) if "match" in section else {},
         Traffic(section["traffic"].choice(_TRAFFIC, Traffic.ANY.value)) if "traffic" in section else Traffic.ANY,
+        section["slice"].identifier() if "slice" in section else PRODUCTION,
     )
 
 

@@ -102,13 +102,18 @@ class Link:
     loss: float = 0.0
 
 
+PRODUCTION = "production"
+"""The slice of whatever names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowSpec:
     """A flow as declared: an aggregate from ``source`` to ``target``.
 
     ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses. ``alpha`` counts only
     for the utility ``alpha``. ``match`` maps OpenFlow header fields to values, all prerequisites included; empty
-    means all traffic from the hosts of ``source`` to those of ``target``. ``traffic`` says what it is made of.
+    means all traffic from the hosts of ``source`` to those of ``target``. ``traffic`` says what it is made of,
+    ``slice`` whose share of airtime it counts against.
     """
 
     id: str
@@ -121,6 +126,7 @@ class FlowSpec:
     policy: Policy = Policy.THROUGHPUT
     match: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     traffic: Traffic = Traffic.ANY
+    slice: str = PRODUCTION
 
     @property
     def is_tcp(self) -> bool:

@@ -28,6 +28,7 @@ DEMOS: dict[str, str] = {
     "handover": "a client goes from WiFi to power line to a cellular-like link, and nothing is lost on the way",
     "session": "five devices talk to each other without a server, over trees that take every link once",
     "reservation": "a flow keeps what it was promised when a second starts, which may not reserve more than the rest",
+    "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
 }
 
@@ -47,7 +48,7 @@ ONLY: dict[str, frozenset[str]] = {
 }
 """The demos that know an option; options that are not here are for all."""
 
-LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4}
+LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4}
 """The shortest phases in which there is something to judge; 2 s else."""
 
 
@@ -59,6 +60,8 @@ class Demo(Protocol):
 
     def run(self, stage: Stage) -> None:
         """Runs the traffic and adds checks to the stage."""
+
+    # A demo may have SETTINGS: more of the controller's settings.
 
 
 def find_demo(name: str) -> Demo:
@@ -74,6 +77,8 @@ def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str
     """Sets the network of demo ``name`` up, runs the demo on it, prints the verdict; returns the exit status (0, 1)."""
     demo = find_demo(name)
     network = demo.network(how)
+    settings = {**getattr(demo, "SETTINGS", {}), **options.emulation.settings}
+    options = replace(options, emulation=replace(options.emulation, settings=settings))
 
     def body(emulation: Emulation) -> int:
         stage = Stage(name, emulation, how, network)

@@ -124,7 +124,14 @@ class Stage:
 
     def declare(self, flow: FlowSpec, **more: object) -> dict[str, Any]:
         """POST /flows; returns once switches and agents have confirmed it."""
-        body = {"id": flow.id, "from": flow.source, "to": flow.target, "weight": flow.weight, **more}
+        body = {
+            "id": flow.id,
+            "from": flow.source,
+            "to": flow.target,
+            "weight": flow.weight,
+            "slice": flow.slice,
+            **more,
+        }
         return self.emulation.rest.add_flow(body)
 
     def traffic(self, source: str, target: str, also: Callable[[], None] = lambda: None) -> Traffic:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import ConflictInterference
-from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
-from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem, solve
+from hyroads.controller.core.rates import RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.allocation import transferred
+from rate_cases import constraint, network_of, problem_of, random_case, random_paths
 from scipy.optimize import linprog, minimize
-
-
-def network_of(links: dict[str, tuple[str, str, str, float]], interference: object = None) -> Network:
-    nodes = {n: {"role": "switch"} for n in sorted({end for link in links.values() for end in link[:2]})}
-    declared = [{"id": i, "from": a, "to": b, "technology": k, "capacity_mbps": c} for i, (a, b, k, c) in links.items()]
-    document = {"nodes": nodes, "links": declared, "interference": interference or {"rule": "technology"}}
-    return parse(document, "test")
-
 
 TRIANGLE = network_of(
     {
@@ -36,74 +32,6 @@ TRIANGLE = network_of(
     }
 )
 PLC_WIFI, WIFI_WIFI = (0, 2), (1, 2)
-
-
-def problem_of(
-    network: Network,
-    flows: dict[str, list[tuple[int, ...]]],
-    utilities: Utilities | None = None,
-    margin: float = 0.0,
-    external: np.ndarray | None = None,
-    demand: np.ndarray | None = None,
-) -> RateProblem:
-    links = len(network.links)
-    return RateProblem(
-        Layout.build(network.interference, flows),
-        utilities or Utilities.log([1.0] * len(flows)),
-        np.array([link.capacity_mbps for link in network.links]),
-        np.full(links, margin),
-        np.zeros(links) if external is None else external,
-        np.full(len(flows), np.inf) if demand is None else demand,
-    )
-
-
-def constraint(network: Network, problem: RateProblem) -> np.ndarray:
-    """A = B diag(d) R, written down from its definition, link by link."""
-    paths = problem.layout.paths
-    matrix = np.zeros((len(network.links), len(paths)))
-    for link in range(len(network.links)):
-        domain = set(network.interference.domain(link).tolist())
-        for column, path in enumerate(paths):
-            matrix[link, column] = sum(1 / problem.capacity_mbps[m] for m in path if m in domain)
-    return matrix
-
-
-def random_paths(network: Network, rng: random.Random, count: int) -> list[tuple[int, ...]]:
-    """Distinct loop-free random walks between two random nodes, of at most four links."""
-    source, target = topologies.endpoints(network, rng)
-    leaving: dict[str, list[int]] = {}
-    for index, link in enumerate(network.links):
-        leaving.setdefault(link.source, []).append(index)
-    found: dict[tuple[int, ...], None] = {}
-    for _ in range(60 * count):
-        at, seen, path = source, {source}, []
-        while at != target and len(path) < 4:
-            options = [i for i in leaving.get(at, []) if network.links[i].target not in seen]
-            if not options:
-                break
-            path.append(rng.choice(options))
-            at = network.links[path[-1]].target
-            seen.add(at)
-        if at == target:
-            found[tuple(path)] = None
-        if len(found) == count:
-            break
-    return list(found)
-
-
-def random_case(
-    seed: int, flow_count: int, alpha: float | None = None, limits: bool = True
-) -> tuple[Network, RateProblem]:
-    rng = random.Random(seed)
-    network = rng.choice([topologies.residential, topologies.enterprise, topologies.office22])(rng)
-    flows = {f"f{i}": random_paths(network, rng, rng.randint(1, 4)) for i in range(flow_count)}
-    flows = {flow: paths for flow, paths in flows.items() if paths}
-    weights = [rng.choice([1.0, 2.0, 0.3]) for _ in flows]
-    utilities = Utilities.log(weights) if alpha is None else Utilities.alpha_fair(weights, alpha)
-    links = len(network.links)
-    external = np.array([rng.choice([0.0, 0.0, 0.3]) for _ in range(links)]) if limits else None
-    demand = np.array([rng.choice([np.inf, np.inf, 2.0]) for _ in flows]) if limits else None
-    return network, problem_of(network, flows, utilities, 0.05, external, demand)
 
 
 def random_problem(seed: int, flow_count: int, alpha: float | None = None, limits: bool = True) -> RateProblem:

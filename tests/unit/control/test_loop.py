@@ -27,7 +27,7 @@ from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
-from hyroads.controller.loop_documents import flow_document
+from hyroads.controller.loop_documents import flow_document, slices_document
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import MULTIPATH, Options
@@ -407,3 +407,29 @@ def test_interfaces_hear_by_the_rule_in_force() -> None:
     loop.lay_out(replace(FABRIC.network, interference=apart), routes)
     after = loop.state.external.hearing
     assert before.heard.sum() > after.heard.sum()
+
+
+def test_a_slice_keeps_its_share_while_another_wants_it_and_takes_what_is_idle() -> None:
+    flow = FlowSpec("f", "a", "b", paths=(("ab-wifi",),), slice="research")
+    options = LoopOptions(shares={"research": {"wifi": 0.25}})
+    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), options)
+    live, now_s = Live(FABRIC, Numbers(), Options(), loop), 0.0
+    live.replan(start(flow, RIVAL), NO_REPORTS, now_s)
+
+    def run(g_mbps: float, slots: int) -> dict[str, Any]:
+        nonlocal now_s
+        for _ in range(slots):
+            now_s += 0.1
+            sent = {"f": 99.0, "g": g_mbps}
+            allowed = {x: sum(loop.rates[x]) for x in sent}
+            loop.turn(now_s, AgentRates({}, {x: Offer(min(sent[x], allowed[x]), allowed[x]) for x in sent}))
+        return {(each["slice"], each["technology"]): each for each in slices_document(loop)}
+
+    for g_mbps, slots, f_mbps in ((99.0, 5, 0.25 * 0.95 * 15), (0.0, 20, 0.95 * 15 - 0.1), (99.0, 2, 0.25 * 0.95 * 15)):
+        told = run(g_mbps, slots)
+        assert loop.rates["f"][0] == pytest.approx(f_mbps, rel=0.01)
+        mine, others = told["research", "wifi"], told["production", "wifi"]
+        assert mine["airtime"] == pytest.approx(f_mbps / 15, rel=0.01) and mine["share"] == 0.25
+        assert mine["held"] is (g_mbps > 0) and others["share"] is None and others["held"] is False
+        assert mine["airtime"] + others["airtime"] == pytest.approx(0.95, abs=0.01)
+        assert told["research", "plc"]["airtime"] == 0.0

@@ -48,7 +48,7 @@ def test_the_schema_says_what_is_there(plan: Plan) -> None:
         book.take("b", report(time_s, egress=receiving(plan, time_s), links=[link]))
     document = book.document(plan)
     assert document["flows"] and document["links"] and document["agents"]
-    others = {name: [] for name in ("interfaces", "radios", "snmp", "ports")}
+    others = {name: [] for name in ("interfaces", "slices", "radios", "snmp", "ports")}
     assert MeasurementsSchema().validate({**document, **others}) == {}
     # It says all of it: nothing else may be there, nothing may be missing.
     assert MeasurementsSchema().validate({**document, **others, "more": 1})

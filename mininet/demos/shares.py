@@ -1,0 +1,65 @@
+"""Demo ``shares``: a slice keeps to its share of airtime while another wants it, and takes all that is idle.
+
+Both flows are just as greedy. Research's slice has a share of a quarter; production's flow falls silent, without being
+removed, and sends again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hyroads.controller.core.network import Network
+from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.demos.scenario import Scenario, offered_mbps
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.network_files import find_network
+
+PRODUCTION, RESEARCH = "production", "research"
+SHARE = 0.25
+SETTINGS: dict[str, object] = {"slices": {RESEARCH: {"wifi": SHARE}}}
+# That a flow sends less than it may is believed after half a second, and what it sent lately is kept for another.
+SETTLE_S = 2.0
+LONG_FACTOR = 4
+
+
+def network(_how: DemoOptions) -> Network:
+    """The network file of this demo."""
+    return read_file(find_network("shares"))
+
+
+def run(stage: Stage) -> None:
+    """Both, research alone, both."""
+    flows = {flow.id: flow for flow in stage.declared.flows}
+    most = stage.theory.optimum([flows[RESEARCH]]).rates_mbps[RESEARCH]
+    both = {PRODUCTION: (1 - SHARE) * most, RESEARCH: SHARE * most}
+    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
+    with Scenario(stage, list(flows.values())) as scene:
+        stage.view.phase("two slices that both want all")
+        scene.start_flow(PRODUCTION, offered_mbps(most))
+        scene.begin_phase("both", scene.start_flow(RESEARCH, offered_mbps(most)), both)
+        stage.pause(hold_s)
+        held = airtime(stage)
+        stage.view.phase("production is silent")
+        scene.begin_phase("research alone", scene.load.set_rate(PRODUCTION, 0.0), {RESEARCH: most})
+        stage.pause(hold_s)
+        free = airtime(stage)
+        stage.view.phase("production sends again")
+        scene.begin_phase("both again", scene.load.set_rate(PRODUCTION, offered_mbps(most)), both)
+        stage.pause(hold_s)
+    for phase in range(3):
+        scene.judge(phase, SETTLE_S)
+    for phase in (0, 2):
+        mine, others = (scene.mean_in(phase, flow, SETTLE_S) for flow in (RESEARCH, PRODUCTION))
+        words = f"{scene.span(phase)[0]}: research's part of what was delivered"
+        stage.add(Check(words, SHARE, mine / (mine + others), "ratio", at_least=0.95, at_most=1.05))
+    available = 1 - stage.emulation.margin()
+    told = Check("both: airtime of research as told by REST", SHARE * available, held["airtime"], "ratio", 0.95, 1.05)
+    stage.add(told)
+    stage.add(Check("both: research is held back, alone it is not", 1.0, held["held"] - free["held"], "", 1.0, 1.0))
+    scene.write()
+
+
+def airtime(stage: Stage) -> dict[str, Any]:
+    """What the controller says of research's airtime."""
+    slices = stage.emulation.rest.request("GET", "/measurements")["slices"]
+    return next(each for each in slices if (each["slice"], each["technology"]) == (RESEARCH, "wifi"))
