@@ -1,16 +1,18 @@
 """Downloads with and without congestion control, beside the published ones (root).
 
-    python benchmarks/downloads.py [--pairs 1,2,3,4] [--what tiny,...] [--modes control,none] [--rows FILE]
-    python benchmarks/downloads.py --table FILE        prints the table of the rows that earlier runs appended
+    python benchmarks/downloads.py [--pairs 1,2,3,4] [--what tiny,...] [--modes control,none] [--contention csma,ideal]
+                                   [--radios] [--rows FILE]
+    python benchmarks/downloads.py --table FILE        prints the tables of the rows that earlier runs appended
 
 Real TCP (cubic) through real agents, switches and controller; the media are emulated. The network is the office floor
 of the studies, the model of the published testbed: random pairs (fixed seed) whose multipath has several paths of
 several hops, and of the floor the nodes on these paths. *None* is the same multipath without control: no rates and no
 margin, the controller away, frames split in proportion to what each path alone could carry. Reordering and delay
-equalisation at the last agent stay as they are. *+ rival*: the next pair's flow downloads a small file again and
-again meanwhile. 2 GB are 200 MB here (50 MB beside the rival), and 25 MB are 2.5 MB: long enough to be steady, and
-the ratio does not depend on it. Which stations and what other traffic the published rows had is not known (its 5 MB
-came at 4 Mb/s, its 2 GB at 48), so only ratios compare.
+equalisation at the last agent stay as they are. Media are those of a testbed, with collisions (``csma``), or ideal
+ones (docs/emulation.md); with ``--radios`` the controller hears how busy they are, as from real access points.
+*+ rival*: the next pair's flow downloads a small file again and again meanwhile. 2 GB are 200 MB here (50 MB beside
+the rival), and 25 MB are 2.5 MB: long enough to be steady, and the ratio does not depend on it. Which stations and what
+other traffic the published rows had is not known (its 5 MB came at 4 Mb/s, its 2 GB at 48), so only ratios compare.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
+from hyroads.mininet.contention import CSMA
 from hyroads.mininet.edge_client import EdgeClient
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
@@ -67,8 +70,8 @@ DOWNLOADS = {
 }
 OTHER = "its rival"
 RIVAL = Download(2_500_000, 1, (65.0, 155.0))
-Sample = tuple[str, str, int, float]
-"""What, mode, pair, seconds."""
+Sample = tuple[str, str, str, int, float]
+"""Contention, what, mode, pair, seconds."""
 
 
 def pairs(office: Network, count: int) -> list[tuple[str, str, frozenset[str]]]:
@@ -162,12 +165,19 @@ class Bench:
                 yield OTHER, float(line)
 
 
+def print_tables(samples: Sequence[Sample]) -> None:
+    """A table for each kind of media."""
+    for contention in dict.fromkeys(sample[0] for sample in samples):
+        print(f"media: {contention}")
+        print_table([sample for sample in samples if sample[0] == contention])
+
+
 def print_table(samples: Sequence[Sample]) -> None:
     """A row per size: seconds of each pair's median, our ratios, the published one."""
     seconds: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    for what, mode, pair, value in samples:
+    for _, what, mode, pair, value in samples:
         seconds[what, mode, pair].append(value)
-    numbers = sorted({pair for _, _, pair, _ in samples})
+    numbers = sorted({sample[3] for sample in samples})
     print(
         f"{'download':>12} {'size MB':>7} {'pair':>4} {'control s':>24} {'none s':>24} {'ratio':>6} {'published':>10}"
     )
@@ -194,7 +204,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g}..{max(values):.3g}, {len(values)})"
 
 
-def measure(pair: int, kinds: Sequence[str], modes: Sequence[str], settings: dict[str, object]) -> list[Sample]:
+def measure(pair: int, kinds: Sequence[str], modes: Sequence[str], how: EmulationOptions) -> list[Sample]:
     """All downloads of a pair, on a network of its own."""
 
     def body(emulation: Emulation) -> int:
@@ -204,14 +214,14 @@ def measure(pair: int, kinds: Sequence[str], modes: Sequence[str], settings: dic
                 bench.without_control()
             for what in kinds:
                 for name, seconds in bench.run(what):
-                    print(json.dumps((name, mode, pair, seconds)), file=file, flush=True)
+                    print(json.dumps((how.contention, name, mode, pair, seconds)), file=file, flush=True)
         return 0
 
     # ``body`` runs in the network's own process.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples"
         with path.open("w", encoding="utf-8") as file:
-            options = RunOptions(publish=0, emulation=EmulationOptions(settings=settings))
+            options = RunOptions(publish=0, emulation=how)
             status = run_network(network_of(pair), "downloads", body, options, lambda _text: None)
         if status:
             raise SystemExit(status)
@@ -228,23 +238,28 @@ def main() -> int:
     parser.add_argument("--pairs", default="1,2,3,4")
     parser.add_argument("--what", default=",".join(DOWNLOADS))
     parser.add_argument("--modes", default=f"{CONTROL},{NONE}")
+    parser.add_argument("--contention", default=CSMA, help="csma (default), ideal, or both with a comma between them")
+    parser.add_argument("--radios", action="store_true", help="emulated radios tell busy times")
+    parser.add_argument("--medium", type=json.loads, default={}, help='its options, as JSON: {"queue_frames": 1000}')
     parser.add_argument("--settings", type=json.loads, default={}, help='the controller\'s, as JSON: {"burst_ms": 0}')
     parser.add_argument("--rows", type=Path, help="appends what was measured")
     parser.add_argument("--table", type=Path, help="only prints the table of these rows")
     args = parser.parse_args()
     if args.table:
-        print_table(read_samples(args.table))
+        print_tables(read_samples(args.table))
         return 0
     if os.geteuid() != 0:
         print("this needs root", file=sys.stderr)
         return 2
     samples: list[Sample] = []
-    for pair in args.pairs.split(","):
-        samples += measure(int(pair), args.what.split(","), args.modes.split(","), args.settings)
+    for contention in args.contention.split(","):
+        how = EmulationOptions(settings=args.settings, medium=args.medium, contention=contention, radios=args.radios)
+        for pair in args.pairs.split(","):
+            samples += measure(int(pair), args.what.split(","), args.modes.split(","), how)
     if args.rows:
         with args.rows.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(sample) + "\n" for sample in samples)
-    print_table(samples)
+    print_tables(samples)
     return 0
 
 

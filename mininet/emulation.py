@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
+from hyroads.mininet.contention import FROM_FILE, with_contention
 from hyroads.mininet.controller_files import network_document
 from hyroads.mininet.edge_client import EdgeClient
 from hyroads.mininet.errors import EmulationError
@@ -57,6 +58,8 @@ class EmulationOptions:
     errors: dict[str, float] = field(default_factory=dict)
     radios: bool = False
     """Emulated radios tell busy times, whatever capacities come from; ``measured`` has them anyway."""
+    contention: str = FROM_FILE
+    """What contention costs on the media: what the network file says, ``ideal``, or ``csma``."""
     sliced: bool = False
     """A slicer stands between the switches and the controller, whose slice is production."""
 
@@ -65,7 +68,7 @@ class Emulation:
     """One running network; everything lives in the namespaces of the calling process."""
 
     def __init__(self, network: Network, name: str, directory: Path, options: EmulationOptions) -> None:
-        self.network = network
+        self.network = network = with_contention(network, options.contention)
         self.name = name
         self.directory = directory
         self.options = options

@@ -31,7 +31,8 @@ class LinkStats:
     bytes: int  # L2 payload of those
     dropped: int  # queue full, link down, or waiting when it was cut
     lost: int  # sent, but did not arrive
-    airtime: float  # share of time that the link itself was sending
+    collisions: int  # transmissions that collided
+    airtime: float  # share of time that the link itself was sending, collisions included
     busy: float  # share of time that any link of its domain was sending
     queued: int  # waiting now
     queue_delay_ms: float  # mean wait of the frames that were sent

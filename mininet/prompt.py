@@ -39,12 +39,12 @@ class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
         """Show the links of the medium; ``sending`` and ``busy`` (the whole domain) are shares of time."""
         with self.emulation.shared.client() as client:
             statistics = client.stats()
-        output(f"{'link':<16}{'':5}{'Mb/s':>8}{'frames':>10}{'dropped':>9}{'sending':>9}{'busy':>7}\n")
+        output(f"{'link':<16}{'':5}{'Mb/s':>8}{'frames':>10}{'dropped':>9}{'collided':>10}{'sending':>9}{'busy':>7}\n")
         for link in statistics.links.values():
             state = "up" if link.up else "down"
             output(
                 f"{link.id:<16}{state:<5}{link.capacity_mbps:>8g}{link.frames:>10}{link.dropped:>9}"
-                f"{link.airtime:>9.1%}{link.busy:>7.1%}\n"
+                f"{link.collisions:>10}{link.airtime:>9.1%}{link.busy:>7.1%}\n"
             )
         output(f"worst lateness of the medium: {statistics.lateness_max_ms:.2f} ms\n")
 

@@ -102,6 +102,7 @@ class SharedMedium:
             "ports": self._ports_with_ears(),
             "links": links,
             "conflicts": _conflicts(self.network),
+            "contention": {technology: kind.value for technology, kind in self.network.contention.items()},
         }
 
     def _ports_with_ears(self) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from typing import Any
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netjson import network_graph
-from hyroads.controller.core.network import Network, Role
+from hyroads.controller.core.network import Contention, Network, Role
 from hyroads.controller.netfile_io import read_file
 
 HELP = "Check a network file: print a summary and exit 0, or list all errors on stderr and exit 2."
@@ -69,6 +69,7 @@ def _technology(network: Network, technology: str) -> dict[str, Any]:
     return {
         "links": len(links),
         "shared": technology not in network.unshared,
+        "contention": network.contention.get(technology, Contention.IDEAL).value,
         "to_measure": len(links) - len(capacities),
         "capacity_min_mbps": min(capacities, default=None),
         "capacity_mean_mbps": sum(capacities) / len(capacities) if capacities else None,

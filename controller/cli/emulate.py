@@ -45,6 +45,12 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode", choices=("solver", "controller"), help="rates: exact each slot (default), or the papers' controller"
     )
+    parser.add_argument(
+        "--contention",
+        choices=("file", "ideal", "csma"),
+        default="file",
+        help="what contention for media costs: as the network file says (default), nothing, or collisions of CSMA/CA",
+    )
     group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
     group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
@@ -106,6 +112,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         discover=discover,
         errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
         radios=radios,
+        contention=args.contention,
         sliced=args.sliced,
     )
     return RunOptions(publish=args.publish, emulation=emulation)

@@ -23,6 +23,7 @@ from hyroads.controller.core.interference import (
 )
 from hyroads.controller.core.netfile_discover import DISCOVER, asks_to_discover, candidates, check_technologies
 from hyroads.controller.core.netfile_flows import flow_document, parse_flows
+from hyroads.controller.core.netfile_technologies import parse_technologies, technologies_document
 from hyroads.controller.core.network import Link, Network, Node, Role
 
 MAX_NODES = 10_000
@@ -58,15 +59,16 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
     nodes = _nodes(places, links.values())
     if not discovered:
         check_technologies(places, nodes, links.values())
-    unshared = _unshared(top, links.values())
-    build = _interference(top, nodes, links, unshared)
+    technologies = parse_technologies(top, links.values())
+    build = _interference(top, nodes, links, technologies.unshared)
     flows = parse_flows(top, nodes, links)
     name = top["name"].identifier() if "name" in top else ""
     margin = top["margin"].number(0.0, 0.0, 0.99, what="a share of airtime from 0 to 0.99") if "margin" in top else None
     problems.raise_if_any()
     unmeasured = frozenset(link.id for link in links.values() if link.capacity_mbps == 0)
     declared = tuple(links.values())
-    return Network(nodes, declared, build(), flows, name, margin, unshared, unmeasured, discovered)
+    unshared, contention = technologies.unshared, technologies.contention
+    return Network(nodes, declared, build(), flows, name, margin, unshared, unmeasured, discovered, contention)
 
 
 def to_document(network: Network) -> dict[str, Any]:
@@ -81,19 +83,13 @@ def to_document(network: Network) -> dict[str, Any]:
         document["links"] = DISCOVER
     else:
         document["links"] = [_link_document(link, network.unmeasured) for link in network.links]
-    named_ethernet = {k for k in network.technologies if is_ethernet(k)}
-    # Numbers of technologies follow from their order, which this section keeps where no links do.
-    if network.unshared != named_ethernet or network.discovered:
-        document["technologies"] = {k: {"shared": k not in network.unshared} for k in network.technologies}
+    media = technologies_document(network)
+    if media is not None:
+        document["technologies"] = media
     document["interference"] = network.interference.declaration()
     if network.flows:
         document["flows"] = [flow_document(flow) for flow in network.flows]
     return document
-
-
-def is_ethernet(technology: str) -> bool:
-    """Whether a technology is unshared by its name (``ethernet`` or ``ethernet-...``)."""
-    return technology == "ethernet" or technology.startswith("ethernet-")
 
 
 def _node_places(top: Section) -> dict[str, Place]:
@@ -235,20 +231,6 @@ def _with_backwards(links: Mapping[str, Link], forwards: Iterable[tuple[Place, L
         if link.id in opposite:
             result[opposite[link.id].id] = opposite[link.id]
     return result
-
-
-def _unshared(top: Section, links: Iterable[Link]) -> frozenset[str]:
-    """Technologies without a shared medium: by the section ``technologies``, else by name."""
-    used = dict.fromkeys(link.technology for link in links)
-    shared = {technology: not is_ethernet(technology) for technology in used}
-    for technology, place in top["technologies"].entries() if "technologies" in top else ():
-        if technology not in used:
-            place.fail("no link is of this technology")
-            continue
-        section = place.section(("shared",))
-        if "shared" in section:
-            shared[technology] = section["shared"].boolean(True)
-    return frozenset(technology for technology, is_shared in shared.items() if not is_shared)
 
 
 def _interference(

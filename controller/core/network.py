@@ -65,6 +65,15 @@ class Traffic(StrEnum):
     DUMMIES = "dummies"
 
 
+class Contention(StrEnum):
+    """What contention for a shared medium costs, in the emulation: nothing, or the collisions of the CSMA/CA of a
+    standard (docs/emulation.md). No algorithm of the controller knows: it sees busy media."""
+
+    IDEAL = "ideal"
+    CSMA_802_11 = "csma-802.11"
+    CSMA_1901 = "csma-1901"
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
@@ -145,7 +154,7 @@ class Network:
     delta of airtime that the file asks to keep free, None if it doesn't say. ``unshared`` names the technologies
     whose links don't share a medium. ``unmeasured`` names the links of which the file does not tell the capacity (it is
     0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
-    could be.
+    could be. ``contention`` has the technologies that are not ideal.
     """
 
     nodes: Mapping[str, Node]
@@ -157,6 +166,7 @@ class Network:
     unshared: frozenset[str] = frozenset()
     unmeasured: frozenset[str] = frozenset()
     discovered: bool = False
+    contention: Mapping[str, Contention] = field(default_factory=dict)
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

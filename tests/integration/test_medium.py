@@ -115,6 +115,25 @@ def test_saturated_link_carries_its_capacity(namespaces: None, tmp_path: Path) -
         assert goodput_mbps * PAYLOAD_BYTES / DATAGRAM_BYTES == pytest.approx(20, rel=0.02)
 
 
+def test_stations_collide_where_the_configuration_says_so(namespaces: None, tmp_path: Path) -> None:
+    document = config(contention={"wifi": "csma-802.11"})
+    with medium(tmp_path, document) as (process, client), iperf_server():
+        assert pings(3) == 3
+        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 60 --bidir")
+        try:
+            deadline_s = time.monotonic() + 50
+            while (stats := client.stats()).links["ab"].collisions < 20:
+                assert time.monotonic() < deadline_s, stats
+                time.sleep(0.05)
+            # Two stations: a collision is one of both, but for group frames, which have no link.
+            assert stats.links["ba"].collisions > 0
+            assert min(stats.links[link].frames for link in ("ab", "ba")) > 0
+        finally:
+            traffic.kill()
+            traffic.communicate(timeout=10)
+        assert process.poll() is None
+
+
 def test_links_change_while_traffic_runs(namespaces: None, tmp_path: Path) -> None:
     with medium(tmp_path, config()) as (_, client):
         assert pings(3) == 3

@@ -9,6 +9,9 @@
 //!
 //! Invariant: between events no backlogged link of a free class waits. So a frame that finds its class free starts at once,
 //! and the end of a transmission needs to look only at the classes it freed.
+//!
+//! Who *collides* with the station whose turn it is decides [`super::collisions`]; those that do keep their turn, because
+//! they have sent nothing.
 
 use super::conflicts::Conflicts;
 use super::rng::Rng;
@@ -47,6 +50,34 @@ struct Candidate {
     group: usize,
 }
 
+/// The stations that one look finds startable, each once, with the group whose first link waited longest.
+#[derive(Debug)]
+struct Found {
+    candidates: Vec<Candidate>,
+    ports: Vec<usize>,
+    draws: u64,
+}
+
+impl Found {
+    fn begin(&mut self) {
+        self.draws += 1;
+        self.ports.clear();
+    }
+
+    fn note(&mut self, g: usize, groups: &[Group], served: &[u64]) {
+        // Last access of the group's first link.
+        let oldest = |g: usize| groups[g].links.front().map_or(u64::MAX, |&l| served[l]);
+        let port = groups[g].port;
+        let candidate = &mut self.candidates[port];
+        if candidate.draw != self.draws {
+            *candidate = Candidate { draw: self.draws, group: g };
+            self.ports.push(port);
+        } else if oldest(g) < oldest(candidate.group) {
+            candidate.group = g;
+        }
+    }
+}
+
 /// Fair random access to the media.
 #[derive(Debug)]
 pub struct Access {
@@ -57,9 +88,7 @@ pub struct Access {
     groups_of_port: Vec<Vec<usize>>,
     /// Serial number of each link's last access.
     served: Vec<u64>,
-    candidates: Vec<Candidate>,
-    drawn: Vec<usize>,
-    draws: u64,
+    found: Found,
     free: Vec<usize>,
 }
 
@@ -82,9 +111,7 @@ impl Access {
         }
         Access {
             served: vec![0; port_of.len()],
-            candidates: vec![Candidate::default(); ports],
-            drawn: Vec::new(),
-            draws: 0,
+            found: Found { candidates: vec![Candidate::default(); ports], ports: Vec::new(), draws: 0 },
             free: Vec::new(),
             conflicts,
             classes,
@@ -148,7 +175,16 @@ impl Access {
                 group.turn = serial;
             }
         }
-        for &c in neighbours {
+        self.block(class, at_ns);
+    }
+
+    /// A link takes part in a collision at `at_ns`. It still waits, and its station has not had its turn.
+    pub fn collide(&mut self, link: usize, at_ns: u64) {
+        self.block(self.conflicts.class_of[link], at_ns);
+    }
+
+    fn block(&mut self, class: usize, at_ns: u64) {
+        for &c in &self.conflicts.neighbours[class] {
             let class = &mut self.classes[c];
             if class.blocked == 0 {
                 class.busy_since_ns = at_ns;
@@ -188,34 +224,31 @@ impl Access {
 
     /// Draws a station among those that have not had their turn, and takes its group whose first link waited longest.
     fn draw(&mut self, free: &[usize], rng: &mut Rng) -> Option<usize> {
-        self.draws += 1;
-        self.drawn.clear();
+        self.found.begin();
         for &c in free {
             let class = &self.classes[c];
-            for &g in &class.waiting {
-                let group = &self.groups[g];
-                if group.turn > class.round {
-                    continue;
-                }
-                let candidate = &mut self.candidates[group.port];
-                if candidate.draw != self.draws {
-                    *candidate = Candidate { draw: self.draws, group: g };
-                    self.drawn.push(group.port);
-                } else if self.oldest(g) < self.oldest(self.candidates[group.port].group) {
-                    self.candidates[group.port].group = g;
-                }
+            for &g in class.waiting.iter().filter(|&&g| self.groups[g].turn <= class.round) {
+                self.found.note(g, &self.groups, &self.served);
             }
         }
-        if self.drawn.is_empty() {
+        if self.found.ports.is_empty() {
             return None;
         }
-        let port = self.drawn[rng.below(self.drawn.len())];
-        Some(self.candidates[port].group)
+        let port = self.found.ports[rng.below(self.found.ports.len())];
+        Some(self.found.candidates[port].group)
     }
 
-    /// Last access of the group's first link.
-    fn oldest(&self, g: usize) -> u64 {
-        self.groups[g].links.front().map_or(u64::MAX, |&l| self.served[l])
+    /// The links, one of each other station, that could start now and contend with a link that can.
+    pub fn rivals(&mut self, link: usize, rivals: &mut Vec<usize>) {
+        self.found.begin();
+        let (own, class) = (self.groups[self.group_of[link]].port, self.conflicts.class_of[link]);
+        for &c in self.conflicts.neighbours[class].iter().filter(|&&c| self.classes[c].blocked == 0) {
+            for &g in self.classes[c].waiting.iter().filter(|&&g| self.groups[g].port != own) {
+                self.found.note(g, &self.groups, &self.served);
+            }
+        }
+        let group = |&port: &usize| self.found.candidates[port].group;
+        rivals.extend(self.found.ports.iter().filter_map(|port| self.groups[group(port)].links.front()));
     }
 
     /// Time that the domain of a link was busy since the last reset, up to `now_ns`.

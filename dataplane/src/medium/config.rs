@@ -1,8 +1,9 @@
 //! The configuration of the emulator: read from JSON, checked once, with names turned into indices.
 
+use super::contention::{check_contention, Contention};
 use crate::sys::interface::{parse_mac, Mac};
 use serde::Deserialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is wrong with a configuration: the place in the document and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,7 @@ impl std::fmt::Display for ConfigError {
     }
 }
 
-fn fault<T>(place: impl std::fmt::Display, problem: impl std::fmt::Display) -> Result<T, ConfigError> {
+pub(super) fn fault<T>(place: impl std::fmt::Display, problem: impl std::fmt::Display) -> Result<T, ConfigError> {
     Err(ConfigError(format!("{place}: {problem}")))
 }
 
@@ -98,6 +99,8 @@ struct RawConfig {
     ports: Vec<RawPort>,
     links: Vec<RawLink>,
     conflicts: RawConflicts,
+    #[serde(default)]
+    contention: BTreeMap<String, Contention>,
 }
 
 /// A port: one interface of one station.
@@ -178,6 +181,8 @@ pub struct Config {
     pub links: Vec<Link>,
     /// Which of them contend.
     pub conflicts: ConflictRule,
+    /// How stations contend, by technology; ideal where nothing is said.
+    pub contention: BTreeMap<String, Contention>,
 }
 
 impl Config {
@@ -199,7 +204,8 @@ impl Config {
         }
         check_addresses(&ports, &links)?;
         let conflicts = check_conflicts(raw.conflicts, &ports, &links)?;
-        Ok(Config { options: raw.options, ports, links, conflicts })
+        let contention = check_contention(raw.contention, &ports)?;
+        Ok(Config { options: raw.options, ports, links, conflicts, contention })
     }
 }
 
@@ -344,14 +350,14 @@ mod tests {
                 {"name": "b", "mac": "02:00:00:00:00:02", "technology": "wifi"}],
             "links": [{"id": "ab", "from": "a", "to": "b", "capacity_mbps": 10},
                       {"id": "ba", "from": "b", "to": "a", "capacity_mbps": 10, "delay_ms": 1.5, "loss": 0.1, "up": false}],
-            "conflicts": {"technology": true}})
+            "conflicts": {"technology": true}, "contention": {"wifi": "csma-802.11"}})
     }
 
     #[test]
     fn a_good_configuration_gets_its_defaults() {
         let config = Config::parse(&good().to_string()).unwrap();
         assert_eq!((config.options.queue_frames, config.options.mtu), (100, 1600));
-        assert_eq!(config.ports[0].uplink, Some(1));
+        assert_eq!((config.ports[0].uplink, config.contention["wifi"]), (Some(1), Contention::Dot11));
         assert_eq!(config.links[0].state, LinkState { capacity_mbps: 10.0, delay_ms: 0.0, loss: 0.0, up: true });
         assert_eq!(config.links[1].state, LinkState { capacity_mbps: 10.0, delay_ms: 1.5, loss: 0.1, up: false });
     }
@@ -379,6 +385,8 @@ mod tests {
             ("/conflicts", json!({"pairs": [[0, 1], [0, 2]]}), "conflicts.pairs[1]"),
             ("/conflicts", json!({"domains": [[0, 5]]}), "conflicts.domains[0]"),
             ("/conflicts", json!({"cliques": []}), "cliques"),
+            ("/contention", json!({"plc": "csma-1901"}), "contention.plc"),
+            ("/contention/wifi", json!("csma"), "csma-802.11"),
         ];
         for (pointer, value, expected) in cases {
             let mut document = good();

@@ -159,6 +159,7 @@ mod tests {
             ports: ports.iter().enumerate().map(port).collect(),
             links: links.iter().enumerate().map(link).collect(),
             conflicts,
+            contention: Default::default(),
         }
     }
 

@@ -184,6 +184,7 @@ mod tests {
             "bytes",
             "dropped",
             "lost",
+            "collisions",
             "airtime",
             "busy",
             "queued",

@@ -6,14 +6,16 @@
 //! * [`config`]: the configuration file, checked once;
 //! * [`conflicts`]: which links may not send together, folded into classes;
 //! * [`model`]: queues, airtime, loss, delay and live changes; [`access`]: who sends next; [`carrier`]: who hears it;
-//!   [`stats`]: counters;
+//!   [`contention`]: how often stations collide, [`collisions`]: what becomes of it; [`stats`]: counters;
 //! * [`control`]: requests and replies of the control socket;
 //! * [`shell`]: TAP devices, sockets, the clock.
 
 pub mod access;
 pub mod carrier;
+pub mod collisions;
 pub mod config;
 pub mod conflicts;
+pub mod contention;
 pub mod control;
 pub mod model;
 mod parts;
@@ -21,6 +23,8 @@ pub use crate::rng;
 pub mod shell;
 pub mod stats;
 
+#[cfg(test)]
+mod collisions_tests;
 #[cfg(test)]
 mod model_laws;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use super::carrier::Carriers;
+use super::collisions::Contenders;
 use super::config::{Config, LinkState, Options};
 use super::conflicts::Conflicts;
 use super::parts::{Event, Flight, Happening, Link, Port, Waiting};
@@ -28,11 +29,12 @@ pub struct Model {
     pub(super) configured: usize,
     pub(super) access: Access,
     pub(super) carriers: Carriers,
+    pub(super) contenders: Contenders,
     options: Options,
     events: BinaryHeap<Reverse<Event>>,
     scheduled: u64,
-    serial: u64,
-    rng: Rng,
+    pub(super) serial: u64,
+    pub(super) rng: Rng,
     spare: Vec<Vec<u8>>,
     /// Frames on their way after the transmission (delay).
     pub(super) flying: u64,
@@ -64,6 +66,7 @@ impl Model {
             configured: config.links.len(),
             access,
             carriers: Carriers::new(&config.ports),
+            contenders: Contenders::new(config),
             options: config.options.clone(),
             events: BinaryHeap::new(),
             scheduled: 0,
@@ -154,6 +157,7 @@ impl Model {
             self.now_ns = self.now_ns.max(at_ns);
             match what {
                 Happening::TransmissionEnds(link) => self.finish(link, at_ns, deliver),
+                Happening::CollisionEnds(link) => self.end_collision(link, at_ns),
                 Happening::Arrives(flight) => {
                     self.flying -= 1;
                     self.arrive(flight, deliver);
@@ -163,35 +167,42 @@ impl Model {
         self.now_ns = self.now_ns.max(now_ns);
     }
 
-    fn schedule(&mut self, at_ns: u64, what: Happening) {
+    pub(super) fn schedule(&mut self, at_ns: u64, what: Happening) {
         self.scheduled += 1;
         self.events.push(Reverse(Event { at_ns, order: self.scheduled, what }));
     }
 
+    /// How many of the waiting frames may share one access, and how long it takes.
+    pub(super) fn next_batch(&self, l: usize) -> (usize, u64) {
+        let link = &self.links[l];
+        let ns_per_byte = 8000.0 / link.state.capacity_mbps;
+        let limit_ns = self.options.aggregate_us * 1e3;
+        let (mut frames, mut duration_ns) = (0, self.options.frame_overhead_us * 1e3);
+        for waiting in link.queue.iter().take(self.options.aggregate_frames) {
+            let needed_ns = payload_bytes(&waiting.frame) as f64 * ns_per_byte;
+            if frames > 0 && duration_ns + needed_ns > limit_ns {
+                break;
+            }
+            duration_ns += needed_ns;
+            frames += 1;
+        }
+        // At least 1 ns, so that time goes on even for an empty payload without overhead.
+        (frames, (duration_ns.round() as u64).max(1))
+    }
+
     /// Takes as many frames as may share one access and puts them into the air.
-    fn start(&mut self, l: usize, at_ns: u64) {
+    pub(super) fn start(&mut self, l: usize, at_ns: u64) {
+        let (frames, duration_ns) = self.next_batch(l);
         self.serial += 1;
         self.access.occupy(l, at_ns, self.serial);
         let link = &mut self.links[l];
         self.carriers.begin(link.from, at_ns);
-        let ns_per_byte = 8000.0 / link.state.capacity_mbps;
-        let limit_ns = self.options.aggregate_us * 1e3;
-        let mut duration_ns = self.options.frame_overhead_us * 1e3;
-        while let Some(waiting) = link.queue.front() {
-            let needed_ns = payload_bytes(&waiting.frame) as f64 * ns_per_byte;
-            let full = link.batch.len() >= self.options.aggregate_frames || duration_ns + needed_ns > limit_ns;
-            if full && !link.batch.is_empty() {
-                break;
-            }
-            duration_ns += needed_ns;
-            if let Some(waiting) = link.queue.pop_front() {
-                link.counters.sent += 1;
-                link.counters.queue_delay_ns += at_ns - waiting.since_ns.min(at_ns);
-                link.batch.push(waiting.frame);
-            }
+        for waiting in link.queue.drain(..frames) {
+            link.counters.sent += 1;
+            link.counters.queue_delay_ns += at_ns - waiting.since_ns.min(at_ns);
+            link.batch.push(waiting.frame);
         }
-        // At least 1 ns, so that time goes on even for an empty payload without overhead.
-        let duration_ns = (duration_ns.round() as u64).max(1);
+        link.retries = 0;
         link.started = self.serial;
         link.end_ns = at_ns + duration_ns;
         link.counters.air_ns += duration_ns;
@@ -214,8 +225,15 @@ impl Model {
             }
         }
         self.links[l].batch = batch;
+        self.start_waiting(at_ns);
+    }
+
+    /// Lets those begin that waited for what was released.
+    pub(super) fn start_waiting(&mut self, at_ns: u64) {
         while let Some(next) = self.access.next(self.serial, &mut self.rng) {
-            self.start(next, at_ns);
+            if !self.collide(next, at_ns) {
+                self.start(next, at_ns);
+            }
         }
     }
 

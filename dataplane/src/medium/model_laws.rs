@@ -1,6 +1,7 @@
 //! Laws that hold in every network, checked on random ones.
 
 use super::config::{Config, ConflictRule, LinkState};
+use super::contention::Contention;
 use super::model::Model;
 use super::rng::Rng;
 use super::test_world::{config, frame, group_frame, PAYLOAD};
@@ -30,15 +31,20 @@ fn random_config(rng: &mut Rng) -> Config {
     config.options.frame_overhead_us = 100.0 * rng.unit();
     config.options.aggregate_frames = 1 + rng.below(4);
     config.options.seed = rng.bits();
+    let contention = [Contention::Ideal, Contention::Dot11, Contention::Plc][rng.below(3)];
+    config.contention.insert("w".to_string(), contention);
     config
 }
 
-/// No two contending links are in the air, and no startable link waits.
+/// No two contending links are in the air unless they collide, and no startable link waits.
 fn check_access(model: &Model) {
-    let active: Vec<usize> = (0..model.links.len()).filter(|&l| model.links[l].in_air() > 0).collect();
+    let colliding = |l: usize| model.links[l].colliding > 0;
+    let active: Vec<usize> = (0..model.links.len()).filter(|&l| model.links[l].in_air() > 0 || colliding(l)).collect();
     for (i, &l) in active.iter().enumerate() {
+        assert!(!colliding(l) || model.links[l].in_air() == 0, "link {l} collides with itself");
         for &m in &active[i + 1..] {
-            assert!(!model.access.contend(l, m), "links {l} and {m} send together");
+            let both = colliding(l) && colliding(m);
+            assert!(both || !model.access.contend(l, m), "links {l} and {m} send together");
         }
     }
     for (l, link) in model.links.iter().enumerate() {

@@ -16,6 +16,8 @@ pub(super) struct Counters {
     pub dropped: u64,
     /// Frames (copies) that were sent and did not arrive.
     pub lost: u64,
+    /// Transmissions that collided.
+    pub collisions: u64,
     pub air_ns: u64,
     pub queue_delay_ns: u64,
 }
@@ -35,6 +37,10 @@ pub(super) struct Link {
     pub queue: VecDeque<Waiting>,
     /// Frames in the air.
     pub batch: Vec<Vec<u8>>,
+    /// Frames that were sent and collided, while they still are in the air; they are the first in the queue.
+    pub colliding: usize,
+    /// How often the first frame in the queue has collided.
+    pub retries: u32,
     /// When the transmission in the air ends.
     pub end_ns: u64,
     /// Serial number of the access that began last, and of the moment the link was last cut: what began before a cut is lost.
@@ -46,7 +52,7 @@ pub(super) struct Link {
 impl Link {
     pub fn new(from: usize, to: Option<usize>, state: LinkState) -> Link {
         let (queue, batch, counters) = (VecDeque::new(), Vec::new(), Counters::default());
-        Link { from, to, state, queue, batch, end_ns: 0, started: 0, cut: 0, counters }
+        Link { from, to, state, queue, batch, colliding: 0, retries: 0, end_ns: 0, started: 0, cut: 0, counters }
     }
 
     /// Whether frames can cross it.
@@ -89,6 +95,7 @@ pub(super) struct Flight {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     TransmissionEnds(usize),
+    CollisionEnds(usize),
     Arrives(Flight),
 }
 

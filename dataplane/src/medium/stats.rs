@@ -21,7 +21,9 @@ pub struct LinkStats<'a> {
     pub dropped: u64,
     /// Frames that were sent and did not arrive.
     pub lost: u64,
-    /// Share of time that the link was sending.
+    /// Transmissions that collided, each for as long as its frames take.
+    pub collisions: u64,
+    /// Share of time that the link was sending, collisions included.
     pub airtime: f64,
     /// Share of time that any link of its domain was sending.
     pub busy: f64,
@@ -113,7 +115,7 @@ impl Model {
     /// Counters of a configured link.
     pub fn link_stats<'a>(&self, l: usize, id: &'a str) -> LinkStats<'a> {
         let link = &self.links[l];
-        let Counters { frames, bytes, dropped, lost, sent, queue_delay_ns, .. } = link.counters;
+        let Counters { frames, bytes, dropped, lost, sent, collisions, queue_delay_ns, .. } = link.counters;
         LinkStats {
             id,
             up: link.state.up,
@@ -122,6 +124,7 @@ impl Model {
             bytes,
             dropped,
             lost,
+            collisions,
             airtime: self.airtime(l),
             busy: self.share(self.access.busy_ns(l, self.now_ns)),
             queued: link.queued(),

@@ -32,6 +32,7 @@ pub fn config(ports: &[(&str, &str)], links: &[(usize, usize, f64)], conflicts: 
         ports: ports.iter().enumerate().map(port).collect(),
         links: links.iter().enumerate().map(link).collect(),
         conflicts,
+        contention: Default::default(),
     }
 }
 
