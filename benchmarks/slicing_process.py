@@ -1,6 +1,7 @@
 """The process ``hyroads slicer`` with its sockets: what it adds to a packet-in that is answered by a flow-mod.
 
     python benchmarks/slicing_process.py [--slices 100] [--rules 10000] [--rounds 4000] [--window 64] [--seconds 5]
+    python benchmarks/slicing_process.py --bridges 10      (root)
 
 A switch and a controller made here speak OpenFlow 1.3 over loopback TCP: directly, then through the slicer, which has
 all slices with all their flowspace rules on that switch. Each packet-in is answered by the flow-mod of a learning
@@ -10,6 +11,8 @@ switch (in_port, eth_src, eth_dst -> output).
   of the medians is what the slicer adds. Target: 80 us.
 - change: ``--switches`` more switches; one rule of a slice is another by the control socket: when the last switch has
   its new entry, and when the answer comes. Target: 100 ms.
+- with ``--bridges`` only the change, at so many bridges of a real Open vSwitch; when an entry is in force is told by
+  the bridges' own flow monitors.
 - rate: a window of packet-ins on the way; flow-mods a second, and the slicer's own CPU time for each. Target: 20 000
   a second on one core.
 
@@ -38,7 +41,10 @@ from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import wire
 from hyroads.slices import oxm
 from hyroads.slices.match import of_fields
-from hyroads.slices.server.client import ControlClient
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from scripted_switch import ScriptedSwitch
+from slicer_rig import Control, SlicerRig
 
 PORTS = range(1, 49)
 FEATURES = struct.pack("!QIBB2xII", 1, 0, 254, 0, 0x4F, 0)
@@ -163,60 +169,90 @@ def _reply(message: bytes) -> bytes:
     return wire.message(struct.pack("!HH4x", kind, 0) + body, int.from_bytes(message[4:8], "big"), MULTIPART_REPLY)
 
 
-class IdleSwitch(threading.Thread):
-    """A switch that says yes to everything; ``got_s`` is when its last entry of the classifier came."""
+class FlowMonitor(threading.Thread):
+    """Hears of table 0 of a real bridge; ``got_s`` is when its last entry came."""
 
-    def __init__(self, port: int, dpid: int) -> None:
+    def __init__(self, rig: SlicerRig, bridge: str) -> None:
         super().__init__(daemon=True)
-        self.peer = Peer(socket.create_connection(("127.0.0.1", port), 600))
-        self.dpid = dpid
+        words = ("ovs-ofctl", "monitor", bridge, "watch:table=0,!initial")
+        self.process = subprocess.Popen(words, env=rig.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.got_s = 0.0
-        self.questions = 0
+        self.entries = 0
 
     def run(self) -> None:
-        self.peer.send(HELLO)
-        while True:
-            try:
-                messages = self.peer.receive()
-            except OSError:
-                return
-            for message in messages:
-                kind, xid = message[1], int.from_bytes(message[4:8], "big")
-                if kind == 5:
-                    body = struct.pack("!Q", self.dpid) + FEATURES[8:]
-                    self.peer.send(wire.message(body, xid, 6))
-                elif kind == 18:
-                    self.questions += 1
-                    self.peer.send(_reply(message))
-                elif kind == 20:
-                    self.peer.send(wire.message(b"", xid, 21))
-                elif kind == wire.ECHO_REQUEST:
-                    self.peer.send(wire.message(b"", xid, wire.ECHO_REPLY))
-                elif kind == 14 and message[24] == 0 and message[25] == 0:
-                    self.got_s = time.perf_counter()
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if b"ADDED" in line:
+                self.got_s = time.perf_counter()
+                self.entries += 1
 
 
-def change(args: argparse.Namespace, listen: int, control: str, repeat: int = 7) -> None:
+def change(args: argparse.Namespace, listen: int, control: str) -> None:
     """How soon another rule of a slice is in force at all of the idle switches."""
-    switches = [IdleSwitch(listen, 100 + i) for i in range(args.switches)]
+    connections = [socket.create_connection(("127.0.0.1", listen), 600) for _ in range(args.switches)]
+    switches = [ScriptedSwitch(each, 100 + i, PORTS) for i, each in enumerate(connections)]
     for each in switches:
         each.start()
-    while any(each.questions < 9 for each in switches):
+    while not all(each.ready for each in switches):
         time.sleep(0.05)
-    client = ControlClient(control)
-    effects, answers = [], []
-    for number in range(repeat):
-        document = client.ask("GET", "slices", "s1")
-        del document["switches"]
-        document["flowspace"].append({"match": {"eth_src": _mac((1 << 30) + number)}})
-        start = time.perf_counter()
-        client.ask("PUT", "slices", "s1", document=document)
-        answers.append(time.perf_counter() - start)
-        effects.append(max(each.got_s for each in switches) - start)
-    effect, answer = (statistics.median(found) * 1e3 for found in (effects, answers))
-    print(
-        f"a rule more at {args.switches} switches: in force after {effect:.0f} ms (target 100), answer {answer:.0f} ms"
-    )
+    time_changes(Control(control), switches)
+
+
+def change_on_bridges(args: argparse.Namespace) -> None:
+    """The same at bridges of Open vSwitch."""
+    with SlicerRig() as rig:
+        write_settings(rig.folder, args, 6633, 6653)
+        for number in range(1, args.bridges + 1):
+            rig.bridge(f"s{number}", number, controlled=False)
+        rig.slicer()
+        begin = time.perf_counter()
+        for number in range(1, args.bridges + 1):
+            rig.vsctl("set-controller", f"s{number}", "tcp:127.0.0.1:6633")
+        control = Control(str(rig.folder / "control"))
+        while sum(each["confirmed"] for each in rig.ask("list-datapaths")) < args.bridges:
+            time.sleep(0.5)
+        took_s = time.perf_counter() - begin
+        print(f"{args.slices} slices, {args.rules} rules at {args.bridges} bridges: after {took_s:.1f} s")
+        monitors = [FlowMonitor(rig, f"s{number}") for number in range(1, args.bridges + 1)]
+        for each in monitors:
+            each.start()
+        time.sleep(1)
+        time_changes(control, monitors)
+        memory = psutil.Process(rig.processes["slicer"].pid).memory_info().rss
+        print(f"memory {memory / 1e6:.0f} MB (target 500)")
+        for each in monitors:
+            each.process.terminate()
+
+
+def time_changes(control: Control, switches: list[ScriptedSwitch] | list[FlowMonitor], repeat: int = 15) -> None:
+    """One rule more, and all rules of a slice others: when in force everywhere, and when answered."""
+    document = control.ask("GET", "slices", "s1")
+    del document["switches"]
+    rules = document["flowspace"]
+    count = len(rules[0]["match"])
+    kinds = {
+        "a rule more": lambda number: [*rules, {"match": {"eth_src": _mac((1 << 30) + number)}}],
+        f"all {count} rules others": lambda number: [
+            {"match": {"eth_src": [_mac((1 << 30) + (number + 2) * count + i) for i in range(count)]}}
+        ],
+    }
+    for kind, made in kinds.items():
+        effects, answers = [], []
+        for number in range(repeat):
+            before = [each.entries for each in switches]
+            start = time.perf_counter()
+            control.ask("PUT", "slices", "s1", document={**document, "flowspace": made(number)})
+            answers.append(time.perf_counter() - start)
+            while any(each.entries <= old for each, old in zip(switches, before, strict=True)):
+                time.sleep(0.001)
+            time.sleep(0.2)
+            effects.append(max(each.got_s for each in switches) - start)
+        effect, answer = (statistics.median(found) * 1e3 for found in (effects, answers))
+        print(
+            f"{kind} at {len(switches)} switches: in force after {effect:.0f} ms (most {max(effects) * 1e3:.0f}; "
+            f"target 100), answered after {answer:.0f} ms (most {max(answers) * 1e3:.0f})"
+        )
+        control.ask("PUT", "slices", "s1", document=document)
 
 
 def latency(peer: Peer, messages: list[bytes], rounds: int) -> list[float]:
@@ -281,11 +317,15 @@ def main() -> None:
         ("window", 64),
         ("repeat", 3),
         ("switches", 10),
+        ("bridges", 0),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--all-guests", action="store_true", help="a connection for every slice")
     args = parser.parse_args()
+    if args.bridges:
+        change_on_bridges(args)
+        return
     rng = random.Random(1)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     dial, listen = listener.getsockname()[1], free_port()

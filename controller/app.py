@@ -21,6 +21,7 @@ from hyroads.controller.control.learning import Learning, RadioMeter
 from hyroads.controller.control.pair_tests import PairTests, TestedSource
 from hyroads.controller.control.source import Source
 from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.endpoints import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.desks import Desks
 from hyroads.controller.events import EventLog
@@ -39,13 +40,15 @@ from hyroads.controller.planning_options import loop_options_of
 from hyroads.controller.service import ControllerService
 from hyroads.controller.services.pair_tests import PairTestDesk, testable_links
 from hyroads.controller.services.ryu_queries import RyuQueries
-from hyroads.controller.settings import IDLE, MEASURED, Endpoint, load
+from hyroads.controller.services.slicer_view import slices_before
+from hyroads.controller.settings import IDLE, MEASURED, load
 from hyroads.controller.state import Fabric, State
 from hyroads.controller.state_store import Store, to_save
-from hyroads.controller.switch_server import SwitchServer, tls_context
+from hyroads.controller.switch_server import SwitchServer
 from hyroads.controller.switches import SwitchSession
+from hyroads.controller.tls_contexts import server_side
 from hyroads.controller.version import version
-from hyroads.rest import events, pair_tests, ryu
+from hyroads.rest import events, pair_tests, ryu, slices
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 
@@ -143,7 +146,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
         tls = self.settings.tls
-        context = tls_context(tls, _document()) if tls else None
+        context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.fabric.addressing.dpid)
         server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
@@ -185,6 +188,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 events.blueprint(self.event_log, max_listeners=limits.listeners),
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
+                *slices.blueprints(slices_before(self.settings.slicer), switches=False),
                 *self.desks.resources(),
             ],
             limit=Limit(limits.requests_per_s, limits.burst),

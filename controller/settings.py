@@ -5,23 +5,32 @@ Pure: :func:`parse` takes the document and the environment; :func:`load` reads t
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller.access_settings import AccessSettings, parse_access
 from hyroads.controller.core.checking import Place, Problems, Section
 from hyroads.controller.core.document import load_document
+from hyroads.controller.core.endpoints import Endpoint, TlsFiles, endpoint_of, integer_of, path_of, tls_files
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.controller.netfile_io import read_private, read_text
 from hyroads.controller.plugin_settings import PluginSetting, parse_plugins, parse_policies
 from hyroads.controller.settings_querier import QuerierSettings, parse_querier
-from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens, token_of
+from hyroads.controller.settings_rest import (
+    DEFAULT_LIMITS,
+    ApiLimits,
+    ApiToken,
+    SlicerPlace,
+    api_limits,
+    api_tokens,
+    slicer_place,
+    token_of,
+)
 from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
 from hyroads.controller.slice_settings import NO_SLICES, SliceSettings, parse_slices
 
@@ -30,24 +39,11 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices",
+    "slices", "slicer",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
 OFF, IDLE = "off", "idle"
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +60,6 @@ class Timings:
     coalesce_ms: float = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files of the OpenFlow listener's key, certificate and, to check switches, certificate authority."""
-
-    key: str
-    certificate: str
-    ca: str | None = None
-
-
 @dataclass(frozen=True)
 class Settings:
     """Everything the controller is told; secrets don't show in its ``repr``."""
@@ -83,10 +70,11 @@ class Settings:
     agent_token: str | None = field(default=None, repr=False)
     api_tokens: tuple[ApiToken, ...] = ()
     api_limits: ApiLimits = DEFAULT_LIMITS
-    openflow: Endpoint = Endpoint("127.0.0.1", 6653)
-    agents: Endpoint = Endpoint("127.0.0.1", 6654)
-    rest: Endpoint = Endpoint("127.0.0.1", 8080)
-    tls: Tls | None = None
+    openflow: Endpoint = field(default=Endpoint("127.0.0.1", 6653))
+    agents: Endpoint = field(default=Endpoint("127.0.0.1", 6654))
+    rest: Endpoint = field(default=Endpoint("127.0.0.1", 8080))
+    tls: TlsFiles | None = None
+    """Of the OpenFlow listener; with ``ca`` switches are checked."""
     timings: Timings = Timings()
     link_mtu: int = 1600
     queue_ms: int = 60
@@ -112,6 +100,8 @@ class Settings:
     querier: QuerierSettings = field(default_factory=QuerierSettings)
     slices: SliceSettings = NO_SLICES
     """Which slices flows may name, and their shares of airtime."""
+    slicer: SlicerPlace | None = None
+    """The slicer between us and the switches, if there is one."""
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -130,15 +120,15 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
     top = Place({} if document is None else document, problems).section(_TOP)
     base = Path(name).parent
     override = environment.get("HYROADS_NETWORK")
-    network = override or _path(top, "network", base)
+    network = override or path_of(top, "network", base)
     if not network and top.valid:
         top.place.key("network", None).fail("is missing")
     listen = top["listen"].section(("openflow", "agents", "rest")) if "listen" in top else None
     openflow, plaintext = _endpoint(listen, "openflow", 6653, environment)
-    slot_ms = _integer(top, "slot_ms", 100, 20, 10_000)
+    slot_ms = integer_of(top, "slot_ms", 100, 20, 10_000)
     settings = Settings(
         network=network or "",
-        state_file=_path(top, "state_file", base),
+        state_file=path_of(top, "state_file", base),
         margin=top["margin"].number(0.05, 0.0, 0.9) if "margin" in top else None,
         agent_token=_agent_token(top, base, problems),
         api_tokens=api_tokens(top["api_tokens"]) if top.values.get("api_tokens") is not None else (),
@@ -146,12 +136,12 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         openflow=openflow,
         agents=_endpoint(listen, "agents", 6654, environment)[0],
         rest=_endpoint(listen, "rest", 8080, environment)[0],
-        tls=_tls(top, base),
+        tls=tls_files(top, "tls", base),
         timings=_timings(top, slot_ms),
-        link_mtu=_integer(top, "link_mtu", 1600, 1280, 65000),
-        queue_ms=_integer(top, "queue_ms", 60, 1, 10_000),
-        max_hold_ms=_integer(top, "max_hold_ms", 100, 1, 10_000),
-        burst_ms=_integer(top, "burst_ms", 60, 0, 1000),
+        link_mtu=integer_of(top, "link_mtu", 1600, 1280, 65000),
+        queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
+        max_hold_ms=integer_of(top, "max_hold_ms", 100, 1, 10_000),
+        burst_ms=integer_of(top, "burst_ms", 60, 0, 1000),
         capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
         mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
         slot_ms=slot_ms,
@@ -164,6 +154,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         sfnet=parse_sfnet(top.optional("sfnet")),
         access=parse_access(top),
         querier=parse_querier(top.optional("querier")),
+        slicer=slicer_place(top["slicer"], base) if top.values.get("slicer") is not None else None,
         pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
         slices=parse_slices(top.optional("slices"), base),
     )
@@ -176,54 +167,22 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
     return settings
 
 
-def _path(section: Section, key: str, base: Path) -> str | None:
-    if key not in section or section.values[key] is None:
-        return None
-    place = section[key]
-    if not isinstance(place.value, str) or not place.value or "\0" in place.value:
-        place.expected("a file name")
-        return None
-    return str(base / place.value)
-
-
-def _integer(section: Section, key: str, default: int, low: int, high: int) -> int:
-    return section[key].integer(default, low, high) if key in section else default
-
-
 def _endpoint(listen: Section | None, key: str, port: int, environment: Mapping[str, str]) -> tuple[Endpoint, bool]:
-    """The endpoint, and whether plain text is allowed beyond loopback."""
-    host, plaintext = "127.0.0.1", False
-    if listen is not None and key in listen:
-        section = listen[key].section(("host", "port", *(("allow_plaintext",) if key == "openflow" else ())))
-        if "host" in section:
-            host = _host(section["host"], host)
-        if "port" in section:
-            port = section["port"].integer(port, 1, 65535)
-        if "allow_plaintext" in section:
-            plaintext = section["allow_plaintext"].boolean(False)
+    """The endpoint, the port as the environment says, and whether plain text is allowed beyond loopback."""
+    endpoint, plaintext = endpoint_of(listen, key, port, may_be_plain=key == "openflow")
     variable = f"HYROADS_{key.upper()}_PORT"
     if variable in environment:
         text = environment[variable]
         if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
             raise ConfigError("environment", variable, "expected a port number from 1 to 65535")
-        port = int(text)
-    return Endpoint(host, port), plaintext
-
-
-def _host(place: Place, default: str) -> str:
-    if place.value == "localhost":
-        return "localhost"
-    try:
-        return str(ipaddress.ip_address(place.value if isinstance(place.value, str) else ""))
-    except ValueError:
-        place.expected("an IP address to listen on, or localhost")
-        return default
+        endpoint = replace(endpoint, port=int(text))
+    return endpoint, plaintext
 
 
 def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
     if "agent_token" in top and top.values["agent_token"] is not None:
         return token_of(top["agent_token"])
-    name = _path(top, "agent_token_file", base)
+    name = path_of(top, "agent_token_file", base)
     return None if name is None else token_of(Place(read_text(name).strip(), problems, "agent_token_file"))
 
 
@@ -239,14 +198,6 @@ def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:
         place.expected("a mapping with targets, or the name of a file with one")
         return None
     return parse_targets(json.dumps(place.value, default=str), f"{name}: snmp")
-
-
-def _tls(top: Section, base: Path) -> Tls | None:
-    if top.values.get("tls") is None:
-        return None
-    section = top["tls"].section(("key", "certificate", "ca"), ("key", "certificate"))
-    key, certificate = _path(section, "key", base), _path(section, "certificate", base)
-    return Tls(key, certificate, _path(section, "ca", base)) if key and certificate else None
 
 
 _TIMINGS: dict[str, tuple[float, float]] = {

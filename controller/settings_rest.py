@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from hyroads.controller.core.checking import Place
+from hyroads.controller.core.endpoints import path_of
 
 ROLES = ("admin", "slice-owner", "application", "viewer")
 MIN_TOKEN_LENGTH = 16
@@ -32,6 +36,14 @@ class ApiLimits:
 DEFAULT_LIMITS = ApiLimits()
 
 
+@dataclass(frozen=True, slots=True)
+class SlicerPlace:
+    """Where the slicer before the controller answers REST, and by which certificates it is checked."""
+
+    url: str
+    ca: str | None = None
+
+
 def token_of(place: Place) -> str | None:
     """A token that is hard to guess."""
     value = place.value
@@ -42,13 +54,13 @@ def token_of(place: Place) -> str | None:
     return None
 
 
-def api_tokens(place: Place) -> tuple[ApiToken, ...]:
+def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, ...]:
     """``name: {token, role}``."""
     tokens: list[ApiToken] = []
     for name, entry in place.entries():
         section = entry.section(("token", "role"), ("token",))
         token = token_of(section["token"]) if "token" in section else None
-        role = section["role"].choice(ROLES, "viewer") if "role" in section else "admin"
+        role = section["role"].choice(roles, "viewer") if "role" in section else "admin"
         if token is not None and any(token == other.token for other in tokens):
             section["token"].fail("expected a token that no other name has")
         elif token is not None:
@@ -67,3 +79,17 @@ def api_limits(place: Place) -> ApiLimits:
     if "listeners" in section:
         listeners = section["listeners"].integer(listeners, 0, 512)
     return ApiLimits(per_s, burst, listeners)
+
+
+def slicer_place(place: Place, base: Path) -> SlicerPlace | None:
+    """``{url, ca}``; askers' tokens are handed on, so beyond this machine only over TLS."""
+    section = place.section(("url", "ca"), ("url",))
+    if "url" not in section:
+        return None
+    url = section["url"].value
+    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1"))
+    if not secure or not parts.hostname or parts.path.strip("/") or parts.query:
+        section["url"].expected("https://HOST:PORT, or http://127.0.0.1:PORT on this machine")
+        return None
+    return SlicerPlace(url, path_of(section, "ca", base))

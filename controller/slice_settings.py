@@ -10,6 +10,7 @@ from hyroads.controller.core.checking import Place, describe
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
 from hyroads.controller.netfile_io import read_text
+from hyroads.slices.delegation import own_limits
 from hyroads.slices.slicefile import load_text
 
 MAX_SLICES = 254
@@ -51,7 +52,8 @@ def parse_slices(place: Place | None, base: Path) -> SliceSettings:
     if isinstance(place.value, str) and place.value and "\0" not in place.value:
         name = str(base / place.value)
         model = load_text(read_text(name), name)
-        settings = SliceSettings({each.name: each.limits.airtime_share for each in model.slices.values()}, name)
+        # What a slice has given to children is theirs.
+        settings = SliceSettings({each: own_limits(model, each).airtime_share for each in model.slices}, name)
     elif isinstance(place.value, Mapping):
         shares = {
             name: {technology: share.number(0.5, 0.0, 1.0) for technology, share in of.entries()}

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
-from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.settings import Tls
 
 HANDSHAKE_WITHIN_S = 5.0
 SPARE_CONNECTIONS = 32
@@ -21,38 +18,6 @@ _CHUNK = 65536
 
 Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
-
-
-def tls_context(tls: Tls, document: str) -> Any:
-    """What the files say; :class:`ConfigError` names the one that can't be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for key, name in (("key", tls.key), ("certificate", tls.certificate), ("ca", tls.ca)):
-        if name is not None:
-            _check_readable(name, document, f"tls.{key}")
-    try:
-        # The password is asked for only if the key needs one; a prompt would wait for ever.
-        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
-    except (ssl.SSLError, OSError) as error:
-        what = "a PEM certificate and its own key, without password"
-        raise ConfigError(document, "tls", f"expected {what}: {_reason(error)}") from error
-    if tls.ca is not None:
-        try:
-            context.load_verify_locations(tls.ca)
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigError(document, "tls.ca", f"expected PEM certificates: {_reason(error)}") from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-def _check_readable(name: str, document: str, place: str) -> None:
-    try:
-        Path(name).read_bytes()
-    except OSError as error:
-        raise ConfigError(document, place, f"{name}: {error.strerror}") from error
-
-
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", None) or error.strerror or error)
 
 
 class SwitchServer:

@@ -1,6 +1,7 @@
 """Who may ask what, and how often: bearer tokens with roles, and a bucket of requests for each.
 
-Without tokens there is one asker, who is on this machine and may do everything.
+Without tokens there is one asker, who is on this machine and may do everything. ``find`` knows further tokens, such as
+those of owners of slices.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 READS = ("GET", "HEAD", "OPTIONS")
 
 _ANYTHING = None
+_NOBODY_KNOWN = Token("", "", "admin")
+"""Who asks without a token where there are none."""
 WRITES: Mapping[str, Collection[str] | None] = {
     "admin": _ANYTHING,
     "slice-owner": ("slices", "flowspace"),
@@ -63,26 +66,40 @@ class Buckets:
         return wait_s
 
 
+def asker() -> Token:
+    """Who asks for what the current request asks for."""
+    found: Token = g.identity
+    return found
+
+
 class Access:
     """Admits requests."""
 
-    def __init__(self, tokens: Sequence[Token], limit: Limit | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[Token],
+        limit: Limit | None,
+        clock: Callable[[], float],
+        find: Callable[[str], Token | None] | None = None,
+    ) -> None:
         self._tokens = tuple(tokens)
+        self._find = find
         self._clock = clock
         self._buckets = None if limit is None else Buckets(limit)
         self._strangers = Buckets(STRANGERS)
 
     def admit(self) -> Response | None:
         """The answer to who may not do this; None: go on, ``g.asker`` is the name of who asks."""
-        g.asker = ""
+        g.asker, g.identity = "", _NOBODY_KNOWN
         inside: Token | None = request.environ.get(IDENTITY)
         if inside is not None:
             refused = _permit(inside)
             # No token has such a name: what a plugin is called gives it neither a token's keys nor its limit.
             g.asker = f"\0{inside.name}"
+            g.identity = inside
             if refused is not None:
                 return refused
-        elif not self._tokens:
+        elif not self._tokens and (self._find is None or "Authorization" not in request.headers):
             # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
             if _host() not in LOOPBACK_NAMES:
                 return problem(403, "without api_tokens only loopback may be named as host")
@@ -94,16 +111,16 @@ class Access:
 
     def _check_token(self) -> Response | None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        found = [t for t in self._tokens if hmac.compare_digest(t.token.encode(), given.strip().encode())]
-        if scheme.lower() != "bearer" or not found:
+        known = [t for t in self._tokens if hmac.compare_digest(t.token.encode(), given.strip().encode())]
+        other = self._find(given.strip()) if self._find is not None else None
+        found = known[0] if known else other
+        if scheme.lower() != "bearer" or found is None:
             answer = self._count(self._strangers, request.remote_addr or "") or problem(401, "expected a bearer token")
             if answer.status_code == 401:
                 answer.headers["WWW-Authenticate"] = "Bearer"
             return answer
-        g.asker = found[0].name
-        return (
-            None if may(found[0].role) else problem(403, f"token {found[0].name} is {found[0].role}: may not do this")
-        )
+        g.asker, g.identity = found.name, found
+        return None if may(found.role) else problem(403, f"token {found.name} is {found.role}: may not do this")
 
     def _count(self, buckets: Buckets | None, name: str) -> Response | None:
         wait_s = buckets.take(name, self._clock()) if buckets is not None else 0.0

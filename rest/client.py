@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ PREFIX = "/api/v1"
 MAX_ANSWER_BYTES = 256 << 20
 MAX_LINE = 1 << 20
 DEFAULT_URL = "http://127.0.0.1:8080"
+UNIX = "unix:"
 
 
 class ClientError(HyroadsError):
@@ -83,7 +85,10 @@ def address(*words: str) -> str:
 
 
 class Client:
-    """Requests to one controller over one connection that is kept open."""
+    """Requests to one controller over one connection that is kept open; ``unix:PATH`` is a socket in the file system.
+
+    ``ca`` names a file of certificates by which a server is checked, instead of the system's.
+    """
 
     def __init__(
         self,
@@ -93,8 +98,10 @@ class Client:
         timeout_s: float = 20.0,
         tries: int = 4,
         confirm_s: float = 30.0,
+        ca: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
+        parts = urlsplit("http://localhost" if self._socket is not None else url)
         try:
             self._port = parts.port
         except ValueError as error:
@@ -102,6 +109,7 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise ClientError(f"{url[:80]!r}: expected http://HOST:PORT or https://HOST:PORT")
         self._secure, self._host = parts.scheme == "https", parts.hostname
+        self._ca = ca
         self._url = url
         self._token = token
         self._timeout_s = timeout_s
@@ -205,11 +213,20 @@ class Client:
         self._connection.request(method, target, text, {**headers, **self._identity()})
         response = self._connection.getresponse()
         data = response.read(MAX_ANSWER_BYTES)
+        if response.will_close:
+            self.close()
         kept = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, _document(response, data), kept)
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
-        connection = (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port, timeout=timeout_s)
+        if self._socket is not None:
+            return _at_socket(self._socket, timeout_s)
+        connection: HTTPConnection
+        if self._secure:
+            context = ssl.create_default_context(cafile=self._ca)
+            connection = HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
+        else:
+            connection = HTTPConnection(self._host, self._port, timeout=timeout_s)
         connection.connect()
         # Small requests go out at once.
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -307,6 +324,18 @@ class Client:
         body = {"client": client, "to": place, **({} if manager is None else {"manager": manager}), **more}
         document: Document = self.change("POST", "/handovers", body, wait=wait)
         return document
+
+
+def _at_socket(path: str, timeout_s: float) -> HTTPConnection:
+    connection = HTTPConnection("localhost", timeout=timeout_s)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(timeout_s)
+    try:
+        connection.sock.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _query(query: Mapping[str, Any]) -> str:

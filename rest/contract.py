@@ -110,6 +110,18 @@ class Service(Protocol):
         """What is connected, in sync, wrong."""
 
 
+class ForbiddenError(HyroadsError):
+    """Who asks may not do this, or not to this."""
+
+
+class AnsweredError(HyroadsError):
+    """Somebody whom we asked has refused; ``problem`` is the document to hand on."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status, self.problem = status, problem
+        super().__init__(str(problem.get("detail", "")))
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A bearer token; ``role`` is one of ``access.WRITES``."""
@@ -117,3 +129,5 @@ class Token:
     name: str
     token: str = field(repr=False)
     role: str
+    slices: frozenset[str] = frozenset()
+    """The slices that it is the owner's of."""

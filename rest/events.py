@@ -60,8 +60,17 @@ class Events(Protocol):
         """Wait for an event after one; False after the time is over."""
 
 
-def blueprint(log: Events, *, max_listeners: int = MAX_LISTENERS, heartbeat_s: float = HEARTBEAT_S) -> Blueprint:
-    """The resource ``events``."""
+Filter = Callable[[Event], bool]
+
+
+def blueprint(
+    log: Events,
+    *,
+    max_listeners: int = MAX_LISTENERS,
+    heartbeat_s: float = HEARTBEAT_S,
+    told: Callable[[], Filter] = lambda: lambda event: True,
+) -> Blueprint:
+    """The resource ``events``; ``told`` says which of them who asks may hear."""
     blueprint = Blueprint("events", "events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
     # Who listens, by a number each: a reader that ends twice must not free two places.
     listening: set[int] = set()
@@ -83,7 +92,7 @@ def blueprint(log: Events, *, max_listeners: int = MAX_LISTENERS, heartbeat_s: f
         listening.add(number)
         last = int(given) if given else log.last if query["follow"] else log.first - 1
         kinds = tuple(kind for kind in query["kinds"].split(",") if kind)
-        text = _stream(log, last, kinds, heartbeat_s if query["follow"] else None)
+        text = _stream(log, last, _filter(kinds, told()), heartbeat_s if query["follow"] else None)
         answer = Response(text, content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"Cache-Control": "no-store"})
         answer.call_on_close(lambda: listening.discard(number))
         return answer
@@ -91,9 +100,8 @@ def blueprint(log: Events, *, max_listeners: int = MAX_LISTENERS, heartbeat_s: f
     return blueprint
 
 
-def _stream(log: Events, last: int, kinds: tuple[str, ...], heartbeat_s: float | None) -> Iterator[str]:
+def _stream(log: Events, last: int, wanted: Filter, heartbeat_s: float | None) -> Iterator[str]:
     """The text of the stream; without a heartbeat it ends with the latest event."""
-    wanted = _filter(kinds)
     # Whoever comes back after longer than the log reaches learns that something is missing, and goes on.
     if last > log.last:
         last = log.first - 1
@@ -111,7 +119,7 @@ def _stream(log: Events, last: int, kinds: tuple[str, ...], heartbeat_s: float |
         events = log.since(last)
         for event in events:
             last = event.id
-            if wanted(event.kind):
+            if wanted(event):
                 yield _text(event.kind, {"time_s": event.time_s, **event.document}, event.id)
         if not events and heartbeat_s is None:
             return
@@ -120,8 +128,12 @@ def _stream(log: Events, last: int, kinds: tuple[str, ...], heartbeat_s: float |
             yield f"id: {last}\n: alive\n\n"
 
 
-def _filter(kinds: tuple[str, ...]) -> Callable[[str], bool]:
-    return lambda kind: not kinds or any(kind == one or kind.startswith(f"{one}.") for one in kinds)
+def _filter(kinds: tuple[str, ...], told: Filter) -> Filter:
+    def wanted(event: Event) -> bool:
+        kind = event.kind
+        return (not kinds or any(kind == one or kind.startswith(f"{one}.") for one in kinds)) and told(event)
+
+    return wanted
 
 
 def _text(kind: str, document: Mapping[str, Any], number: int) -> str:

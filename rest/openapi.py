@@ -23,7 +23,7 @@ DOCUMENT_PATH, PAGE_PATH = f"{PREFIX}/openapi.json", f"{PREFIX}/docs"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 _METHODS = ("get", "put", "post", "delete", "patch")
 
-_ALWAYS = {"401": "no token, or none that is known", "403": "the token's role may not do this",
+_ALWAYS = {"401": "no token, or none that is known", "403": "the token may not do this",
            "429": "too many requests; see Retry-After", "500": "a defect of the controller"}  # fmt: skip
 _WITH_BODY = {"400": "no JSON", "411": "a body without Content-Length", "413": "the body is too long",
               "415": "the body is not application/json", "422": "what is expected where"}  # fmt: skip
@@ -35,33 +35,37 @@ _DESCRIPTION = (
 )
 
 
-def register(app: Flask, api: Api) -> None:
-    """Serve document and page. The document is made when it is first asked for: then all resources are there."""
+def register(app: Flask, api: Api, *, whole: bool = True) -> None:
+    """Serve document and page. The document is made when it is first asked for: then all resources are there.
+
+    ``whole``: with the network and its metrics.
+    """
     made: list[str] = []
     page = files("hyroads.rest").joinpath("static", "docs.html").read_text(encoding="utf-8")
 
     def document() -> Response:
         if not made:
             with app.app_context():
-                made.append(json.dumps(completed(api.spec.to_dict()), indent=1))
+                made.append(json.dumps(completed(api.spec.to_dict(), whole=whole), indent=1))
         return Response(made[0], content_type="application/json")
 
     def show() -> Response:
         return Response(page, content_type="text/html; charset=utf-8", headers={"Content-Security-Policy": POLICY})
 
-    with app.app_context():
-        api.spec.components.schema("NetworkGraph", schema=NetworkGraphSchema)
+    if whole:
+        with app.app_context():
+            api.spec.components.schema("NetworkGraph", schema=NetworkGraphSchema)
     app.add_url_rule(DOCUMENT_PATH, "openapi", document)
     app.add_url_rule(PAGE_PATH, "docs", show)
 
 
-def completed(spec: Document) -> Document:
+def completed(spec: Document, *, whole: bool = True) -> Document:
     """The document with what holds for all endpoints."""
     spec["info"]["description"] = _DESCRIPTION
     spec["components"].setdefault("securitySchemes", {})["token"] = {"type": "http", "scheme": "bearer"}
     spec["components"].pop("responses", None)
-    spec["components"]["schemas"].pop("Error", None)
-    spec["components"]["schemas"].pop("PaginationMetadata", None)
+    for name in ("Error", "PaginationMetadata"):
+        spec["components"]["schemas"].pop(name, None)
     # Without configured tokens none is needed.
     spec["security"] = [{}, {"token": []}]
     for path, operations in spec["paths"].items():
@@ -72,7 +76,8 @@ def completed(spec: Document) -> Document:
     if topology is not None:
         answer = topology["responses"]["200"]["content"]["application/json"]
         answer["schema"] = {"oneOf": [answer["schema"], {"$ref": "#/components/schemas/NetworkGraph"}]}
-    spec["paths"]["/metrics"] = _metrics()
+    if whole:
+        spec["paths"]["/metrics"] = _metrics()
     return spec
 
 

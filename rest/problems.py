@@ -10,7 +10,15 @@ from typing import Any
 
 from flask import Flask, Response
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError, ValueRefusedError
+from hyroads.rest.contract import (
+    AnsweredError,
+    ConflictError,
+    ForbiddenError,
+    NotConfirmedError,
+    NotFoundError,
+    TooBusyError,
+    ValueRefusedError,
+)
 from werkzeug.exceptions import HTTPException
 
 LOG = logging.getLogger("hyroads.rest")
@@ -30,7 +38,12 @@ def _config(error: ConfigError) -> Response:
     return problem(422, f"{error.place}: {error.problem}" if error.place else error.problem, errors=errors)
 
 
-_STATUS: Mapping[type[HyroadsError], int] = {NotFoundError: 404, ConflictError: 409, TooBusyError: 503}
+_STATUS: Mapping[type[HyroadsError], int] = {
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    ConflictError: 409,
+    TooBusyError: 503,
+}
 
 
 def _hyroads(error: HyroadsError) -> Response:
@@ -47,6 +60,10 @@ def _refused(error: ValueRefusedError) -> Response:
 
 def _not_confirmed(error: NotConfirmedError) -> Response:
     return problem(504, str(error), pending=error.pending)
+
+
+def _answered(error: AnsweredError) -> Response:
+    return Response(json.dumps(dict(error.problem)) + "\n", status=error.status, content_type=MEDIA_TYPE)
 
 
 def _http(error: HTTPException) -> Response:
@@ -83,5 +100,6 @@ def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> Non
     app.register_error_handler(ConfigError, _config)
     app.register_error_handler(ValueRefusedError, _refused)
     app.register_error_handler(NotConfirmedError, _not_confirmed)
+    app.register_error_handler(AnsweredError, _answered)
     app.register_error_handler(HyroadsError, _hyroads)
     app.register_error_handler(Exception, defect)

@@ -75,12 +75,15 @@ def allocate(
     previous: Allocation = NOTHING,
     names: Iterable[str] | None = None,
     layout: Layout = OPEN_VSWITCH,
+    *,
+    busy: Collection[int] = (),
 ) -> Allocation:
     """The allocation for ``switches``; only the named slices (default: all) are looked at on switches known before.
 
+    No slice that is new gets one of the numbers ``busy``: some switch still has them for slices that are gone.
     :class:`AllocationError` when a switch has too few tables; nothing has changed then.
     """
-    numbers = _numbers(model, previous)
+    numbers = _numbers(model, previous, busy)
     known = frozenset(switches)
     looked_at = frozenset(model.slices if names is None else names) | (previous.numbers.keys() - model.slices.keys())
     homes = {name: model.slices[name].switches(known) for name in looked_at if name in model.slices}
@@ -101,11 +104,11 @@ def allocate(
     return Allocation(MappingProxyType(numbers), MappingProxyType(blocks))
 
 
-def _numbers(model: SliceModel, previous: Allocation) -> dict[str, int]:
+def _numbers(model: SliceModel, previous: Allocation, busy: Collection[int]) -> dict[str, int]:
     """Kept where they are; new ones are the lowest that nobody has or had just now."""
     numbers = {name: previous.numbers[name] for name in model.slices if name in previous.numbers}
     numbers[PRODUCTION] = PRODUCTION_NUMBER
-    taken = {*numbers.values(), *previous.numbers.values()}
+    taken = {*numbers.values(), *previous.numbers.values(), *busy}
     free = PRODUCTION_NUMBER + 1
     for name in sorted(model.slices.keys() - numbers.keys()):
         while free in taken:

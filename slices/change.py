@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TypeVar
 
+from hyroads.slices.delegation import reasons
 from hyroads.slices.errors import ConflictError
 from hyroads.slices.match import ALL, describe, intersection
 from hyroads.slices.model import PRODUCTION, FlowspaceRule, Slice, SliceModel
@@ -54,17 +56,18 @@ class Conflict:
 
 
 def changed(model: SliceModel, put: Iterable[Slice] = (), remove: Iterable[str] = ()) -> tuple[SliceModel, ModelChange]:
-    """The model with slices added or replaced and others removed, and what differs.
+    """The model with slices added or replaced and others removed, with their children, and what differs.
 
     :class:`ConflictError` names every pair of rules (the first ten) that would own the same packets, a slice to remove
     that is not there, or a limit of all slices together that is broken. The given model is never touched.
     """
     slices = dict(model.slices)
     for name in remove:
-        if slices.pop(name, None) is None or name == PRODUCTION:
+        if name not in model.slices or name == PRODUCTION:
             raise ConflictError(f"slice {name} can't be removed: expected one of the slices other than {PRODUCTION}")
-    replaced = {each.name: each for each in put}
-    slices |= replaced
+        for child in model.family(name):
+            slices.pop(child, None)
+    slices |= {each.name: each for each in put}
     new = SliceModel(slices)
     difference = difference_of(model, new)
     check(new, difference.added | difference.changed)
@@ -92,11 +95,8 @@ def check(model: SliceModel, names: Iterable[str]) -> None:
             f"got {len(model.slices)} and {model.matches}"
         )
     _check_airtime(model)
-    found = []
-    for conflict in conflicts(model, frozenset(names)):
-        found.append(str(conflict))
-        if len(found) == MAX_REASONS:
-            break
+    named = frozenset(names)
+    found = list(islice(chain(map(str, conflicts(model, named)), reasons(model, named)), MAX_REASONS))
     if found:
         raise ConflictError("; ".join(found))
 
@@ -155,8 +155,11 @@ def _maybe_equal(names: frozenset[int | str], numbers: frozenset[int | str]) -> 
 
 
 def _check_airtime(model: SliceModel) -> None:
+    """Of those who have it from the operator: a child's share is a part of its parent's."""
     totals: dict[str, float] = {}
     for each in model.slices.values():
+        if each.parent:
+            continue
         for technology, share in each.limits.airtime_share.items():
             totals[technology] = totals.get(technology, 0.0) + share
     for technology, total in totals.items():

@@ -217,13 +217,14 @@ def difference(old: Classifier, new: Classifier) -> dict[int, ClassifierChange]:
     """
     changes = {}
     for dpid, after in new.entries.items():
-        change = _switch_difference(old.entries.get(dpid, {}), after)
+        change = switch_difference(old.entries.get(dpid, {}), after)
         if change:
             changes[dpid] = change
     return changes
 
 
-def _switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:
+def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:
+    """The smallest change of one switch, from what it has to what it should have."""
     adds: dict[Key, Block] = {}
     gone: dict[Key, Block] = {}
     for name in before.keys() | after.keys():

@@ -30,3 +30,7 @@ class ConflictError(SliceError):
 
 class AllocationError(SliceError):
     """A switch has no room for the tables of all its slices."""
+
+
+class NotAllowedError(SliceError):
+    """The owner of a slice may not do this; the operator may."""

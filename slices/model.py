@@ -104,6 +104,8 @@ class Slice:
     permissions: frozenset[Permission] = frozenset({Permission.READ, Permission.WRITE})
     limits: Limits = Limits()
     ssids: tuple[Ssid, ...] = ()
+    parent: str = ""
+    """The slice that gave it this part of its own flowspace (``delegation``); empty: the operator did."""
 
     @cached_property
     def index(self) -> OverlapIndex:
@@ -118,9 +120,9 @@ class Slice:
             return known
         return frozenset(dpid for dpid in known if any(rule.on(dpid) for rule in self.flowspace))
 
-    def owned_by(self, token: str) -> bool:
-        """Whether a token is the owner's; takes the same time for every wrong one."""
-        return bool(self.owner_token_sha256) and hmac.compare_digest(self.owner_token_sha256, token_hash(token))
+    def owned_by(self, token_sha256: str) -> bool:
+        """Whether a token with this hash is the owner's; takes the same time for every wrong one."""
+        return bool(self.owner_token_sha256) and hmac.compare_digest(self.owner_token_sha256, token_sha256)
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,24 @@ class SliceModel:
     def matches(self) -> int:
         """How many matches all flowspace rules have together."""
         return sum(len(rule.matches) for each in self.slices.values() for rule in each.flowspace)
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[Slice, ...]]:
+        """The slices that a slice has given parts of its flowspace, by its name."""
+        found: dict[str, tuple[Slice, ...]] = {}
+        for each in self.slices.values():
+            if each.parent:
+                found[each.parent] = (*found.get(each.parent, ()), each)
+        return MappingProxyType(found)
+
+    def family(self, name: str) -> frozenset[str]:
+        """A slice, its children and theirs."""
+        found, waiting = {name}, [name]
+        while waiting:
+            new = {child.name for child in self.children.get(waiting.pop(), ())} - found
+            found |= new
+            waiting += new
+        return frozenset(found)
 
 
 EMPTY = SliceModel({})

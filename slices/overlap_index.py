@@ -58,6 +58,13 @@ class OverlapIndex:
                 for theirs in other.groups[priority].values():
                     yield from _pairs(mine, theirs)
 
+    def overlapping(self, priority: int, match: TernaryMatch) -> Iterator[tuple[int, TernaryMatch]]:
+        """(rule, match) of this priority that share a header with a match."""
+        for group in self.groups.get(priority, {}).values():
+            common = group.mask & match.mask
+            for position in group.table(common).get(match.value & common, ()):
+                yield group.rules[position], group.match(position)
+
 
 def _pairs(mine: Group, theirs: Group) -> Iterator[tuple[int, TernaryMatch, int, TernaryMatch]]:
     common = mine.mask & theirs.mask

@@ -36,7 +36,7 @@ MAX_MATCHES_OF_RULE = 1024
 MAX_PORT = 0xFFFFFF00
 _LOCAL = 0xFFFFFFFE
 
-_SLICE_KEYS = ("name", "owner_token_sha256", "controllers", "permissions", "flowspace", "limits", "ssids")
+_SLICE_KEYS = ("name", "parent", "owner_token_sha256", "controllers", "permissions", "flowspace", "limits", "ssids")
 _RULE_KEYS = ("name", "switches", "ports", "priority", "match")
 _LIMIT_KEYS = tuple(Limits.__dataclass_fields__)
 _SSID_KEYS = ("name", "security", "passphrase_file")
@@ -106,7 +106,7 @@ def slice_document(each: Slice) -> dict[str, Any]:
     }
     if each.owner_token_sha256:
         document["owner_token_sha256"] = each.owner_token_sha256
-    return document
+    return {**document, "parent": each.parent} if each.parent else document
 
 
 def _rule_document(rule: FlowspaceRule) -> dict[str, Any]:
@@ -136,13 +136,14 @@ def _slice(place: Place) -> Slice:
         _permissions(section["permissions"]) if "permissions" in section else Slice("").permissions,
         _limits(section["limits"]) if "limits" in section else Limits(),
         tuple(map(_ssid, section["ssids"].items())) if "ssids" in section else (),
+        _name(section, "parent"),
     )
 
 
-def _name(section: Section) -> str:
-    if "name" not in section:
+def _name(section: Section, key: str = "name") -> str:
+    if key not in section:
         return ""
-    place = section["name"]
+    place = section[key]
     if not isinstance(place.value, str) or not _NAME.fullmatch(place.value):
         place.expected("a name of 1 to 32 letters, digits, dots, dashes and underscores")
         return ""
@@ -177,9 +178,9 @@ def _limits(place: Place) -> Limits:
     for name in ("rate_in_mbps", "rate_out_mbps"):
         if name in section:
             values[name] = section[name].number(1.0, 0.0, 1e6, open_low=True, what="a rate above 0")
-    for name in ("packet_ins_per_s", "flow_mods_per_s"):
+    for name, low in (("packet_ins_per_s", 0.0), ("flow_mods_per_s", 1.0)):
         if name in section:
-            values[name] = section[name].number(1.0, 0.0, 1e6, what="a number of at least 0")
+            values[name] = section[name].number(1.0, low, 1e6, what=f"a number of at least {low:g}")
     for name, high in (("tables", 253), ("flow_entries", 1_000_000), ("groups", 1_000_000), ("meters", 60_000)):
         if name in section:
             values[name] = section[name].integer(1, 1 if name == "tables" else 0, high)

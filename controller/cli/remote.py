@@ -71,7 +71,7 @@ def connect(args: argparse.Namespace) -> Client:
     token = read_private(file).strip() if file else os.environ.get("HYROADS_TOKEN")
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(file or "HYROADS_TOKEN", "", "expected one line with a token")
-    return Client(url, token or None)
+    return Client(url, token or None, ca=getattr(args, "ca", None))
 
 
 def show(answer: Any, columns: Sequence[Column], *, as_json: bool) -> None:

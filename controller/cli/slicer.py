@@ -16,11 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs it in the foreground; the result is the exit status."""
-    from hyroads.slices.server.run import run as serve
-    from hyroads.slices.server.settings import load
-
     if args.check:
+        from hyroads.slices.server.settings import load
+
         model = load(args.config).model
         print(f"{args.config}: {len(model.slices)} slices, {model.matches} flowspace rules")
         return 0
+    from hyroads.slices.server.run import run as serve
+
     return serve(args.config, verbose=args.verbose)

@@ -8,21 +8,24 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from hyroads.controller.cli.remote import connect
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.netfile_io import read_text
+from hyroads.rest.client import UNIX, Client, address
 
 HELP = "List and change the slices of a running slicer (docs/slicing.md, section 9)."
 
 SOCKET = "/run/hyroads/slicer.sock"
-
-Ask = Callable[..., Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     default = os.environ.get("HYROADS_SLICER_SOCKET", SOCKET)
     parser.add_argument("--socket", default=default, metavar="PATH", help="the slicer's control socket (%(default)s)")
+    parser.add_argument("--url", default=os.environ.get("HYROADS_SLICER_URL"), help="of the slicer's REST API instead")
+    parser.add_argument("--token-file", metavar="FILE", help="with --url: file (mode 0600) with a bearer token")
+    parser.add_argument("--ca", metavar="FILE", help="with --url: certificates that the slicer's is checked by")
     parser.add_argument("--json", action="store_true", help="print JSON")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, (_, words, arguments) in VERBS.items():
@@ -33,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Does it; the result is the exit status."""
-    from hyroads.slices.server.client import ControlClient
-
-    answer = VERBS[args.verb][0](ControlClient(args.socket).ask, args)
+    with connect(args) if args.url else Client(f"{UNIX}{args.socket}") as client:
+        answer = VERBS[args.verb][0](client, args)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
@@ -46,60 +48,64 @@ def run(args: argparse.Namespace) -> int:
 # -- verbs ------------------------------------------------------------------------------------------------------------
 
 
-def _list_slices(ask: Ask, _: argparse.Namespace) -> Any:
+def _slices(client: Client) -> list[dict[str, Any]]:
+    return list(client.listed("/slices", "slices"))
+
+
+def _list_slices(client: Client, _: argparse.Namespace) -> Any:
+    # Of others' slices an owner sees the name alone.
     return [
         {
             "name": each["name"],
-            "controllers": ", ".join(each["controllers"]) or "-",
-            "rules": len(each["flowspace"]),
-            "permissions": ", ".join(each["permissions"]),
+            "controllers": ", ".join(each.get("controllers", ())) or "-",
+            "rules": len(each["flowspace"]) if "flowspace" in each else "-",
+            "permissions": ", ".join(each.get("permissions", ())) or "-",
+            "parent": each.get("parent", "-"),
         }
-        for each in ask("GET", "slices")["slices"]
+        for each in _slices(client)
     ]
 
 
-def _list_slice_info(ask: Ask, args: argparse.Namespace) -> Any:
-    return ask("GET", "slices", args.name)
+def _list_slice_info(client: Client, args: argparse.Namespace) -> Any:
+    return client.get(address("slices", args.name))
 
 
-def _list_flowspace(ask: Ask, args: argparse.Namespace) -> Any:
-    every = ask("GET", "slices")["slices"]
-    return [
-        {"slice": each["name"], "rule": number, **rule}
-        for each in every
-        if args.name in {None, each["name"]}
-        for number, rule in enumerate(each["flowspace"])
-    ]
+def _list_flowspace(client: Client, args: argparse.Namespace) -> Any:
+    path = "/flowspace" if args.name is None else address("slices", args.name, "flowspace")
+    return list(client.listed(path, "flowspace"))
 
 
-def _plain(ask: Ask, name: str) -> dict[str, Any]:
-    document = ask("GET", "slices", name)
-    del document["switches"]
-    return dict(document)
+def _change(client: Client, method: str, path: str, document: Any = None) -> Any:
+    answer = client.request(method, path, document)
+    if answer.status == 202:
+        # Some switch has not confirmed in time.
+        return client.confirmed(answer.document)
+    return answer.document
 
 
-def _add_slice(ask: Ask, args: argparse.Namespace) -> Any:
-    if any(each["name"] == args.name for each in ask("GET", "slices")["slices"]):
+def _add_slice(client: Client, args: argparse.Namespace) -> Any:
+    if any(each["name"] == args.name for each in _slices(client)):
         raise ConfigError("slices", "name", f"there is a slice {args.name} already (update-slice changes it)")
-    return ask("PUT", "slices", args.name, document=_options({}, args))
+    document = _options(args)
+    return _change(client, "PUT", address("slices", args.name), document | _given("parent", args.parent))
 
 
-def _update_slice(ask: Ask, args: argparse.Namespace) -> Any:
-    return ask("PUT", "slices", args.name, document=_options(_plain(ask, args.name), args))
+def _update_slice(client: Client, args: argparse.Namespace) -> Any:
+    return _change(client, "PATCH", address("slices", args.name), _options(args))
 
 
-def _options(document: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    if args.controller:
-        document["controllers"] = args.controller
-    if args.permission:
-        document["permissions"] = args.permission
-    if args.owner_token_sha256:
-        document["owner_token_sha256"] = args.owner_token_sha256
-    limits = document.setdefault("limits", {})
-    for item in args.limit or ():
-        name, value = _pair(item)
-        limits[name] = value
-    return document
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    limits = dict(_pair(item) for item in args.limit or ())
+    return {
+        **_given("controllers", args.controller),
+        **_given("permissions", args.permission),
+        **_given("owner_token_sha256", args.owner_token_sha256),
+        **_given("limits", limits),
+    }
+
+
+def _given(name: str, value: Any) -> dict[str, Any]:
+    return {name: value} if value else {}
 
 
 def _pair(item: str) -> tuple[str, Any]:
@@ -109,53 +115,53 @@ def _pair(item: str) -> tuple[str, Any]:
     return name, load_document(value, item)
 
 
-def _remove_slice(ask: Ask, args: argparse.Namespace) -> Any:
-    return ask("DELETE", "slices", args.name)
+def _remove_slice(client: Client, args: argparse.Namespace) -> Any:
+    return _change(client, "DELETE", address("slices", args.name))
 
 
-def _add_flowspace(ask: Ask, args: argparse.Namespace) -> Any:
-    document = _plain(ask, args.slice)
-    rule: dict[str, Any] = {"priority": args.priority}
-    if args.name:
-        rule["name"] = args.name
-    if args.switch:
-        rule["switches"] = args.switch
-    if args.port:
-        rule["ports"] = [int(port) if port.isdigit() else port for port in args.port]
-    if args.match:
-        rule["match"] = dict(_pair(item) for item in args.match)
-    document["flowspace"].append(rule)
-    return ask("PUT", "slices", args.slice, document=document)
+def _add_flowspace(client: Client, args: argparse.Namespace) -> Any:
+    rule = {
+        **({} if args.priority is None else {"priority": args.priority}),
+        **_given("name", args.name),
+        **_given("switches", [_number(switch) for switch in args.switch or ()]),
+        **_given("ports", [int(port) if port.isdigit() else port for port in args.port or ()]),
+        **_given("match", dict(_pair(item) for item in args.match or ())),
+    }
+    return _change(client, "POST", address("slices", args.slice, "flowspace"), rule)
 
 
-def _remove_flowspace(ask: Ask, args: argparse.Namespace) -> Any:
-    document = _plain(ask, args.slice)
-    rules = document["flowspace"]
-    wanted = {str(number) for number, rule in enumerate(rules) if args.rule in {str(number), rule.get("name")}}
-    if not wanted:
-        raise ConfigError("arguments", args.rule, f"slice {args.slice} has no such rule (list-flowspace shows them)")
-    document["flowspace"] = [rule for number, rule in enumerate(rules) if str(number) not in wanted]
-    return ask("PUT", "slices", args.slice, document=document)
+def _remove_flowspace(client: Client, args: argparse.Namespace) -> Any:
+    return _change(client, "DELETE", address("slices", args.slice, "flowspace", args.rule))
 
 
-def _load(ask: Ask, args: argparse.Namespace) -> Any:
-    return ask("PUT", "slices", document=load_document(read_text(args.file), args.file))
+def _load(client: Client, args: argparse.Namespace) -> Any:
+    document = load_document(read_text(args.file), args.file)
+    if not isinstance(document, dict):
+        raise ConfigError(args.file, "", "expected a mapping with slices")
+    return _change(client, "PUT", "/slices", document)
 
 
-def _get_config(ask: Ask, _: argparse.Namespace) -> Any:
-    return ask("GET", "slices")
+def _get_config(client: Client, _: argparse.Namespace) -> Any:
+    return {"slices": _slices(client)}
 
 
-def _reload(ask: Ask, _: argparse.Namespace) -> Any:
-    return ask("POST", "reload")
+def _reload(client: Client, _: argparse.Namespace) -> Any:
+    return _change(client, "POST", "/reload")
 
 
-def _list_datapaths(ask: Ask, _: argparse.Namespace) -> Any:
-    return [{**each, "slices": ", ".join(each["slices"])} for each in ask("GET", "switches")["switches"]]
+def _list_datapaths(client: Client, _: argparse.Namespace) -> Any:
+    return [{**each, "slices": ", ".join(each["slices"])} for each in client.listed("/switches", "switches")]
 
 
-def _list_datapath_info(ask: Ask, args: argparse.Namespace) -> Any:
-    return ask("GET", "switches", args.dpid)
+def _list_datapath_info(client: Client, args: argparse.Namespace) -> Any:
+    return client.get(address("switches", f"{_number(args.dpid):#x}"))
+
+
+def _number(dpid: str) -> int:
+    try:
+        return int(dpid, 0)
+    except ValueError as error:
+        raise ConfigError("arguments", dpid[:40], "expected a datapath id like 1 or 0x1f") from error
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
@@ -181,13 +187,19 @@ def _slice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", action="append", metavar="NAME=VALUE", help="as in the file, e.g. flow_entries=500")
 
 
+def _new_slice_options(parser: argparse.ArgumentParser) -> None:
+    _slice_options(parser)
+    parser.add_argument("--parent", metavar="SLICE", help="the slice that gives it a part of its flowspace")
+
+
 def _rule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("slice", metavar="SLICE")
     parser.add_argument("--name", default="")
-    parser.add_argument("--priority", type=int, default=100)
+    parser.add_argument("--priority", type=int, help="1 to 60000 (100; of a child: just above its parent's)")
     parser.add_argument("--switch", action="append", metavar="DPID", help="default: all; may be repeated")
     parser.add_argument("--port", action="append", help="number or name; default: all; may be repeated")
-    parser.add_argument("match", nargs="*", metavar="FIELD=VALUE", help="as in the file, e.g. 'tcp_dst=[80, 443]'")
+    words = "as in the file, e.g. 'tcp_dst=[80, 443]'; may be repeated"
+    parser.add_argument("--match", action="append", metavar="FIELD=VALUE", help=words)
 
 
 def _rule(parser: argparse.ArgumentParser) -> None:
@@ -203,10 +215,10 @@ def _dpid(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dpid", metavar="DPID")
 
 
-VERBS: dict[str, tuple[Callable[[Ask, argparse.Namespace], Any], str, Callable[[argparse.ArgumentParser], None]]] = {
+VERBS: dict[str, tuple[Callable[[Client, argparse.Namespace], Any], str, Callable[[argparse.ArgumentParser], None]]] = {
     "list-slices": (_list_slices, "all slices", _none),
     "list-slice-info": (_list_slice_info, "one slice, and what it has on each switch", _name),
-    "add-slice": (_add_slice, "a new slice without flowspace", _slice_options),
+    "add-slice": (_add_slice, "a new slice without flowspace", _new_slice_options),
     "update-slice": (_update_slice, "other controllers, permissions or limits", _slice_options),
     "remove-slice": (_remove_slice, "a slice and all that it has in switches", _name),
     "list-flowspace": (_list_flowspace, "flowspace rules of all slices or one", _maybe_name),
@@ -229,6 +241,8 @@ def _text(answer: Any) -> str:
     if isinstance(answer, dict) and answer.keys() == {"added", "changed", "removed"}:
         words = [f"{what} {', '.join(names)}" for what, names in answer.items() if names]
         return "; ".join(words) or "nothing changed"
+    if isinstance(answer, dict) and {"what", "state"} <= answer.keys():
+        return f"{answer['what']}: {answer['state']}"
     return json.dumps(answer, indent=2) if answer else "none"
 
 

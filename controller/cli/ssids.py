@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyroads.slices.model import SliceModel
+    from hyroads.slices.model import Slice, SliceModel
     from hyroads.slices.ssids.client import Client
     from hyroads.slices.ssids.reconcile import Outcome
     from hyroads.slices.ssids.settings import Points
@@ -59,12 +59,13 @@ def run(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> SliceModel:
     """Of the file, or of the slicer that runs."""
     from hyroads.controller.netfile_io import read_text
-    from hyroads.slices.server.client import ControlClient
+    from hyroads.rest.client import UNIX, Client
     from hyroads.slices.slicefile import load_text, parse
 
     if args.slices is not None:
         return load_text(read_text(args.slices), args.slices)
-    return parse(ControlClient(args.socket).ask("GET", "slices"), args.socket)
+    with Client(f"{UNIX}{args.socket}") as slicer:
+        return parse({"slices": list(slicer.listed("/slices", "slices"))}, args.socket)
 
 
 def _reconcile(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: bool = False) -> list[Outcome]:
@@ -109,9 +110,7 @@ def _passphrases(folder: Path, files: Sequence[str]) -> Mapping[str, str]:
 
 def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: bool) -> list[Outcome]:
     """The slices at the slicer get the ports of their networks; the slicer waits for ports that are not there yet."""
-    from hyroads.slices.errors import SliceError
-    from hyroads.slices.server.client import ControlClient
-    from hyroads.slices.slicefile import slice_document
+    from hyroads.rest.client import UNIX, Client, ClientError, address
     from hyroads.slices.ssids.desired import with_ports
     from hyroads.slices.ssids.reconcile import Outcome
 
@@ -123,12 +122,19 @@ def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: 
         words = (f"ports of slice {each.name}",)
         try:
             if not dry:
-                ControlClient(args.socket).ask("PUT", "slices", each.name, document=slice_document(changed))
-        except SliceError as error:
+                with Client(f"{UNIX}{args.socket}") as slicer:
+                    slicer.change("PUT", address("slices", each.name, "flowspace"), _flowspace(changed))
+        except ClientError as error:
             outcomes.append(Outcome("slicer", words, str(error)))
         else:
             outcomes.append(Outcome("slicer", words))
     return outcomes
+
+
+def _flowspace(each: Slice) -> dict[str, Any]:
+    from hyroads.slices.slicefile import slice_document
+
+    return {"flowspace": slice_document(each)["flowspace"]}
 
 
 def _say(args: argparse.Namespace, outcomes: Sequence[Outcome]) -> None:

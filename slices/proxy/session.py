@@ -53,6 +53,9 @@ class Tenant:
     roles: Roles = field(default_factory=Roles)
     guests: set[int] = field(default_factory=set)
     dropped_packet_ins: int = 0
+    refused: int = 0
+    """Messages of guests that were answered with an error of ours since that was told, and why the last one was."""
+    last_refusal: str = ""
 
 
 @dataclass
@@ -140,6 +143,8 @@ class SwitchSession:
             handler(self, guest, message, now_s, out)
         except Refused as refusal:
             sender.tenant.changes.spend(1)
+            sender.tenant.refused += 1
+            sender.tenant.last_refusal = str(refusal)
             out = Out(guests=[(guest, refusal.message(message))])
         return out
 

@@ -8,6 +8,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.errors import SliceError
@@ -30,12 +31,20 @@ _NUMBERED = frozenset({15, 29})
 _numbers = itertools.count(1)
 
 
+class Keeper(Protocol):
+    """Who is told of guests."""
+
+    def ids_changed(self) -> None:
+        """A guest made or deleted a group or a meter."""
+
+    def guest_told(self, guest: GuestLink, what: str) -> None:
+        """A guest has ``connected`` or ``disconnected``."""
+
+
 class GuestLink(MessageStream):
     """HELLO first; then whatever the session makes of each message."""
 
-    def __init__(
-        self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, ids_changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, keeper: Keeper) -> None:
         super().__init__(switch.patience_s)
         self.number = next(_numbers)
         self.switch = switch
@@ -43,7 +52,7 @@ class GuestLink(MessageStream):
         self.tenant = tenant
         self.joined = False
         self.address = ""
-        self._ids_changed = ids_changed
+        self._keeper = keeper
         self._resume: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -70,6 +79,7 @@ class GuestLink(MessageStream):
             self.joined = False
             del self.switch.guests[self.number]
             self.session.leave(self.number)
+            self._keeper.guest_told(self, "disconnected")
         if self.transport is not None:
             self.transport.close()
 
@@ -88,7 +98,7 @@ class GuestLink(MessageStream):
         if out.switch:
             self.switch.out += out.switch
             if message[1] in _NUMBERED:
-                self._ids_changed()
+                self._keeper.ids_changed()
             self._keep_pace()
 
     def _hello(self, message: bytes) -> None:
@@ -101,6 +111,7 @@ class GuestLink(MessageStream):
         self.switch.guests[self.number] = self
         self.session.join(self.number, self.tenant.view.number)
         LOG.info("%s: connected", self.name)
+        self._keeper.guest_told(self, "connected")
 
     def _keep_pace(self) -> None:
         pause_s = self.session.pause_s(self.number, self.loop.time())

@@ -1,131 +1,228 @@
-"""Just enough HTTP/1.1 for the control socket: one request a connection, everything bounded."""
+"""HTTP/1.1 for a WSGI application beside the event loop: one request a connection, everything bounded.
+
+A request is read whole, with a limit for its size and its time, before a thread answers it. An answer without a known
+length is a stream, whose pieces another thread makes. Threads know nothing of sockets: whoever sends or reads slowly
+costs no thread, but for streams, of which the application allows a few.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes
 
-from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.slices.errors import ConflictError
+from hyroads.controller.core.errors import HyroadsError
 
 LOG = logging.getLogger("hyroads.slicer")
 
-MOST_CONNECTIONS = 32
-REQUEST_WITHIN_S, ANSWER_WITHIN_S = 10.0, 60.0
-MOST_HEAD, _BODY = 1 << 14, 1 << 23
+MOST_CONNECTIONS, MOST_OF_A_PEER = 96, 48
+REQUEST_WITHIN_S, WRITE_WITHIN_S = 10.0, 10.0
+MOST_HEAD, MOST_TARGET = 1 << 14, 1 << 13
+MOST_LINES = 100
+WORKERS, MOST_STREAMS = 16, 32
+_PROBLEM = "application/problem+json"
+_END = object()
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Method, path in parts, and the document of the body (None if there is none)."""
-
-    method: str
-    path: tuple[str, ...]
-    document: Any
+Environment = dict[str, Any]
+Application = Callable[[Environment, Callable[..., Any]], Iterable[bytes]]
 
 
 class HttpError(HyroadsError):
-    """An answer other than success."""
+    """A request that no application sees."""
 
-    def __init__(self, status: HTTPStatus, detail: str, place: str = "") -> None:
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
         self.status = status
         self.detail = detail
-        self.place = place
         super().__init__(detail)
 
-    def __reduce__(self) -> tuple[type[HttpError], tuple[HTTPStatus, str, str]]:
+    def __reduce__(self) -> tuple[type[HttpError], tuple[HTTPStatus, str]]:
         """Pickle by the arguments of the constructor."""
-        return type(self), (self.status, self.detail, self.place)
-
-
-Handle = Callable[[Request], Awaitable[Any]]
+        return type(self), (self.status, self.detail)
 
 
 class HttpServer:
-    """``handle`` gives the document of the answer, or raises; None is 204."""
+    """Serves connections, with threads of its own; ``more`` is added to the environment of each request."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-        self._connections = 0
+    def __init__(self, application: Application, most_body: int, more: Mapping[str, Any] | None = None) -> None:
+        self._application = application
+        self._answers = ThreadPoolExecutor(WORKERS, "answer")
+        self._streams = ThreadPoolExecutor(MOST_STREAMS, "stream")
+        self._closed = False
+        self._most_body = most_body
+        self._more = dict(more or {})
+        self._connections: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """No more requests, and streams end with their next piece."""
+        self._closed = True
+        for each in (self._answers, self._streams):
+            each.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
-        self._connections += 1
+        address = writer.get_extra_info("peername")
+        peer = address[0] if isinstance(address, tuple) else ""
+        self._connections[peer] += 1
         try:
-            if self._connections <= MOST_CONNECTIONS:
-                status, document = await self._answer(reader)
-                writer.write(_response(status, document))
-                await asyncio.wait_for(writer.drain(), REQUEST_WITHIN_S)
+            if self._connections.total() <= MOST_CONNECTIONS and self._connections[peer] <= MOST_OF_A_PEER:
+                await self._serve(reader, writer, peer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._connections -= 1
+            self._connections[peer] -= 1
+            if not self._connections[peer]:
+                del self._connections[peer]
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, Any]:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
         try:
-            request = await asyncio.wait_for(_read(reader), REQUEST_WITHIN_S)
-            document = await asyncio.wait_for(self._handle(request), ANSWER_WITHIN_S)
-        except HyroadsError as error:
-            return _problem(error)
-        except TimeoutError:
-            return _problem(HttpError(HTTPStatus.REQUEST_TIMEOUT, "not in time"))
-        except Exception:
-            LOG.exception("an error of the slicer's own")
-            return _problem(HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "an error of the slicer's own: see its log"))
-        return (HTTPStatus.NO_CONTENT if document is None else HTTPStatus.OK), document
+            environment = await asyncio.wait_for(_read(reader, self._most_body), REQUEST_WITHIN_S)
+        except HttpError as error:
+            await _write(writer, _refusal(error))
+            return
+        tls = writer.get_extra_info("ssl_object") is not None
+        environment |= {"REMOTE_ADDR": peer, "wsgi.url_scheme": "https" if tls else "http"} | self._more
+        loop = asyncio.get_running_loop()
+        answer = _Answer(self._application, environment)
+        try:
+            if not self._closed:
+                await _write(writer, await loop.run_in_executor(self._answers, answer.begin))
+            while answer.streams and not self._closed:
+                piece = await loop.run_in_executor(self._streams, answer.next)
+                if piece is _END:
+                    break
+                await _write(writer, piece)
+        finally:
+            # When the process ends a thread may be busy with it.
+            with contextlib.suppress(ValueError):
+                answer.close()
 
 
-def _problem(error: HyroadsError) -> tuple[HTTPStatus, Any]:
-    """As in RFC 9457, with the place in the document that is wrong."""
-    status, place, detail = HTTPStatus.UNPROCESSABLE_ENTITY, "", str(error)
-    if isinstance(error, HttpError):
-        status, place = error.status, error.place
-    elif isinstance(error, ConfigError):
-        place, detail = error.place, error.problem
-    elif isinstance(error, ConflictError):
-        status = HTTPStatus.CONFLICT
-    document = {"title": status.phrase, "status": int(status), "detail": detail}
-    return status, {**document, "place": place} if place else document
+class _Answer:
+    """What the application answers to one request; its methods are called by one thread at a time."""
+
+    def __init__(self, application: Application, environment: Environment) -> None:
+        self._application = application
+        self._environment = environment
+        self._head = b""
+        self._body: Iterable[bytes] = ()
+        self._pieces: Iterator[bytes] = iter(())
+        self.streams = False
+
+    def begin(self) -> bytes:
+        """The head, and the body if its length is known."""
+        self._body = self._application(self._environment, self._start)
+        if self.streams:
+            self._pieces = iter(self._body)
+            return self._head
+        return self._head + b"".join(self._body)
+
+    def next(self) -> Any:
+        """The next piece of a stream, or its end."""
+        return next(self._pieces, _END)
+
+    def close(self) -> None:
+        """Whatever the application keeps for the answer is let go."""
+        close = getattr(self._body, "close", None)
+        if close is not None:
+            close()
+
+    def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+        self.streams = not any(name.lower() == "content-length" for name, _ in headers)
+        if status[:3] in {"204", "304"}:
+            self.streams = False
+        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), "Connection: close", "", ""]
+        self._head = "\r\n".join(lines).encode("latin-1")
 
 
-def _response(status: HTTPStatus, document: Any) -> bytes:
-    body = b"" if document is None else json.dumps(document).encode() + b"\n"
-    kind = "application/problem+json" if status >= HTTPStatus.BAD_REQUEST else "application/json"
-    head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await asyncio.wait_for(writer.drain(), WRITE_WITHIN_S)
+
+
+def _refusal(error: HttpError) -> bytes:
+    status = error.status
+    document = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": error.detail}
+    body = json.dumps(document).encode() + b"\n"
+    head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: {_PROBLEM}\r\nContent-Length: {len(body)}\r\n"
     return (head + "Connection: close\r\n\r\n").encode() + body
 
 
-async def _read(reader: asyncio.StreamReader) -> Request:
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+async def _read(reader: asyncio.StreamReader, most_body: int) -> Environment:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.LimitOverrunError:
-        raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_HEAD} bytes") from None
-    first, *lines = head.split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[1].startswith("/"):
-        raise HttpError(HTTPStatus.BAD_REQUEST, "expected a request line like GET /slices HTTP/1.1")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isascii() or not length.isdigit():
+        if b"\r\n" in await reader.read(MOST_TARGET):
+            raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_HEAD} bytes") from None
+        raise HttpError(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes") from None
+    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    environment = _target(first)
+    headers = _headers(lines)
+    length = headers.get("CONTENT_LENGTH", "0")
+    if "TRANSFER_ENCODING" in headers or not length.isascii() or not length.isdigit():
         raise HttpError(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
-    if len(length) > len(str(_BODY)) or int(length) > _BODY:
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {_BODY} bytes")
+    if len(length) > len(str(most_body)) or int(length) > most_body:
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {most_body} bytes")
     body = await reader.readexactly(int(length))
-    path = tuple(unquote(part) for part in urlsplit(words[1]).path.split("/") if part)
-    return Request(words[0], path, _document(body))
+    plain: Environment = {name: headers.pop(name) for name in ("CONTENT_LENGTH", "CONTENT_TYPE") if name in headers}
+    host, _, port = headers.get("HOST", "localhost").rpartition(":")
+    return {
+        **environment,
+        **plain,
+        **{f"HTTP_{name}": value for name, value in headers.items()},
+        "SERVER_NAME": host or "localhost",
+        "SERVER_PORT": port if port.isascii() and port.isdigit() else "80",
+        "wsgi.version": (1, 0),
+        "wsgi.input": BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
 
 
-def _document(body: bytes) -> Any:
-    if not body:
-        return None
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"expected JSON: {error}") from error
+def _target(line: str) -> Environment:
+    words = line.split(" ")
+    if len(words) != 3 or not words[1].startswith("/") or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
+        raise HttpError(HTTPStatus.BAD_REQUEST, "expected a request line like GET /api/v1/slices HTTP/1.1")
+    if len(words[1]) > MOST_TARGET:
+        raise HttpError(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes")
+    path, _, query = words[1].partition("?")
+    return {
+        "REQUEST_METHOD": words[0],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path.encode("latin-1")).decode("latin-1"),
+        "QUERY_STRING": query,
+        "REQUEST_URI": words[1],
+        "SERVER_PROTOCOL": words[2],
+    }
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    """By their names in the environment; a name with an underscore could pretend to be another and is left out."""
+    if len(lines) > MOST_LINES:
+        raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_LINES} header lines")
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise HttpError(HTTPStatus.BAD_REQUEST, "expected header lines like Name: value")
+        key = name.upper().replace("-", "_")
+        if "_" in name:
+            continue
+        if key in found and key in {"CONTENT_LENGTH", "HOST", "AUTHORIZATION"}:
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"expected one {name}")
+        found[key] = f"{found[key]},{value.strip()}" if key in found else value.strip()
+    return found

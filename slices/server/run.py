@@ -7,23 +7,21 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import signal
 import ssl
-import stat
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.slices.change import ModelChange
+from hyroads.controller.tls_contexts import client_side, server_side
+from hyroads.slices.change import difference_of
 from hyroads.slices.model import SliceModel
-from hyroads.slices.server import state, tls
-from hyroads.slices.server.control import Control
-from hyroads.slices.server.http import MOST_HEAD, HttpServer
+from hyroads.slices.server import state
 from hyroads.slices.server.settings import SlicerSettings, load
-from hyroads.slices.server.slicer import Slicer
+from hyroads.slices.server.slicer import Outcome, Slicer
 from hyroads.slices.server.switch_link import SwitchLink
+from hyroads.slices.server.web import Web
 from hyroads.slices.slicefile import document_of, parse
 
 LOG = logging.getLogger("hyroads.slicer")
@@ -40,8 +38,16 @@ def run(config: str, *, verbose: bool = False) -> int:
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     settings = load(config)
-    asyncio.run(Server(config, settings).serve())
+    asyncio.run(_until_signal(Server(config, settings)))
     return 0
+
+
+async def _until_signal(server: Server) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: server.slicer.start(server.reload()))
+    await server.serve(ended)
 
 
 def _hash(model: SliceModel) -> str:
@@ -55,66 +61,47 @@ class Server:
         self.config = config
         self.settings = settings
         self.saved = state.read(settings.state_file)
-        self.changed_slices = False
-        """Whether the slices are others than those of the file."""
         model = settings.model
         if self.saved.slices is not None and self.saved.file_hash == _hash(model):
             model = parse(self.saved.slices, settings.state_file or "")
-            self.changed_slices = True
         elif self.saved.slices is not None:
             LOG.warning("the slices' file has changed: what was changed while running is dropped")
         self.slicer = Slicer(settings, model, self.saved, config)
 
-    async def serve(self) -> None:
-        """Until a signal."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, ended.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self.slicer.start(self.reload()))
-        context = None if self.settings.tls is None else tls.switch_side(self.settings.tls, self.config)
-        tls.controller_side(self.settings.controllers_tls, self.config)
+    async def serve(self, ended: asyncio.Event, ready: Callable[[], object] = lambda: None) -> None:
+        """Until it is over; ``ready`` is called when it listens everywhere."""
+        context = None if self.settings.tls is None else server_side(self.settings.tls, self.config)
+        client_side(self.settings.controllers_tls, self.config, "controllers_tls")
+        web = self.web()
         listener = await self._listen(context)
-        control = await self.open_control()
+        await web.listen()
         saving = self.slicer.start(self._save_for_ever())
         self.slicer.start(self.slicer.count_for_ever())
-        LOG.info(
-            "slices: %s; switches at %s:%d", ", ".join(self.slicer.model.slices), self.settings.host, self.settings.port
-        )
+        self.slicer.start(self.slicer.tell_refusals_for_ever())
+        place = self.settings.openflow
+        LOG.info("slices: %s; switches at %s:%d", ", ".join(self.slicer.model.slices), place.host, place.port)
+        ready()
         await ended.wait()
-        for each in (listener, control):
-            if each is not None:
-                each.close()
+        listener.close()
+        web.close()
         self.slicer.close()
         with contextlib.suppress(asyncio.CancelledError):
             await saving
         self.save()
 
     async def _listen(self, context: ssl.SSLContext | None) -> asyncio.Server:
-        within_s = None if context is None else TLS_WITHIN_S
+        at, within_s = self.settings.openflow, None if context is None else TLS_WITHIN_S
         try:
             return await asyncio.get_running_loop().create_server(
-                self._accept, self.settings.host, self.settings.port, ssl=context, ssl_handshake_timeout=within_s
+                self._accept, at.host, at.port, ssl=context, ssl_handshake_timeout=within_s
             )
         except OSError as error:
-            place = f"{self.settings.host}:{self.settings.port}"
+            place = f"{at.host}:{at.port}"
             raise ConfigError(self.config, "listen.openflow", f"can't listen at {place}: {error.strerror}") from error
 
-    async def open_control(self) -> asyncio.Server | None:
-        """Listen on the control socket: who may open it is the operator, so nobody but the owner of the process may."""
-        path = self.settings.control_socket
-        if path is None:
-            return None
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(Path(path).lstat().st_mode):
-                Path(path).unlink()
-        before = os.umask(0o177)
-        try:
-            return await asyncio.start_unix_server(HttpServer(Control(self)), path, limit=MOST_HEAD)
-        except OSError as error:
-            raise ConfigError(self.config, "listen.control", f"can't listen at {path}: {error.strerror}") from error
-        finally:
-            os.umask(before)
+    def web(self) -> Web:
+        """The REST API, not listening yet."""
+        return Web(self.slicer, self.settings, self.config, self.read_again)
 
     def _accept(self) -> SwitchLink:
         self.slicer.connections += 1
@@ -127,20 +114,20 @@ class Server:
     async def reload(self) -> None:
         """Read the slices of the settings again; a wrong file changes nothing."""
         try:
-            change = await self.read_again()
+            outcome = await self.read_again()
         except HyroadsError as error:
             LOG.warning("reload: nothing changed: %s", error)
         else:
-            LOG.info("reload: %s", ", ".join(sorted(change.names)) or "nothing changed")
+            late = f"; not confirmed by {', '.join(outcome.pending)}" if outcome.pending else ""
+            LOG.info("reload: %s%s", ", ".join(sorted(outcome.change.names)) or "nothing changed", late)
 
-    async def read_again(self) -> ModelChange:
+    async def read_again(self) -> Outcome:
         """The slices of the file, whatever was changed while running."""
         settings = load(self.config)
-        change = await self.slicer.become(settings.model)
+        outcome = await self.slicer.become(settings.model)
         self.settings = replace(self.settings, model=settings.model)
-        self.changed_slices = False
         self.slicer.dirty.set()
-        return change
+        return outcome
 
     # -- the state file -----------------------------------------------------------------------------------------------
 
@@ -157,7 +144,8 @@ class Server:
         self._write(self._text())
 
     def _text(self) -> str:
-        slices = document_of(self.slicer.model) if self.changed_slices else None
+        model = self.slicer.model
+        slices = document_of(model) if difference_of(self.settings.model, model) else None
         saved = state.Saved(
             self.slicer.key, self.slicer.allocation, self.slicer.ids(), _hash(self.settings.model), slices
         )

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.checking import Place, Problems, Section
 from hyroads.controller.core.document import load_document
+from hyroads.controller.core.endpoints import Endpoint, TlsFiles, endpoint_of, integer_of, path_of, tls_files
 from hyroads.controller.netfile_io import read_text
+from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
 from hyroads.slices.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.model import SliceModel
+from hyroads.slices.owners import Network
 from hyroads.slices.slicefile import load_text, parse
 
 OPENFLOW_PORT = 6633
 """Not 6653: there the controller of production listens, often on the same machine."""
+REST_PORT = 8081
+"""Not 8080: there the controller of production answers."""
 
 _TOP = (
-    "slices",
-    "state_file",
-    "listen",
-    "tls",
-    "controllers_tls",
-    "tables",
-    "metadata_bits",
-    "most_switches",
-    "patience_s",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Key and certificate of the slicer, and the authority that others are checked by."""
-
-    key: str
-    certificate: str
-    ca: str | None = None
+    "slices", "state_file", "listen", "tls", "controllers_tls", "rest_tls", "api_tokens", "api_limits",
+    "owner_controllers", "tables", "metadata_bits", "most_switches", "patience_s",
+)  # fmt: skip
+_ROLES = ("admin", "viewer")
+"""Owners of slices have the tokens whose hashes the slices hold."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +35,18 @@ class SlicerSettings:
     """Everything the slicer is told, and the slices of the file."""
 
     model: SliceModel
-    host: str = "127.0.0.1"
-    port: int = OPENFLOW_PORT
+    openflow: Endpoint = field(default=Endpoint("127.0.0.1", OPENFLOW_PORT))
     tls: TlsFiles | None = None
     """Towards switches."""
     controllers_tls: TlsFiles | None = None
     """Towards controllers; without it those of ``tls:`` are checked by the system's authorities."""
+    rest: Endpoint | None = None
+    rest_tls: TlsFiles | None = None
+    api_tokens: tuple[ApiToken, ...] = ()
+    """The operator's."""
+    api_limits: ApiLimits = DEFAULT_LIMITS
+    owner_controllers: tuple[Network, ...] = ()
+    """Where the controllers may be that owners choose."""
     state_file: str | None = None
     control_socket: str | None = None
     layout: Layout = OPEN_VSWITCH
@@ -68,27 +65,36 @@ def parse_settings(document: object, name: str) -> SlicerSettings:
     problems = Problems(name)
     top = Place({} if document is None else document, problems).section(_TOP, ("slices",))
     base = Path(name).parent
-    listen = top["listen"].section(("openflow", "control")) if "listen" in top else None
-    host, port, plaintext = _openflow(listen)
-    tls = _tls(top, "tls", base)
-    bits = _integer(top, "metadata_bits", 64, NUMBER_BITS, 64)
-    tables = _integer(top, "tables", 254, 2, 254)
-    if not _is_loopback(host) and tls is None and not plaintext:
-        place = Place(None, problems, "listen.openflow")
-        place.fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
-    rest: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "tls": tls,
-        "controllers_tls": _tls(top, "controllers_tls", base),
-        "state_file": _path(top, "state_file", base),
-        "control_socket": None if listen is None else _path(listen, "control", base),
-        "layout": Layout(tables, bits),
-        "most_switches": _integer(top, "most_switches", 256, 1, 4096),
+    listen = top["listen"].section(("openflow", "control", "rest")) if "listen" in top else None
+    openflow, plaintext = endpoint_of(listen, "openflow", OPENFLOW_PORT, may_be_plain=True)
+    rest = endpoint_of(listen, "rest", REST_PORT)[0] if listen is not None and "rest" in listen else None
+    values: dict[str, Any] = {
+        "openflow": openflow,
+        "tls": tls_files(top, "tls", base),
+        "controllers_tls": tls_files(top, "controllers_tls", base),
+        "rest": rest,
+        "rest_tls": tls_files(top, "rest_tls", base),
+        "api_tokens": api_tokens(top["api_tokens"], _ROLES) if top.values.get("api_tokens") is not None else (),
+        "api_limits": api_limits(top["api_limits"]) if "api_limits" in top else DEFAULT_LIMITS,
+        "owner_controllers": _networks(top["owner_controllers"]) if "owner_controllers" in top else (),
+        "state_file": path_of(top, "state_file", base),
+        "control_socket": None if listen is None else path_of(listen, "control", base),
+        "layout": Layout(integer_of(top, "tables", 254, 2, 254), integer_of(top, "metadata_bits", 64, NUMBER_BITS, 64)),
+        "most_switches": integer_of(top, "most_switches", 256, 1, 4096),
         "patience_s": top["patience_s"].number(20.0, 10.0, 3600.0) if "patience_s" in top else 20.0,
     }
+    _check_exposure(values, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
-    return SlicerSettings(_slices(top, name, base), **rest)
+    return SlicerSettings(_slices(top, name, base), **values)
+
+
+def _check_exposure(values: dict[str, Any], plaintext: bool, listen: Place) -> None:
+    """What others can reach must ask who they are, and not in the clear."""
+    if not values["openflow"].is_loopback and values["tls"] is None and not plaintext:
+        listen.key("openflow", None).fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
+    rest = values["rest"]
+    if rest is not None and not rest.is_loopback and not (values["api_tokens"] and values["rest_tls"]):
+        listen.key("rest", None).fail("beyond loopback needs api_tokens and rest_tls")
 
 
 def _slices(top: Section, name: str, base: Path) -> SliceModel:
@@ -100,49 +106,11 @@ def _slices(top: Section, name: str, base: Path) -> SliceModel:
     return parse({"slices": [] if value is None else value}, name)
 
 
-def _integer(section: Section, key: str, default: int, low: int, high: int) -> int:
-    return section[key].integer(default, low, high) if key in section else default
-
-
-def _path(section: Section, key: str, base: Path) -> str | None:
-    if key not in section or section.values[key] is None:
-        return None
-    place = section[key]
-    if not isinstance(place.value, str) or not place.value or "\0" in place.value:
-        place.expected("a file name")
-        return None
-    return str(base / place.value)
-
-
-def _openflow(listen: Section | None) -> tuple[str, int, bool]:
-    host, port, plaintext = "127.0.0.1", OPENFLOW_PORT, False
-    if listen is not None and "openflow" in listen:
-        section = listen["openflow"].section(("host", "port", "allow_plaintext"))
-        if "host" in section:
-            host = _host(section["host"], host)
-        port = _integer(section, "port", port, 1, 65535)
-        if "allow_plaintext" in section:
-            plaintext = section["allow_plaintext"].boolean(False)
-    return host, port, plaintext
-
-
-def _host(place: Place, default: str) -> str:
-    if place.value == "localhost":
-        return "localhost"
-    try:
-        return str(ipaddress.ip_address(place.value if isinstance(place.value, str) else ""))
-    except ValueError:
-        place.expected("an IP address to listen on, or localhost")
-        return default
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or ipaddress.ip_address(host).is_loopback
-
-
-def _tls(top: Section, name: str, base: Path) -> TlsFiles | None:
-    if top.values.get(name) is None:
-        return None
-    section = top[name].section(("key", "certificate", "ca"), ("key", "certificate"))
-    key, certificate = _path(section, "key", base), _path(section, "certificate", base)
-    return TlsFiles(key, certificate, _path(section, "ca", base)) if key and certificate else None
+def _networks(place: Place) -> tuple[Network, ...]:
+    found = []
+    for item in place.items():
+        try:
+            found.append(ipaddress.ip_network(item.value if isinstance(item.value, str) else ""))
+        except ValueError:
+            item.expected("a network like 192.0.2.0/24")
+    return tuple(found)

@@ -4,38 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.ofp import wire
+from hyroads.controller.tls_contexts import client_side
 from hyroads.slices.allocation import Allocation, allocate
-from hyroads.slices.change import ModelChange, changed, difference_of
-from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, ClassifierChange, classifier_of, difference
+from hyroads.slices.change import ModelChange, difference_of
+from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, Entries, classifier_of, switch_difference
 from hyroads.slices.errors import SliceError
-from hyroads.slices.model import Slice, SliceModel
-from hyroads.slices.proxy import recheck
-from hyroads.slices.proxy.contents import Contents, active_entries, contents_of, count_question, questions
-from hyroads.slices.proxy.ports import DELETED, status_messages
+from hyroads.slices.model import SliceModel
+from hyroads.slices.proxy.contents import Contents, contents_of, questions
+from hyroads.slices.proxy.ports import DELETED
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.proxy.upkeep import Stages, change_stages, is_sliced, stages
-from hyroads.slices.server import tls
+from hyroads.slices.proxy.upkeep import change_stages, is_sliced, stages
+from hyroads.slices.server import guests
+from hyroads.slices.server.events import ThreadEvents
 from hyroads.slices.server.guest_link import GuestLink, keep_connected
 from hyroads.slices.server.settings import SlicerSettings
 from hyroads.slices.server.state import Saved
-from hyroads.slices.server.switch import Switch
+from hyroads.slices.server.switch import Switch, reasons
 from hyroads.slices.server.switch_link import SwitchLink
 
 LOG = logging.getLogger("hyroads.slicer")
 
 COUNT_S, RECOUNT_S = 0.5, 10.0
+CONFIRM_WITHIN_S = 5.0
+"""How long a change waits for switches; who has not confirmed by then is named."""
+REFUSALS_EVERY_S = 2.0
 _NEARLY_FULL = 0.8
 _CONFIG = wire.message(b"\0\0\xff\xff", 0, 9)
 """Packet-ins whole: what a guest may see of a packet does not depend on what another asked for."""
 _ASYNC = wire.message(Struct("!6I").pack(7, 0, 7, 7, 15, 0), 0, 28)
-_FEW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A change that was made: which slices differ, and what has not confirmed it in time."""
+
+    change: ModelChange
+    version: int
+    pending: tuple[str, ...] = ()
+
+
+class StaleError(SliceError):
+    """The slices have changed since they were looked at."""
 
 
 class Slicer:
@@ -53,7 +70,9 @@ class Slicer:
         self._allocation = allocate(model, saved.allocation.blocks.keys(), saved.allocation, layout=settings.layout)
         self._classifier: Classifier = NO_CLASSIFIER
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changing = asyncio.Lock()
+        self.version = 1
+        """Rises with every change of the slices."""
+        self.events = ThreadEvents()
 
     @property
     def allocation(self) -> Allocation:
@@ -67,10 +86,6 @@ class Slicer:
             for dpid, mine in self._saved_ids.items()
         }
         return found | {dpid: switch.saved() for dpid, switch in self.switches.items()}
-
-    def ids_changed(self) -> None:
-        """A guest made or deleted a group or a meter."""
-        self.dirty.set()
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -87,8 +102,11 @@ class Slicer:
         self.connections -= 1
         switch = self.switches.get(link.dpid) if link.features else None
         if switch is not None and switch.link is link:
+            served = switch.session is not None
             self._disconnect(switch)
             LOG.info("switch %#x: gone", switch.dpid)
+            if served:
+                self.events.publish("switch.down", {"switch": f"{switch.dpid:#x}"})
 
     def _disconnect(self, switch: Switch) -> None:
         for task in switch.dialling.values():
@@ -136,10 +154,7 @@ class Slicer:
 
     async def _prepare_or_end(self, link: SwitchLink) -> None:
         try:
-            # A switch that does not answer keeps nobody else waiting.
-            found = await self._look_into(link)
-            async with self._changing:
-                await self._prepare(link, found)
+            await self._prepare(link, await self._look_into(link))
         except HyroadsError as error:
             link.end(str(error))
 
@@ -149,36 +164,47 @@ class Slicer:
             raise SliceError(f"it has {link.features[20]} tables, expected {layout.tables} (see the setting tables)")
         answers = await link.exchange([_CONFIG, _ASYNC, *questions()])
         if answers.errors:
-            raise SliceError(f"it refused a question: {_reasons(answers.errors)}")
+            raise SliceError(f"it refused a question: {reasons(answers.errors)}")
         return contents_of(answers.replies, layout.slice_shift)
 
     async def _prepare(self, link: SwitchLink, found: Contents) -> None:
         if link.transport is None:
             return
         switch = self._switch(link.dpid)
+        # Before the lock, too: the old connection may be what it is held for.
+        self._end_old(switch)
+        async with switch.lock:
+            self._end_old(switch)
+            if link.transport is None:
+                return
+            switch.link, switch.statuses = link, []
+            switch.ports = dict(found.ports)
+            self._allocate_for(switch)
+            version, entries, gone = self._partition(switch)
+            groups = found.groups if is_sliced(found) else {}
+            meters = found.meters if is_sliced(found) else {}
+            switch.reconcile(groups.keys(), meters.keys())
+            await switch.install(stages(found, switch.wanted(entries=True)))
+            await switch.send(switch.leavings(gone))
+            switch.installed, switch.numbers = entries, _numbers(switch)
+            switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
+            link.serve(switch.session)
+            await guests.check_again(switch)
+            await guests.count_entries(switch)
+            switch.version = version
+            LOG.info("switch %#x: %d ports, %d slices", switch.dpid, len(switch.ports), len(switch.tenants))
+            self.events.publish("switch.up", {"switch": f"{switch.dpid:#x}"})
+            await self._apply_locked(switch)
+            self._dial(switch)
+        self.dirty.set()
+        for status in link.early:
+            self.ports_changed(link, status)
+
+    def _end_old(self, switch: Switch) -> None:
         if switch.link is not None:
             other = switch.link
             self._disconnect(switch)
             other.end("the switch has connected again")
-        async with switch.lock:
-            switch.link, switch.statuses = link, []
-            switch.ports = dict(found.ports)
-            self._allocate_for(switch)
-            gone = self._partition(switch)
-            groups = found.groups if is_sliced(found) else {}
-            meters = found.meters if is_sliced(found) else {}
-            switch.reconcile(groups.keys(), meters.keys())
-            await self._install(switch, stages(found, switch.wanted(entries=True)))
-            await self._send(switch, switch.leavings(gone))
-            switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
-            link.serve(switch.session)
-            await self._check_again(switch)
-            await self._count(switch)
-        LOG.info("switch %#x: %d ports, %d slices", switch.dpid, len(switch.ports), len(switch.tenants))
-        self._dial(switch)
-        self.dirty.set()
-        for status in link.early:
-            self.ports_changed(link, status)
 
     def _switch(self, dpid: int) -> Switch:
         switch = self.switches.get(dpid)
@@ -206,23 +232,13 @@ class Slicer:
             {**self._classifier.entries, **one.entries}, {**self._classifier.missing_ports, **one.missing_ports}
         )
 
-    def _partition(self, switch: Switch) -> list[Tenant]:
+    def _partition(self, switch: Switch) -> tuple[int, Mapping[str, Entries], list[Tenant]]:
+        """The slices of now at a switch: their version, their entries there, and the tenants that are gone."""
         entries = partial(self._classifier.of_switch, switch.dpid)
-        return switch.partition(self.model, self._allocation.blocks[switch.dpid], entries)
-
-    async def _install(self, switch: Switch, wanted: Stages) -> None:
-        """All stages, a barrier between them; a refusal ends the connection: half a classifier keeps nobody apart."""
-        messages = [message for stage in wanted for message in (*stage, wire.barrier_request(0))]
-        if messages:
-            await self._send(switch, messages)
-
-    async def _send(self, switch: Switch, messages: list[bytes]) -> None:
-        if messages and switch.link is not None:
-            link = switch.link
-            answers = await link.exchange(messages)
-            if answers.errors:
-                link.end(f"it refused what keeps slices apart: {_reasons(answers.errors)}")
-                raise SliceError(f"switch {switch.dpid:#x} refused: {_reasons(answers.errors)}")
+        blocks = self._allocation.blocks[switch.dpid]
+        switch.numbers |= {block.number for block in blocks.values()}
+        gone = switch.partition(self.model, blocks, entries)
+        return self.version, self._classifier.entries[switch.dpid], gone
 
     def _dial(self, switch: Switch) -> None:
         """Connections to exactly the controllers that the slices of this switch have."""
@@ -231,95 +247,91 @@ class Slicer:
         wanted = {
             (name, controller): tenant
             for name, tenant in switch.tenants.items()
-            for controller in self.model.slices[name].controllers
+            for controller in switch.model.slices[name].controllers
         }
         for key in switch.dialling.keys() - wanted.keys():
             switch.dialling.pop(key).cancel()
         for key in wanted.keys() - switch.dialling.keys():
-            make = partial(GuestLink, switch.link, switch.session, wanted[key], self.ids_changed)
+            make = partial(GuestLink, switch.link, switch.session, wanted[key], self)
             switch.dialling[key] = self.start(keep_connected(key[1], self._context, make))
 
     def _context(self) -> Any:
-        return tls.controller_side(self.settings.controllers_tls, self._document)
+        return client_side(self.settings.controllers_tls, self._document, "controllers_tls")
 
     # -- the slices change --------------------------------------------------------------------------------------------
 
-    async def put(self, slices: Iterable[Slice], remove: Iterable[str] = ()) -> ModelChange:
-        """Slices added or replaced and others removed, in force at every switch that is connected, or a refusal."""
-        async with self._changing:
-            model, change = changed(self.model, slices, remove)
-            return await self._become(model, change)
+    async def become(self, model: SliceModel, seen: SliceModel | None = None, *, wait: bool = True) -> Outcome:
+        """Exactly these slices, which have been checked, in force at every connected switch that answers in time.
 
-    async def become(self, model: SliceModel) -> ModelChange:
-        """Exactly these slices; the model has been checked."""
-        async with self._changing:
-            return await self._become(model, difference_of(self.model, model))
+        :class:`StaleError` if the slices of now are others than ``seen``.
+        """
+        if seen is not None and seen is not self.model:
+            raise StaleError("the slices have changed meanwhile")
+        change = difference_of(self.model, model)
+        if change:
+            self._replace(model, change)
+        behind = [s for s in self.switches.values() if s.link is not None and s.version < self.version]
+        # One that is still being prepared gets the slices of now, too, but is not waited for.
+        served = {s.dpid for s in behind if s.session is not None}
+        tasks = {s.dpid: self._bring(s) for s in behind}
+        if wait and served:
+            await asyncio.wait([tasks[dpid] for dpid in served], timeout=CONFIRM_WITHIN_S)
+        return Outcome(change, self.version, self.pending(self.version))
 
-    async def _become(self, model: SliceModel, change: ModelChange) -> ModelChange:
-        if not change:
-            return change
+    def _replace(self, model: SliceModel, change: ModelChange) -> None:
+        """Other slices from now on; :class:`AllocationError` if a switch has no tables for them."""
         known = self._allocation.blocks.keys()
-        allocation = allocate(model, known, self._allocation, change.names, self.settings.layout)
+        busy = frozenset(number for switch in self.switches.values() for number in switch.numbers)
+        allocation = allocate(model, known, self._allocation, change.names, self.settings.layout, busy=busy)
         ports = {dpid: switch.names for dpid, switch in self.switches.items()}
         classifier = classifier_of(model, allocation, ports, self._classifier, change.names)
-        differences = difference(self._classifier, classifier)
         self.model, self._allocation, self._classifier = model, allocation, classifier
+        self.version += 1
         self.dirty.set()
-        connected = [switch for switch in self.switches.values() if switch.session is not None]
-        results = await asyncio.gather(
-            *(self._apply(switch, differences.get(switch.dpid, ClassifierChange())) for switch in connected),
-            return_exceptions=True,
+        for kind in ("added", "changed", "removed"):
+            for name in sorted(getattr(change, kind)):
+                self.events.publish(f"slice.{kind}", {"slice": name})
+
+    def pending(self, version: int) -> tuple[str, ...]:
+        """The connected switches that have not confirmed the slices of a version."""
+        return tuple(
+            f"switch {s.dpid:#x}" for s in self.switches.values() if s.session is not None and s.version < version
         )
-        for error in results:
-            if isinstance(error, HyroadsError):
-                LOG.warning("%s", error)
-            elif isinstance(error, BaseException):
-                raise error
-        return change
 
-    async def _apply(
-        self, switch: Switch, change: ClassifierChange, old_ports: Mapping[int, bytes] | None = None
-    ) -> None:
-        """The slices of now at one switch: guests wait while the switch gets its new classifier."""
+    def _bring(self, switch: Switch) -> asyncio.Task[None]:
+        """The task that brings a switch to the slices of now: one waits at most."""
+        if switch.queued is None:
+            switch.queued = self.start(self._apply(switch))
+        return switch.queued
+
+    async def _apply(self, switch: Switch) -> None:
         async with switch.lock:
-            if switch.session is None or switch.link is None:
-                return
-            switch.hold_guests()
-            try:
-                before = switch.wanted()
-                gone = self._partition(switch)
-                self._drop_guests(switch, gone)
-                await self._install(switch, change_stages(change, before, switch.wanted()))
-                await self._send(switch, switch.leavings(gone))
-                self._tell_ports(switch, before.ports, {**(old_ports or {}), **switch.ports})
-            finally:
-                switch.release_guests()
-            self._dial(switch)
-            await self._check_again(switch)
+            switch.queued = None
+            await self._apply_locked(switch)
 
-    def _drop_guests(self, switch: Switch, gone: Iterable[Tenant]) -> None:
-        names = {tenant.name for tenant in gone}
-        for key in [key for key in switch.dialling if key[0] in names]:
-            switch.dialling.pop(key).cancel()
-        for guest in list(switch.link.guests.values()) if switch.link is not None else ():
-            if guest.tenant.name in names:
-                guest.leave()
-
-    def _tell_ports(self, switch: Switch, before: Mapping[int, frozenset[int]], records: dict[int, bytes]) -> None:
-        """Events for guests whose slice lost or got ports."""
-        if switch.link is None or switch.session is None:
+    async def _apply_locked(self, switch: Switch, old_ports: Mapping[int, bytes] | None = None) -> None:
+        """The slices of now at one switch: guests wait while the switch gets its new classifier."""
+        if switch.session is None or (switch.version == self.version and old_ports is None):
             return
-        for tenant in switch.tenants.values():
-            if tenant.view.number not in before:
-                continue
-            for message in status_messages(before[tenant.view.number], tenant.view.ports, records):
-                for guest, each in switch.session.tell(tenant, message).guests:
-                    switch.link.guests[guest].tell(each)
-        switch.link.turn_ends()
+        switch.hold_guests()
+        try:
+            before, installed = switch.wanted(), switch.installed
+            version, entries, gone = self._partition(switch)
+            guests.drop(switch, gone)
+            change = switch_difference(installed, entries)
+            await switch.install(change_stages(change, before, switch.wanted()))
+            await switch.send(switch.leavings(gone))
+            switch.installed, switch.numbers = entries, _numbers(switch)
+            guests.tell_ports(switch, before.ports, {**(old_ports or {}), **switch.ports})
+        finally:
+            switch.release_guests()
+        self._dial(switch)
+        await guests.check_again(switch)
+        switch.version = version
 
     async def _ports(self, switch: Switch) -> None:
         """Port-status messages that have come: slices may own other ports now."""
-        async with self._changing:
+        async with switch.lock:
             statuses, switch.statuses = switch.statuses, []
             before = dict(switch.ports)
             for status in statuses:
@@ -327,40 +339,20 @@ class Slicer:
                 switch.ports.pop(number, None)
                 if status[8] != DELETED:
                     switch.ports[number] = status[16:80]
-            if {n: r[16:32] for n, r in before.items()} == {n: r[16:32] for n, r in switch.ports.items()}:
-                return
-            old = self._classifier
-            self._classify(switch)
-            change = difference(
-                Classifier({switch.dpid: old.entries[switch.dpid]}, {}),
-                Classifier({switch.dpid: self._classifier.entries[switch.dpid]}, {}),
-            )
-            await self._apply(switch, change.get(switch.dpid, ClassifierChange()), before)
+            if {n: r[16:32] for n, r in before.items()} != {n: r[16:32] for n, r in switch.ports.items()}:
+                self._classify(switch)
+                await self._apply_locked(switch, before)
 
-    # -- what guests have ---------------------------------------------------------------------------------------------
+    # -- what guests have and do --------------------------------------------------------------------------------------
 
-    async def _check_again(self, switch: Switch) -> None:
-        """Delete what of the guests' rules and groups would be refused today."""
-        if switch.link is None:
-            return
-        found = contents_of((await switch.link.exchange(questions()[1:4])).replies, switch.layout.slice_shift)
-        for tenant in list(switch.tenants.values()):
-            wrong = recheck.groups_to_delete(found.groups, tenant.view)
-            block = tenant.view.block
-            tables = [t for t in range(block.first, block.first + block.count) if t in found.active]
-            if tables and switch.link is not None:
-                replies = (await switch.link.exchange(map(recheck.rule_question, tables))).replies
-                for message in replies:
-                    for count, delete in enumerate(recheck.rules_to_delete(message[16:], tenant.view), 1):
-                        if delete is not None:
-                            wrong.append(delete)
-                        if not count % _FEW:
-                            await asyncio.sleep(0)
-            if wrong:
-                LOG.info(
-                    "switch %#x: slice %s: %d rules and groups left the slice", switch.dpid, tenant.name, len(wrong)
-                )
-                await self._send(switch, wrong)
+    def ids_changed(self) -> None:
+        """A guest made or deleted a group or a meter."""
+        self.dirty.set()
+
+    def guest_told(self, guest: GuestLink, what: str) -> None:
+        """A guest has connected or gone."""
+        document = {"slice": guest.tenant.name, "switch": f"{guest.switch.dpid:#x}", "controller": guest.address}
+        self.events.publish(f"guest.{what}", document)
 
     async def count_for_ever(self) -> None:
         """How many entries slices have: often where quotas are nearly used up."""
@@ -371,24 +363,16 @@ class Slicer:
                 quotas = [tenant.entries for tenant in switch.tenants.values()]
                 tight = any(quota.added and quota.used > _NEARLY_FULL * quota.most for quota in quotas)
                 if switch.session is not None and (tight or loop.time() - switch.counted_s > RECOUNT_S):
-                    try:
-                        await self._count(switch)
-                    except HyroadsError as error:
-                        LOG.warning("%s", error)
+                    self.start(guests.count_entries(switch))
+                    switch.counted_s = loop.time()
 
-    async def _count(self, switch: Switch) -> None:
-        if switch.link is None:
-            return
-        before = {name: tenant.entries.added for name, tenant in switch.tenants.items()}
-        answers = await switch.link.exchange([count_question()])
-        active = active_entries([message[16:] for message in answers.replies])
-        switch.counted_s = asyncio.get_running_loop().time()
-        for name, tenant in switch.tenants.items():
-            block = tenant.view.block
-            count = sum(active.get(table, 0) for table in range(block.first, block.first + block.count))
-            tenant.entries.counted(count, max(0, tenant.entries.added - before.get(name, 0)))
+    async def tell_refusals_for_ever(self) -> None:
+        """Events of what guests were refused, summed up: a hostile one must not fill the log."""
+        while True:
+            await asyncio.sleep(REFUSALS_EVERY_S)
+            for document in guests.refusals(self.switches.values()):
+                self.events.publish("guest.refused", document)
 
 
-def _reasons(errors: list[bytes]) -> str:
-    kinds = sorted({(int.from_bytes(e[8:10], "big"), int.from_bytes(e[10:12], "big")) for e in errors})
-    return ", ".join(f"error type {kind}, code {code}" for kind, code in kinds[:3]) + f" ({len(errors)} in all)"
+def _numbers(switch: Switch) -> frozenset[int]:
+    return frozenset(tenant.view.number for tenant in switch.tenants.values())

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from hyroads.controller.ofp import wire
 from hyroads.slices.allocation import Block, Layout
-from hyroads.slices.classifier import ClassifierEntry
-from hyroads.slices.model import Controller, Slice, SliceModel
+from hyroads.slices.classifier import ClassifierEntry, Entries
+from hyroads.slices.delegation import own_limits
+from hyroads.slices.errors import SliceError
+from hyroads.slices.model import EMPTY, Controller, Limits, Slice, SliceModel
 from hyroads.slices.proxy.contents import port_names
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
@@ -15,7 +18,7 @@ from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.slice_ports import SlicePorts
-from hyroads.slices.proxy.upkeep import FIRST_GUEST_METER, Wanted, group_message, meter_message
+from hyroads.slices.proxy.upkeep import FIRST_GUEST_METER, Stages, Wanted, group_message, meter_message
 from hyroads.slices.server.guest_link import GuestLink
 from hyroads.slices.server.switch_link import SwitchLink
 
@@ -40,6 +43,15 @@ class Switch:
         self.dialling: dict[tuple[str, Controller], asyncio.Task[None]] = {}
         self.statuses: list[bytes] = []
         self.lock = asyncio.Lock()
+        """Who sends what keeps slices apart holds it: a switch that hangs keeps nobody waiting but those for itself."""
+        self.model: SliceModel = EMPTY
+        """The slices that it has been told of, and the ``version`` that it has confirmed."""
+        self.version = 0
+        self.installed: Mapping[str, Entries] = {}
+        """The classifier that it has confirmed."""
+        self.numbers: frozenset[int] = frozenset()
+        """Of slices that it may have something of."""
+        self.queued: asyncio.Task[None] | None = None
         self.counted_s = 0.0
         self._groups = NumberPool(1, FLOOD_GROUPS - 2)
         self._meters = NumberPool(FIRST_GUEST_METER, LAST_METER)
@@ -64,12 +76,13 @@ class Switch:
     ) -> list[Tenant]:
         """The tenants as the slices want them; returns those that are gone (their block is another's, or they are)."""
         self._entries = entries
+        self.model = model
         self.regions = Regions(entries)
         ports = self._slice_ports.of(model, self.dpid, self.names)
         self._rates_kbps = {
             block.number: max(1, round(rate * 1000))
             for name, block in blocks.items()
-            if (rate := model.slices[name].limits.rate_in_mbps) is not None
+            if (rate := own_limits(model, name).rate_in_mbps) is not None
         }
         before, self.tenants = self.tenants, {}
         for name, block in blocks.items():
@@ -79,8 +92,9 @@ class Switch:
                 old.view.ports, old.view.regions = mine, self.regions
                 self.tenants[name] = old
             else:
-                self.tenants[name] = self._new_tenant(name, block, mine, old)
-            _set_limits(self.tenants[name], model.slices[name])
+                same = old is not None and old.view.number == block.number
+                self.tenants[name] = self._new_tenant(name, block, mine, old if same else None)
+            _set_limits(self.tenants[name], model.slices[name], own_limits(model, name))
         if self.session is not None:
             self.session.serve(self.regions, self.tenants.values())
         return [tenant for name, tenant in before.items() if self.tenants.get(name) is not tenant]
@@ -101,10 +115,24 @@ class Switch:
         """Deletes for what slices that are no more have besides rules."""
         messages: list[bytes] = []
         for tenant in gone:
-            if tenant.name not in self.tenants:
+            now = self.tenants.get(tenant.name)
+            if now is None or now.view.number != tenant.view.number:
                 messages += [group_message(_DELETE, real, b"") for real in tenant.view.groups.clear()]
                 messages += [meter_message(_DELETE, real, bytes(2)) for real in tenant.view.meters.clear()]
         return messages
+
+    async def send(self, messages: list[bytes]) -> None:
+        """What keeps slices apart, and wait for the answer; a refusal ends the connection."""
+        if messages and self.link is not None:
+            link = self.link
+            answers = await link.exchange(messages)
+            if answers.errors:
+                link.end(f"it refused what keeps slices apart: {reasons(answers.errors)}")
+                raise SliceError(f"switch {self.dpid:#x} refused: {reasons(answers.errors)}")
+
+    async def install(self, wanted: Stages) -> None:
+        """All stages, a barrier between them: half a classifier keeps nobody apart."""
+        await self.send([message for stage in wanted for message in (*stage, wire.barrier_request(0))])
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -147,8 +175,7 @@ class Switch:
         return [] if self.link is None else list(self.link.guests.values())
 
 
-def _set_limits(tenant: Tenant, each: Slice) -> None:
-    limits = each.limits
+def _set_limits(tenant: Tenant, each: Slice, limits: Limits) -> None:
     tenant.permissions = each.permissions
     tenant.view.groups.quota, tenant.view.meters.quota = limits.groups, limits.meters
     tenant.entries.most = limits.flow_entries
@@ -156,3 +183,9 @@ def _set_limits(tenant: Tenant, each: Slice) -> None:
         tenant.packet_ins = TokenBucket(limits.packet_ins_per_s)
     if tenant.changes.rate_per_s != limits.flow_mods_per_s:
         tenant.changes = TokenBucket(limits.flow_mods_per_s)
+
+
+def reasons(errors: list[bytes]) -> str:
+    """Errors of a switch in a few words."""
+    kinds = sorted({(int.from_bytes(e[8:10], "big"), int.from_bytes(e[10:12], "big")) for e in errors})
+    return ", ".join(f"error type {kind}, code {code}" for kind, code in kinds[:3]) + f" ({len(errors)} in all)"

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
 from hyroads.controller.ofp import wire
 from raw_guest import inside
-from slicer_rig import SlicerRig, available
+from scripted_switch import ScriptedSwitch
+from slicer_rig import Control, SlicerRig, available
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 
@@ -148,6 +149,30 @@ def test_a_switch_that_says_nothing_keeps_nobody_waiting(rig: SlicerRig) -> None
         assert rig.ask("add-slice", "quiet")["added"] == ["quiet"]
         assert rig.ask("remove-slice", "quiet")["removed"] == ["quiet"]
         assert time.monotonic() - start < 10 and rig.reaches(1, 2)
+
+
+def test_a_switch_that_hangs_delays_no_other_and_is_named(rig: SlicerRig) -> None:
+    hung = ScriptedSwitch(inside(rig.namespace, lambda: socket.create_connection(("127.0.0.1", 6633), 5)), 0x77)
+    hung.start()
+    control = Control(str(rig.folder / "control"))
+
+    def confirmed() -> bool:
+        return {each["dpid"]: each["confirmed"] for each in rig.ask("list-datapaths")}.get("0x77", False)
+
+    assert ovs_rig.wait_until(confirmed, 20), rig.log("slicer")
+    hung.hang()
+    operation = control.ask(
+        "PUT", "slices", "late", document={"flowspace": [{"priority": 50, "match": {"vlan_vid": 77}}]}
+    )
+    assert operation["state"] == "pending" and operation["pending"] == ["switch 0x77"]
+    assert [line for line in rig.flows(0) if "dl_vlan=77" in line], "in force where it is not hung"
+    assert rig.reaches(1, 2) and not confirmed()
+    hung.wake()
+    assert ovs_rig.wait_until(confirmed, 20), rig.log("slicer")
+    assert control.ask("GET", "operations", operation["id"])["state"] == "confirmed"
+    hung.hang()
+    hung.socket.close()
+    assert rig.ask("remove-slice", "late")["removed"] == ["late"]
 
 
 def test_a_switch_comes_and_goes(rig: SlicerRig) -> None:

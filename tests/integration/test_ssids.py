@@ -180,7 +180,7 @@ def test_a_slice_that_goes_takes_its_networks_along(campus: Campus) -> None:
     assert wait_for(lambda: campus.on_air()["wlan0-lab"]["ssid"] == "lab"), rig.log("keeper")
     rig.slices("remove-slice", "web")
     assert wait_for(lambda: campus.ports() == {"wlan0-lab", "wlan1-lab"}), rig.log("keeper")
-    assert set(campus.on_air()) == {"wlan0-lab", "wlan1-lab"}
+    assert wait_for(lambda: set(campus.on_air()) == {"wlan0-lab", "wlan1-lab"}), rig.log("keeper")
     assert wait_for(lambda: campus.reaches("wlan0-lab", 13)), "others stay"
     rig.stop("keeper")
     assert "Error" not in campus.point.set(("hyroadsBssRowStatus", "wlan0-lab", "i", 6), access=OPERATOR)

@@ -11,9 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import ovs_rig
+from hyroads.rest.client import Client, address
 
 MANAGER = "from hyroads.controller.launcher import ryu_manager; raise SystemExit(ryu_manager())"
 SLICER_PORT = 6633
+
+
+class Control:
+    """The control socket of a slicer."""
+
+    def __init__(self, path: str) -> None:
+        self.url = f"unix:{path}"
+
+    def ask(self, method: str, *parts: str, document: Any = None) -> Any:
+        """The document of the answer; ApiError if it is refused."""
+        with Client(self.url) as client:
+            return client.request(method, address(*parts), document).document
 
 
 class SlicerRig(ovs_rig.Rig):

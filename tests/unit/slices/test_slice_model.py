@@ -47,7 +47,8 @@ def test_the_campus_example() -> None:
     assert research.permissions == set(Permission)
     assert research.flowspace[0].ports == {"ap1-research"} and research.flowspace[0].switches == {1, 2}
     assert research.limits.airtime_share == {"wifi-5": 0.25}
-    assert research.owned_by("secret") and not research.owned_by("other") and not web.owned_by("")
+    assert research.owned_by(token_hash("secret")) and not research.owned_by(token_hash("other"))
+    assert not web.owned_by("") and not research.owned_by("secret")
     assert [describe(match) for match in web.flowspace[0].matches][:3] == [
         "eth_type=0x0800, ip_proto=6, ipv4_src=10.0.0.5, tcp_dst=80",
         "eth_type=0x0800, ip_proto=6, ipv4_src=10.0.0.5, tcp_dst=443",

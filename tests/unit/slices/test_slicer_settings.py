@@ -6,16 +6,20 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from hyroads.controller.core.endpoints import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.allocation import Allocation, Block, allocate
 from hyroads.slices.model import PRODUCTION
 from hyroads.slices.server import state
-from hyroads.slices.server.settings import OPENFLOW_PORT, load, parse_settings
+from hyroads.slices.server.settings import OPENFLOW_PORT, REST_PORT, load, parse_settings
+
+TOKENS = {"api_tokens": {"ops": {"token": "a token of the operator"}}}
 
 
 def test_defaults_are_safe() -> None:
     found = parse_settings({"slices": []}, "here/slicer.yaml")
-    assert (found.host, found.port, found.tls) == ("127.0.0.1", OPENFLOW_PORT, None)
+    assert (found.openflow, found.tls) == (Endpoint("127.0.0.1", OPENFLOW_PORT), None)
+    assert found.rest is None and found.owner_controllers == ()
     assert list(found.model.slices) == [PRODUCTION] and found.state_file is None
 
 
@@ -36,6 +40,14 @@ def test_slices_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
         ({"slices": [], "listen": {"openflow": {"host": "0.0.0.0"}}}, "listen.openflow", "needs tls"),
         ({"slices": [], "listen": {"openflow": {"host": "nowhere"}}}, "listen.openflow.host", "an IP address"),
         ({"slices": [], "tls": {"key": "k"}}, "tls.certificate", "is missing"),
+        ({"slices": [], "listen": {"rest": {"host": "192.0.2.1"}}}, "listen.rest", "api_tokens and rest_tls"),
+        ({"slices": [], "listen": {"rest": {"host": "::", "port": 1}}, **TOKENS}, "listen.rest", "and rest_tls"),
+        (
+            {"slices": [], "api_tokens": {"a": {"token": "t" * 16, "role": "slice-owner"}}},
+            "api_tokens.a.role",
+            "viewer",
+        ),
+        ({"slices": [], "owner_controllers": ["10.0.0.1/8"]}, "owner_controllers[0]", "a network like"),
         ({"slices": [], "tables": 255}, "tables", "from 2 to 254"),
         ({"slices": [], "state_file": 3}, "state_file", "a file name"),
         ({"slices": [{"name": "red", "flowspace": [{"priority": 0}]}]}, "slices[0].flowspace[0].priority", "from 1"),
@@ -46,6 +58,13 @@ def test_errors_name_the_place(document: object, place: str, words: str) -> None
     with pytest.raises(ConfigError) as error:
         parse_settings(document, "slicer.yaml")
     assert error.value.place == place and words in error.value.problem
+
+
+def test_rest_beyond_loopback_with_tokens_and_tls() -> None:
+    files = {"rest_tls": {"key": "k", "certificate": "c"}}
+    document = {"slices": [], "listen": {"rest": {"host": "0.0.0.0"}}, "owner_controllers": ["192.0.2.0/24"]}
+    found = parse_settings({**document, **files, **TOKENS}, "slicer.yaml")
+    assert found.rest == Endpoint("0.0.0.0", REST_PORT) and str(found.owner_controllers[0]) == "192.0.2.0/24"
 
 
 def test_the_state_comes_back_and_is_private(tmp_path: Path) -> None:

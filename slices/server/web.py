@@ -1,0 +1,120 @@
+"""The slicer's REST API: the controller's frame (``rest.api``) on the slicer, for the control socket and for TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+import stat
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.tls_contexts import server_side
+from hyroads.controller.version import version
+from hyroads.rest import events
+from hyroads.rest.access import Limit, asker
+from hyroads.rest.api import create_app
+from hyroads.rest.contract import IDENTITY, Token
+from hyroads.rest.slices import blueprints
+from hyroads.slices.server.http import MOST_HEAD, MOST_STREAMS, HttpServer
+from hyroads.slices.server.office import Office
+from hyroads.slices.server.settings import SlicerSettings
+from hyroads.slices.server.slicer import Outcome, Slicer
+
+LOG = logging.getLogger("hyroads.slicer")
+
+OPERATOR = Token("operator", "", "admin")
+"""Whoever may open the control socket."""
+MOST_BODY, MOST_BODY_OF_OTHERS = 1 << 23, 1 << 21
+TLS_WITHIN_S = 5.0
+
+
+class Web:
+    """The application and its listeners."""
+
+    def __init__(
+        self,
+        slicer: Slicer,
+        settings: SlicerSettings,
+        document: str,
+        reload: Callable[[], Coroutine[Any, Any, Outcome]],
+    ) -> None:
+        self._settings = settings
+        self._document = document
+        self._slicer = slicer
+        self._listeners: list[asyncio.Server] = []
+        self._servers: list[HttpServer] = []
+        office = Office(slicer, asyncio.get_running_loop(), reload, settings.owner_controllers)
+        limits = settings.api_limits
+        listeners = min(limits.listeners, MOST_STREAMS)
+        self._application = create_app(
+            None,
+            [Token(each.name, each.token, each.role) for each in settings.api_tokens],
+            title="HyRoads slicer",
+            resources=[
+                *blueprints(office),
+                events.blueprint(slicer.events, max_listeners=listeners, told=lambda: office.told(asker())),
+            ],
+            find=office.find,
+            exclusive=threading.Lock(),
+            limit=Limit(limits.requests_per_s, limits.burst),
+            max_body=MOST_BODY,
+            version=version(),
+            on_defect=lambda where, error: LOG.error("an error of the slicer's own in %s", where, exc_info=error),
+        )
+
+    async def listen(self) -> None:
+        """Listen wherever the settings say."""
+        if self._settings.control_socket is not None:
+            await self._listen_at_socket(self._settings.control_socket)
+        if self._settings.rest is not None:
+            await self._listen_at_port()
+
+    async def _listen_at_socket(self, path: str) -> None:
+        """Who may open the control socket is the operator, so nobody but the owner of the process may."""
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(Path(path).lstat().st_mode):
+                Path(path).unlink()
+        serve = self._server(MOST_BODY, {IDENTITY: OPERATOR})
+        before = os.umask(0o177)
+        try:
+            self._listeners.append(await asyncio.start_unix_server(serve, path, limit=MOST_HEAD))
+        except OSError as error:
+            raise ConfigError(self._document, "listen.control", f"can't listen at {path}: {error.strerror}") from error
+        finally:
+            os.umask(before)
+
+    async def _listen_at_port(self) -> None:
+        place, files = self._settings.rest, self._settings.rest_tls
+        if place is None:
+            return
+        context: ssl.SSLContext | None = None if files is None else server_side(files, self._document, "rest_tls")
+        serve = self._server(MOST_BODY_OF_OTHERS, {})
+        within_s = None if context is None else TLS_WITHIN_S
+        try:
+            found = await asyncio.start_server(
+                serve, place.host, place.port, limit=MOST_HEAD, ssl=context, ssl_handshake_timeout=within_s
+            )
+        except OSError as error:
+            at = f"{place.host}:{place.port}"
+            raise ConfigError(self._document, "listen.rest", f"can't listen at {at}: {error.strerror}") from error
+        self._listeners.append(found)
+        LOG.info("REST at %s:%d%s", place.host, place.port, "" if context is None else " (TLS)")
+
+    def _server(self, most_body: int, more: Mapping[str, Any]) -> HttpServer:
+        """Each with threads of its own: however many ask over TCP, the operator is answered."""
+        self._servers.append(HttpServer(self._application, most_body, more))
+        return self._servers[-1]
+
+    def close(self) -> None:
+        """Nobody new, and nobody waits for events any more."""
+        for listener in self._listeners:
+            listener.close()
+        for server in self._servers:
+            server.close()
+        self._slicer.events.close()
