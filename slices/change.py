@@ -95,6 +95,7 @@ def check(model: SliceModel, names: Iterable[str]) -> None:
             f"got {len(model.slices)} and {model.matches}"
         )
     _check_airtime(model)
+    _check_queues(model)
     named = frozenset(names)
     found = list(islice(chain(map(str, conflicts(model, named)), reasons(model, named)), MAX_REASONS))
     if found:
@@ -165,3 +166,12 @@ def _check_airtime(model: SliceModel) -> None:
     for technology, total in totals.items():
         if total > 1 + 1e-9:
             raise ConflictError(f"the airtime shares of {technology} add up to {total:.3g}, expected at most 1")
+
+
+def _check_queues(model: SliceModel) -> None:
+    """A queue that two slices share would hold both to one rate."""
+    owners: dict[int, str] = {}
+    for each in model.slices.values():
+        queue = each.limits.queue
+        if queue is not None and owners.setdefault(queue, each.name) != each.name:
+            raise ConflictError(f"slice {owners[queue]} and slice {each.name} have the same queue {queue}")

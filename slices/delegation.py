@@ -22,7 +22,7 @@ BAND = 9
 MAX_DEPTH = 4
 MAX_PARTS = 10_000
 
-_SHARED = ("rate_in_mbps", "rate_out_mbps")
+_SHARED = ("rate_in_mbps",)
 _COUNTED = ("tables", "flow_entries", "groups", "meters", "packet_ins_per_s", "flow_mods_per_s")
 _NEVER_ALL = (*_SHARED, "flow_mods_per_s")
 """Of these nothing would be no limit, or no traffic at all."""
@@ -82,6 +82,9 @@ def _limits_problem(parent: Slice, children: tuple[Slice, ...]) -> str:
 def own_limits(model: SliceModel, name: str) -> Limits:
     """What a slice may use itself: what it has given to children is theirs."""
     limits, children = model.slices[name].limits, model.children.get(name, ())
+    queue = queue_of(model, name)
+    if queue != limits.queue:
+        limits = replace(limits, queue=queue)
     if not children:
         return limits
     given = [child.limits for child in children]
@@ -95,6 +98,16 @@ def own_limits(model: SliceModel, name: str) -> Limits:
         for technology, share in limits.airtime_share.items()
     }
     return replace(limits, airtime_share=MappingProxyType(shares), **left)
+
+
+def queue_of(model: SliceModel, name: str) -> int | None:
+    """A slice's queue, or that of the nearest of its parents that has one: children share its rate."""
+    each = model.slices.get(name)
+    for _ in range(MAX_DEPTH + 1):
+        if each is None or each.limits.queue is not None or not each.parent:
+            break
+        each = model.slices.get(each.parent)
+    return None if each is None else each.limits.queue
 
 
 def default_limits(parent: Slice) -> Limits:

@@ -62,6 +62,13 @@ class Limits:
     rate_in_mbps: float | None = None
     """From the slice's hosts into the network, per switch, by meter."""
     rate_out_mbps: float | None = None
+    """Out of each port of a switch, by ``queue``; so are the next two."""
+    rate_out_least_mbps: float | None = None
+    """What its queue gets when a port is busy."""
+    dscp: int | None = None
+    """What IP packets are marked with as they leave."""
+    queue: int | None = None
+    """The slice's queue at every port (``queues``); None: whatever a port does without."""
     airtime_share: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """By technology: the part of each domain's airtime that the slice gets when others want it too."""
     packet_ins_per_s: float = 1000.0

@@ -30,6 +30,8 @@ class Asker:
 
 OPERATOR = Asker(operator=True, sees_all=True)
 
+_OPERATORS = ("queue", "rate_out_mbps", "rate_out_least_mbps", "dscp")
+
 
 def owned(model: SliceModel, token_sha256: str) -> frozenset[str]:
     """The slices that a token with this hash is the owner's of; every slice is compared with it."""
@@ -75,10 +77,18 @@ def _check_own(before: Slice, after: Slice) -> None:
         raise NotAllowedError(
             f"slice {after.name}: its owner may change controllers and lower limits, not {', '.join(differing)}"
         )
+    _check_queue(after, before.limits)
     for field in fields(Limits):
         was, now = getattr(before.limits, field.name), getattr(after.limits, field.name)
         if not _at_most(now, was):
             raise NotAllowedError(f"slice {after.name}: its owner may lower limits only: {field.name} was {_text(was)}")
+
+
+def _check_queue(after: Slice, before: Limits) -> None:
+    """Queues are rows of switches that only the operator makes: in any other the slice would have no rate at all."""
+    for name in _OPERATORS:
+        if getattr(after.limits, name) != getattr(before, name):
+            raise NotAllowedError(f"slice {after.name}: {name} is the operator's to give")
 
 
 def _at_most(now: Any, was: Any) -> bool:
@@ -98,6 +108,7 @@ def _check_child(model: SliceModel, each: Slice, family: frozenset[str]) -> None
         raise NotAllowedError(f"slice {each.name} is another's")
     if each.parent not in family:
         raise NotAllowedError(f"slice {each.name}: expected a parent that is yours")
+    _check_queue(each, model.slices[each.name].limits if each.name in model.slices else Limits())
     if each.ssids:
         raise NotAllowedError(f"slice {each.name}: SSIDs are the operator's to give")
 

@@ -34,6 +34,8 @@ from hyroads.slices.notation import read, write
 
 MAX_MATCHES_OF_RULE = 1024
 MAX_PORT = 0xFFFFFF00
+MAX_QUEUE = 61_439
+"""The last that Open vSwitch has at a port (linux-htb)."""
 _LOCAL = 0xFFFFFFFE
 
 _SLICE_KEYS = ("name", "parent", "owner_token_sha256", "controllers", "permissions", "flowspace", "limits", "ssids")
@@ -175,7 +177,7 @@ def _permissions(place: Place) -> frozenset[Permission]:
 def _limits(place: Place) -> Limits:
     section = place.section(_LIMIT_KEYS)
     values: dict[str, Any] = {}
-    for name in ("rate_in_mbps", "rate_out_mbps"):
+    for name in ("rate_in_mbps", "rate_out_mbps", "rate_out_least_mbps"):
         if name in section:
             values[name] = section[name].number(1.0, 0.0, 1e6, open_low=True, what="a rate above 0")
     for name, low in (("packet_ins_per_s", 0.0), ("flow_mods_per_s", 1.0)):
@@ -184,10 +186,23 @@ def _limits(place: Place) -> Limits:
     for name, high in (("tables", 253), ("flow_entries", 1_000_000), ("groups", 1_000_000), ("meters", 60_000)):
         if name in section:
             values[name] = section[name].integer(1, 1 if name == "tables" else 0, high)
+    for name, low, high in (("dscp", 0, 63), ("queue", 1, MAX_QUEUE)):
+        if name in section:
+            values[name] = section[name].integer(low, low, high)
+    _check_queue(section, values)
     if "airtime_share" in section:
         shares = {t: share.number(0.5, 0.0, 1.0) for t, share in section["airtime_share"].entries()}
         values["airtime_share"] = MappingProxyType(shares)
     return Limits(**values)
+
+
+def _check_queue(section: Section, values: Mapping[str, Any]) -> None:
+    """What queues do needs one; a queue of no slice's own would be everybody's."""
+    for name in ("rate_out_mbps", "rate_out_least_mbps", "dscp"):
+        if name in section and "queue" not in section:
+            section[name].fail(f"needs queue: the number of the slice's queue, from 1 to {MAX_QUEUE}")
+    if values.get("rate_out_least_mbps", 0.0) > values.get("rate_out_mbps", float("inf")):
+        section["rate_out_least_mbps"].fail("expected at most rate_out_mbps")
 
 
 def _ssid(place: Place) -> Ssid:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from hyroads.controller.cli import slice_queues
 from hyroads.controller.cli.remote import connect
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
@@ -228,6 +229,7 @@ VERBS: dict[str, tuple[Callable[[Client, argparse.Namespace], Any], str, Callabl
     "set-config": (_load, "exactly the slices of a file, at once or not at all", _file),
     "reload": (_reload, "read the settings' slices again", _none),
     "list-datapaths": (_list_datapaths, "the switches", _none),
+    "queues": (slice_queues.run, slice_queues.WORDS, slice_queues.arguments),
     "list-datapath-info": (_list_datapath_info, "one switch: ports, and what each slice has there", _dpid),
 }
 
@@ -238,6 +240,8 @@ VERBS: dict[str, tuple[Callable[[Client, argparse.Namespace], Any], str, Callabl
 def _text(answer: Any) -> str:
     if isinstance(answer, list) and answer and all(isinstance(row, dict) for row in answer):
         return _rows(answer)
+    if isinstance(answer, list) and answer:
+        return "\n".join(map(str, answer))
     if isinstance(answer, dict) and answer.keys() == {"added", "changed", "removed"}:
         words = [f"{what} {', '.join(names)}" for what, names in answer.items() if names]
         return "; ".join(words) or "nothing changed"

@@ -89,7 +89,7 @@ def _slice(each: Slice, notes: _Notes) -> FvSlice | None:
     if ":" in controller.host:
         notes.refusals.append(f"{where}: controller {controller}: FlowVisor knows no IPv6 addresses")
     default = Limits()
-    for name in ("rate_in_mbps", "rate_out_mbps", "airtime_share"):
+    for name in ("rate_in_mbps", "rate_out_mbps", "airtime_share", "queue"):
         if getattr(limits, name):
             notes.refusals.append(f"{where}: limits.{name}: FlowVisor limits no traffic")
     notes.warnings += [

@@ -120,6 +120,7 @@ class Translator:
             if port != IN_PORT and port not in view.ports:
                 raise bad_action(_BAD_OUT_PORT, f"port {port:#x} is not of the slice")
             self.check_out(None if port == IN_PORT else port)
+            self.parts.append(queued(self.view.queue))
         self.parts.append(action)
 
     def enter_group(self) -> None:
@@ -152,7 +153,13 @@ def _group(walker: Translator, action: bytes) -> None:
 
 
 def _set_queue(_: Translator, action: bytes) -> None:
+    """Which queue is the operator's choice (``queued``): a guest's own would be a way around its rate."""
     raise bad_action(_BAD_QUEUE, f"queue {_U32.unpack_from(action, 4)[0]} is not of the slice")
+
+
+def queued(queue: int | None) -> bytes:
+    """The action that stands in front of every output to a port, for slices that have a queue."""
+    return b"" if queue is None else _GROUP.pack(SET_QUEUE, 8, queue)
 
 
 def _set_field(walker: Translator, action: bytes) -> None:

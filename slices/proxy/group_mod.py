@@ -6,7 +6,7 @@ from collections.abc import Collection
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.proxy.actions import GROUP
+from hyroads.slices.proxy.actions import GROUP, queued
 from hyroads.slices.proxy.flow_mod import translate_action_set
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
 from hyroads.slices.proxy.refusal import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
@@ -99,9 +99,11 @@ def chained(message: bytes) -> frozenset[int]:
     return frozenset(found)
 
 
-def flood_buckets(ports: Collection[int]) -> bytes:
+def flood_buckets(ports: Collection[int], queue: int | None = None) -> bytes:
     """Type (ALL) and buckets of a group that copies to each port, as a switch describes it."""
-    return b"\0\0" + b"".join(_BUCKET.pack(32, 0, ALL, ALL) + _OUTPUT.pack(0, 16, port, 0) for port in sorted(ports))
+    before = queued(queue)
+    head = _BUCKET.pack(32 + len(before), 0, ALL, ALL) + before
+    return b"\0\0" + b"".join(head + _OUTPUT.pack(0, 16, port, 0) for port in sorted(ports))
 
 
 def is_flood_group(real: int) -> bool:

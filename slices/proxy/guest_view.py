@@ -27,6 +27,8 @@ class GuestView:
     layout: Layout = field(default=OPEN_VSWITCH)
     chains: dict[int, frozenset[int]] = field(default_factory=dict)
     """Which of the guest's groups lead to which others of it."""
+    queue: int | None = None
+    """Where packets of the slice wait at every port that they leave by; None: where the port has them."""
 
     @property
     def number(self) -> int:

@@ -12,7 +12,7 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
 from hyroads.slices.proxy.guest_view import ALL_TABLES, GuestView
-from hyroads.slices.proxy.ports import PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS, own_records
+from hyroads.slices.proxy.ports import PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS, own_queues, own_records
 from hyroads.slices.proxy.readback import flow_stats, group_descriptions, table_features
 from hyroads.slices.proxy.refusal import TABLE_FEATURES_FAILED, Refused, bad_request
 
@@ -162,6 +162,10 @@ def _of_ports(kind: int) -> Callable[[bytes, GuestView], bytes]:
     return lambda body, view: own_records(kind, body, view.ports)
 
 
+def _queues(body: bytes, view: GuestView) -> bytes:
+    return own_queues(own_records(QUEUE_STATS, body, view.ports), view.queue)
+
+
 def _tables(body: bytes, view: GuestView) -> bytes:
     return b"".join(
         bytes((body[at] - view.block.first,)) + body[at + 1 : at + 24]
@@ -194,7 +198,7 @@ _ANSWERS: dict[int, Callable[[bytes, GuestView], bytes]] = {
     TABLE_FEATURES: table_features,
     GROUP_DESCRIPTION: group_descriptions,
     PORT_STATS: _of_ports(PORT_STATS),
-    QUEUE_STATS: _of_ports(QUEUE_STATS),
+    QUEUE_STATS: _queues,
     PORT_DESCRIPTION: _of_ports(PORT_DESCRIPTION),
     GROUP: _by_number(0, 4, lambda view: view.groups.guest),
     METER: _by_number(4, 0, lambda view: view.meters.guest),

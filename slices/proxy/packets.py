@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 
 from hyroads.slices.allocation import CLASSIFIER_TABLE
 from hyroads.slices.errors import SliceError
 from hyroads.slices.match import ALL
 from hyroads.slices.proxy import discovery
-from hyroads.slices.proxy.actions import ALL_PORTS, CONTROLLER, FLOOD, IN_PORT, OUTPUT, TABLE, Origin, Translator
+from hyroads.slices.proxy.actions import (
+    ALL_PORTS,
+    CONTROLLER,
+    FLOOD,
+    IN_PORT,
+    OUTPUT,
+    TABLE,
+    Origin,
+    Translator,
+    queued,
+)
 from hyroads.slices.proxy.buffers import Buffers
 from hyroads.slices.proxy.frames import header_of
 from hyroads.slices.proxy.guest_view import GuestView
@@ -151,13 +162,17 @@ class _PacketOut(Translator):
         [in_port] = self.origin.in_ports
         if port in {FLOOD, ALL_PORTS}:
             wanted = sorted(self.view.ports - {in_port})
-            self.parts += [_OUTPUT.pack(OUTPUT, 16, each, 0) for each in wanted if self.mine(each)]
+            self._copy(each for each in wanted if self.mine(each))
         elif port in {TABLE, CONTROLLER}:
             # It enters the classifier, or comes back as a packet-in, as if it had come in at its ingress port.
             self.check_out(None)
             self.parts.append(action)
         else:
             super().output(port, action)
+
+    def _copy(self, ports: Iterable[int]) -> None:
+        self.parts.append(queued(self.view.queue))
+        self.parts += [_OUTPUT.pack(OUTPUT, 16, each, 0) for each in ports]
 
 
 class _DiscoveryOut(_PacketOut):
@@ -177,6 +192,6 @@ class _DiscoveryOut(_PacketOut):
         if port in {TABLE, CONTROLLER, IN_PORT} or self.rewrite.changed:
             raise bad_action(6, "a discovery frame goes to ports of the slice")
         if port in {FLOOD, ALL_PORTS}:
-            self.parts += [_OUTPUT.pack(OUTPUT, 16, each, 0) for each in sorted(self.view.ports)]
+            self._copy(sorted(self.view.ports))
         else:
             Translator.output(self, port, action)

@@ -19,6 +19,30 @@ def own_records(kind: int, body: bytes, ports: Collection[int]) -> bytes:
     )
 
 
+def own_queues(records: bytes, queue: int | None) -> bytes:
+    """Of the records of a queue-statistics reply those about one queue."""
+    size = _SIZES[QUEUE_STATS]
+    return b"".join(
+        records[at : at + size]
+        for at in range(0, len(records), size)
+        if int.from_bytes(records[at + 4 : at + 8], "big") == queue
+    )
+
+
+def own_queue_config(message: bytes, queue: int | None) -> bytes:
+    """A reply to queue-get-config with nothing but one queue."""
+    parts, at = [], 16
+    while at + 16 <= len(message):
+        length = int.from_bytes(message[at + 8 : at + 10], "big")
+        if length < 16:
+            break
+        if int.from_bytes(message[at : at + 4], "big") == queue:
+            parts.append(message[at : at + length])
+        at += length
+    found = b"".join(parts)
+    return message[:2] + (16 + len(found)).to_bytes(2, "big") + message[4:16] + found
+
+
 def event_port(message: bytes) -> int:
     """The port that a port-status message (passed by ``guard.check``) is about."""
     return int.from_bytes(message[16:20], "big")

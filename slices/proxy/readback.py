@@ -10,7 +10,7 @@ from functools import partial
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, GROUP, OUTPUT
+from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, GROUP, OUTPUT, SET_QUEUE
 from hyroads.slices.proxy.extensions import EXPERIMENTER, guest_extension
 from hyroads.slices.proxy.guest_view import GuestView
 
@@ -101,6 +101,9 @@ def guest_actions(data: bytes, start: int, end: int, view: GuestView) -> bytes:
             else:
                 group = view.groups.guest(real)
                 part = part[:4] + _U32.pack(0xFFFFFFFF if group is None else group)
+        elif kind == SET_QUEUE:
+            # Always the slicer's own: a guest may have none.
+            part = b""
         elif kind == EXPERIMENTER:
             part = guest_extension(part, view.block.first, partial(guest_actions, view=view))
         parts.append(part)

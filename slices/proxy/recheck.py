@@ -1,12 +1,13 @@
-"""Checking again what a slice has in a switch, after the flowspace or the ports changed.
+"""Checking again what a slice has in a switch, after the flowspace, the ports or the limits changed.
 
 What is there is read back, turned into the guest's own message and translated once more. What would be refused today
-is deleted; the switch tells the guest if the rule asked for that (OFPFF_SEND_FLOW_REM).
+is deleted; the switch tells the guest if the rule asked for that (OFPFF_SEND_FLOW_REM). What would be another message
+today (the slice has another queue) is changed in place, and keeps its counters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
 
 from hyroads.controller.ofp import wire
@@ -19,7 +20,8 @@ from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.upkeep import group_message
 
 _FLOW = Struct("!HBxIIHHHH4xQQQHH")
-_DELETE = 2
+_MODIFY, _DELETE = 1, 2
+_MODIFY_STRICT = 2
 
 
 def rule_question(table: int) -> bytes:
@@ -27,8 +29,10 @@ def rule_question(table: int) -> bytes:
     return wire.flow_stats_request(0, table=table)
 
 
-def rules_to_delete(body: bytes, view: GuestView) -> Iterator[bytes | None]:
-    """Deletes for the rules of a flow-stats reply that the slice may not have any more; None for one that stays."""
+def rules_to_mend(body: bytes, view: GuestView) -> Iterator[bytes | None]:
+    """Deletes for the rules of a flow-stats reply that the slice may not have any more, and changes of those that
+    would be others today; None for one that stays.
+    """
     at = 0
     while at < len(body):
         length = int.from_bytes(body[at : at + 2], "big")
@@ -44,35 +48,41 @@ def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
     data = mine[52 : 48 + fields[12]]
     instructions = mine[48 + (fields[12] + 7) // 8 * 8 :]
     asked = wire.message(wire.flow_mod_body(wire.ADD, fields[1], fields[4], data, instructions), 0)
+    real = _FLOW.unpack_from(record)
+    match = record[52 : 48 + real[12]]
+    there = record[48 + (real[12] + 7) // 8 * 8 :]
     try:
-        translate(asked, view)
+        [today] = translate(asked, view)
     except Refused:
-        real = _FLOW.unpack_from(record)
-        rule = Installed(real[1], real[4], record[52 : 48 + real[12]], real[8])
+        rule = Installed(real[1], real[4], match, real[8])
         yield wire.message(rule.delete_body, 0)
-    else:
+        return
+    wanted = today[48 + (int.from_bytes(today[50:52], "big") + 7) // 8 * 8 :]
+    if wanted == there:
         yield None
+    else:
+        yield wire.message(wire.flow_mod_body(_MODIFY_STRICT, real[1], real[4], match, wanted), 0)
 
 
-def groups_to_delete(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:
-    """Deletes for those of the slice's groups that it may not have any more; the rules that use them go too.
+def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:
+    """Deletes for those of the slice's groups that it may not have any more (the rules that use them go too), and
+    changes of those that would be others today.
 
     ``groups`` has type and buckets by the switch's number (``contents.Contents.groups``).
     """
-    return [group_message(_DELETE, real, b"") for real in _wrong(groups, view) if view.groups.forget(real)]
-
-
-def _wrong(groups: Mapping[int, bytes], view: GuestView) -> Iterable[int]:
-    found = []
+    wrong, messages = [], []
     for real, record in groups.items():
         guest = view.groups.guest(real)
         if guest is None:
             continue
-        buckets = guest_buckets(record, 2, len(record), view)
-        message = wire.message(bytes(8) + buckets, 0, GROUP_MOD)
+        asked = wire.message(bytes(8) + guest_buckets(record, 2, len(record), view), 0, GROUP_MOD)
         try:
-            check_buckets(message, view)
-            view.chains[guest] = chained(message)
+            buckets = check_buckets(asked, view)
         except Refused:
-            found.append(real)
-    return found
+            wrong.append(real)
+            continue
+        view.chains[guest] = chained(asked)
+        if buckets != record[2:]:
+            messages.append(group_message(_MODIFY, real, record[:2] + buckets))
+    # Only now: a group that leads to one that goes was looked at with its number.
+    return [group_message(_DELETE, real) for real in wrong if view.groups.forget(real)] + messages

@@ -21,7 +21,7 @@ from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.multipart import MORE, Answer, requests
 from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_by_flowspace, packet_in, packet_out, table_of
-from hyroads.slices.proxy.ports import MODIFIED, event_port
+from hyroads.slices.proxy.ports import MODIFIED, event_port, own_queue_config
 from hyroads.slices.proxy.readback import flow_removed
 from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
 from hyroads.slices.proxy.region import Regions
@@ -306,6 +306,8 @@ class SwitchSession:
         if joined is not None:
             joined.failed = True
         if asked.guest in self._guests and not told:
+            if message[1] == _QUEUES_REPLY:
+                message = own_queue_config(message, self._guests[asked.guest].tenant.view.queue)
             out.guests.append((asked.guest, answer(asked, message)))
 
     def _multipart_reply(self, message: bytes, now_s: float, out: Out) -> None:

@@ -42,6 +42,13 @@ class Wanted:
     layout: Layout
     rates_kbps: Mapping[int, int] = field(default_factory=dict)
     """What may come in of a slice, by its number; the meter has the same number."""
+    queues: Mapping[int, int] = field(default_factory=dict)
+    """The queues of slices that have one, by number of the slice."""
+
+    @property
+    def floods(self) -> dict[int, tuple[frozenset[int], int | None]]:
+        """Ports and queue of each slice, by its number."""
+        return {number: (ports, self.queues.get(number)) for number, ports in self.ports.items()}
 
 
 def stages(found: Contents, wanted: Wanted) -> Stages:
@@ -52,7 +59,7 @@ def stages(found: Contents, wanted: Wanted) -> Stages:
     else:
         first = [_emptied(_tables_to_empty(found, wanted, held=True))]
     adds, deletes = _classifier(found, wanted)
-    floods, gone = _flood_groups(found.groups, wanted.ports)
+    floods, gone = _flood_groups(found.groups, wanted.floods)
     last = _emptied(_tables_to_empty(found, wanted, held=False))
     own = {number: record for number, record in found.meters.items() if number < FIRST_GUEST_METER}
     meters, unused = _meters(own, wanted.rates_kbps)
@@ -62,9 +69,9 @@ def stages(found: Contents, wanted: Wanted) -> Stages:
 def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> Stages:
     """What to send to a switch that has ``before``."""
     layout = after.layout
-    old, new = before.ports.items(), after.ports.items()
+    old, new = before.floods.items(), after.floods.items()
     # Most slices keep their ports, and buckets of all of them take long to make.
-    installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(p) for number, p in old - new for i in (0, 1)}
+    installed = {FLOOD_GROUPS + 2 * number + i: flood_buckets(*each) for number, each in old - new for i in (0, 1)}
     floods, gone = _flood_groups(installed, dict(new - old))
     meters, unused = _meters({n: meter_bands(kbps) for n, kbps in before.rates_kbps.items()}, after.rates_kbps)
     found = (
@@ -90,7 +97,7 @@ def _is_own(cookie: int) -> bool:
 def _everything() -> list[bytes]:
     return [
         wire.message(wire.delete_all_of_table_body(), 0),
-        group_message(_DELETE, ALL_GROUPS, b""),
+        group_message(_DELETE, ALL_GROUPS),
         meter_message(_DELETE, ALL_METERS, bytes(2)),
     ]
 
@@ -126,22 +133,25 @@ def _classifier(found: Contents, wanted: Wanted) -> tuple[list[bytes], list[byte
     return adds, deletes
 
 
-def _flood_groups(present: Mapping[int, bytes], ports: Mapping[int, frozenset[int]]) -> tuple[list[bytes], list[bytes]]:
+def _flood_groups(
+    present: Mapping[int, bytes], floods: Mapping[int, tuple[frozenset[int], int | None]]
+) -> tuple[list[bytes], list[bytes]]:
     """(adds and changes, deletes)."""
     put, wanted = [], set()
-    for number, mine in ports.items():
-        buckets = flood_buckets(mine)
+    for number, mine in floods.items():
+        buckets = flood_buckets(*mine)
         for group in (FLOOD_GROUPS + 2 * number, FLOOD_GROUPS + 2 * number + 1):
             wanted.add(group)
             if present.get(group) != buckets:
-                put.append(group_message(_MODIFY if group in present else _ADD, group, buckets[2:]))
-    gone = [group_message(_DELETE, group, b"") for group in present if is_flood_group(group) and group not in wanted]
+                put.append(group_message(_MODIFY if group in present else _ADD, group, buckets))
+    gone = [group_message(_DELETE, group) for group in present if is_flood_group(group) and group not in wanted]
     return put, gone
 
 
-def group_message(command: int, number: int, buckets: bytes) -> bytes:
-    """A group-mod of a group of type ALL."""
-    return wire.message(command.to_bytes(2, "big") + b"\0\0" + number.to_bytes(4, "big") + buckets, 0, GROUP_MOD)
+def group_message(command: int, number: int, described: bytes = b"\0\0") -> bytes:
+    """A group-mod; ``described`` is the group's type and buckets, as a switch describes them."""
+    head = command.to_bytes(2, "big") + described[:2] + number.to_bytes(4, "big")
+    return wire.message(head + described[2:], 0, GROUP_MOD)
 
 
 def meter_bands(kbps: int) -> bytes:

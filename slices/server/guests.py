@@ -19,24 +19,25 @@ _FEW = 64
 
 
 async def check_again(switch: Switch) -> None:
-    """Delete what of the guests' rules and groups would be refused today."""
+    """Delete what of the guests' rules and groups would be refused today, change what would be another."""
     if switch.link is None:
         return
     found = contents_of((await switch.link.exchange(questions()[1:4])).replies, switch.layout.slice_shift)
     for tenant in list(switch.tenants.values()):
-        wrong = recheck.groups_to_delete(found.groups, tenant.view)
+        wrong = recheck.groups_to_mend(found.groups, tenant.view)
         block = tenant.view.block
         tables = [t for t in range(block.first, block.first + block.count) if t in found.active]
         if tables and switch.link is not None:
             replies = (await switch.link.exchange(map(recheck.rule_question, tables))).replies
             for message in replies:
-                for count, delete in enumerate(recheck.rules_to_delete(message[16:], tenant.view), 1):
-                    if delete is not None:
-                        wrong.append(delete)
+                for count, mend in enumerate(recheck.rules_to_mend(message[16:], tenant.view), 1):
+                    if mend is not None:
+                        wrong.append(mend)
                     if not count % _FEW:
                         await asyncio.sleep(0)
         if wrong:
-            LOG.info("switch %#x: slice %s: %d rules and groups left the slice", switch.dpid, tenant.name, len(wrong))
+            words = "switch %#x: slice %s: %d rules and groups left the slice, or are others now"
+            LOG.info(words, switch.dpid, tenant.name, len(wrong))
             await switch.send(wrong)
 
 

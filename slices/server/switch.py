@@ -67,7 +67,8 @@ class Switch:
         views = [tenant.view for tenant in self.tenants.values()]
         blocks = tuple(view.block for view in views)
         ports = {view.number: view.ports for view in views}
-        return Wanted(self._entries() if entries else (), blocks, ports, self.layout, self._rates_kbps)
+        queues = {view.number: view.queue for view in views if view.queue is not None}
+        return Wanted(self._entries() if entries else (), blocks, ports, self.layout, self._rates_kbps, queues)
 
     # -- tenants ------------------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Switch:
         for tenant in gone:
             now = self.tenants.get(tenant.name)
             if now is None or now.view.number != tenant.view.number:
-                messages += [group_message(_DELETE, real, b"") for real in tenant.view.groups.clear()]
+                messages += [group_message(_DELETE, real) for real in tenant.view.groups.clear()]
                 messages += [meter_message(_DELETE, real, bytes(2)) for real in tenant.view.meters.clear()]
         return messages
 
@@ -179,6 +180,7 @@ def _set_limits(tenant: Tenant, each: Slice, limits: Limits) -> None:
     tenant.permissions = each.permissions
     tenant.view.groups.quota, tenant.view.meters.quota = limits.groups, limits.meters
     tenant.entries.most = limits.flow_entries
+    tenant.view.queue = limits.queue
     if tenant.packet_ins.rate_per_s != limits.packet_ins_per_s:
         tenant.packet_ins = TokenBucket(limits.packet_ins_per_s)
     if tenant.changes.rate_per_s != limits.flow_mods_per_s:

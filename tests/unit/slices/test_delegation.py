@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.change import changed
-from hyroads.slices.delegation import BAND, default_limits, own_limits
+from hyroads.slices.delegation import BAND, default_limits, own_limits, queue_of
 from hyroads.slices.errors import ConflictError
 from hyroads.slices.match import TernaryMatch
 from hyroads.slices.model import FlowspaceRule, Permission, Slice, SliceModel
@@ -111,6 +111,18 @@ def test_what_is_given_is_taken_from_the_parent_but_its_tables() -> None:
     assert own_limits(found, "lab-a") == found.slices["lab-a"].limits
     quarter = default_limits(found.slices["lab"])
     assert (quarter.tables, quarter.flow_entries, quarter.rate_in_mbps, quarter.rate_out_mbps) == (2, 25, 5.0, None)
+
+
+def test_children_leave_by_the_queue_of_the_nearest_parent_that_has_one() -> None:
+    found = model(LAB, child())
+    assert queue_of(found, "lab-a") is None and own_limits(found, "lab-a").queue is None
+    held = {**LAB, "limits": {**LAB["limits"], "queue": 4, "rate_out_mbps": 9}}
+    found = model(held, child())
+    assert own_limits(found, "lab-a").queue == own_limits(found, "lab").queue == 4
+    assert own_limits(found, "lab").rate_out_mbps == 9, "it is one rate for all of the family"
+    assert own_limits(found, "production").queue is None
+    found = model(held, child(limits={"queue": 5}))
+    assert own_limits(found, "lab-a").queue == 5
 
 
 def test_the_operator_is_told_whose_child_is_in_the_way_and_above_the_band_it_never_is() -> None:

@@ -85,6 +85,13 @@ def test_an_owner_changes_nothing_else_of_its_own() -> None:
     assert "flow_entries was 100" in refused(replace(LAB, limits=replace(LAB.limits, flow_entries=101)))
     assert "airtime_share" in refused(replace(LAB, limits=replace(LAB.limits, airtime_share={"wifi": 0.6})))
     assert "airtime_share" in refused(replace(LAB, limits=replace(LAB.limits, airtime_share={"plc": 0.1})))
+    for limit in ({"queue": 4}, {"queue": 4, "rate_out_mbps": 1.0}, {"dscp": 46}, {"rate_out_least_mbps": 1.0}):
+        assert "is the operator's to give" in refused(replace(LAB, limits=replace(LAB.limits, **limit)))
+        assert "is the operator's to give" in refused(replace(CHILD, limits=replace(CHILD.limits, **limit)))
+    held = SliceModel({**MODEL.slices, "lab": replace(LAB, limits=replace(LAB.limits, queue=4, rate_out_mbps=9.0))})
+    for limit in ({"queue": 3}, {"queue": None}, {"rate_out_mbps": None}):
+        lower = replace(held.slices["lab"], limits=replace(held.slices["lab"].limits, **limit))
+        assert "is the operator's to give" in refused(lower, model=held)
     limited = SliceModel({**MODEL.slices, "lab": replace(LAB, limits=replace(LAB.limits, rate_in_mbps=5.0))})
     assert "rate_in_mbps was 5" in refused(LAB, model=limited)
     assert "not flowspace" in refused(replace(LAB, flowspace=()))

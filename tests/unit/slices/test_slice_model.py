@@ -28,7 +28,7 @@ slices:
     flowspace:
       - {ports: [ap1-research], switches: [1, 0x2]}
       - {match: {vlan_vid: 100}, priority: 200}
-    limits: {rate_in_mbps: 20, airtime_share: {wifi-5: 0.25}, tables: 4}
+    limits: {rate_in_mbps: 20, rate_out_mbps: 30, queue: 3, dscp: 10, airtime_share: {wifi-5: 0.25}, tables: 4}
     ssids: [{name: research, security: wpa2, passphrase_file: /etc/hyroads/research.key}]
   - name: web-of-ann
     flowspace:
@@ -111,6 +111,20 @@ def test_documents_survive_writing_and_reading() -> None:
         ),
         ("slices: [{name: a, flowspace: [{match: []}]}]", "flowspace[0].match", "mapping of match fields"),
         ("slices: [{name: a, flowspace: [{match: {tcp_dst: 1-65534, tcp_src: 1-65534}}]}]", "match", "at most 1024"),
+        ("slices: [{name: a, limits: {rate_out_mbps: 5}}]", "slices[0].limits.rate_out_mbps", "needs queue"),
+        ("slices: [{name: a, limits: {dscp: 46}}]", "slices[0].limits.dscp", "needs queue"),
+        ("slices: [{name: a, limits: {dscp: 64, queue: 1}}]", "slices[0].limits.dscp", "from 0 to 63"),
+        ("slices: [{name: a, limits: {queue: 0}}]", "slices[0].limits.queue", "from 1 to 61439"),
+        (
+            "slices: [{name: a, limits: {queue: 1, rate_out_mbps: 1, rate_out_least_mbps: 2}}]",
+            "slices[0].limits.rate_out_least_mbps",
+            "at most rate_out_mbps",
+        ),
+        (
+            "slices: [{name: a, limits: {queue: 7}}, {name: b, limits: {queue: 7}}]",
+            "slices",
+            "slice a and slice b have the same queue 7",
+        ),
         ("slices: [{name: a, limits: {rate_in_mbps: 0}}]", "slices[0].limits.rate_in_mbps", "above 0"),
         ("slices: [{name: a, limits: {airtime_share: {w: 2}}}]", "slices[0].limits.airtime_share.w", "from 0 to 1"),
         ("slices: [{name: a, ssids: [{name: x, security: wpa2}]}]", "slices[0].ssids[0].passphrase_file", "file name"),

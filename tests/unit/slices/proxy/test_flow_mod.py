@@ -16,10 +16,12 @@ from hyroads.slices.allocation import Block
 from hyroads.slices.classifier import ClassifierEntry, at_port
 from hyroads.slices.errors import SliceError
 from hyroads.slices.match import ALL, of_fields
+from hyroads.slices.proxy.actions import queued
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
 from hyroads.slices.proxy.group_mod import flood_buckets, translate_group_mod, translate_meter_mod
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.readback import guest_buckets, guest_instructions
 from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import Regions
 
@@ -200,6 +202,35 @@ def test_flood_is_a_group_of_the_slice() -> None:
     assert [int.from_bytes(buckets[start + 22 : start + 26], "big") for start in range(0, len(buckets) - 2, 32)] == [
         *sorted(view.ports)
     ]
+
+
+def test_every_output_to_a_port_goes_through_the_slices_queue() -> None:
+    view = replace(guest(), queue=7)
+    queue = queued(7)
+    assert queue == struct.pack("!HHI", 21, 8, 7)
+    controller = output(0xFFFFFFFD)
+    actions = (output(2), SET_VLAN100, output(3), controller, output(0xFFFFFFF8))
+    message = flow_mod(apply(*actions), oxm_of(in_port=3, vlan_vid=0x1064))
+    [found] = translate(message, view)
+    expected = apply(
+        queue, output(2), SET_VLAN100, queue, output(3), controller, queue, output(0xFFFFFFF8)
+    )  # fmt: skip
+    assert found[-len(expected) :] == expected and len(found) == int.from_bytes(found[2:4], "big")
+    assert guest_instructions(found, len(found) - len(expected), len(found), view) == apply(*actions)
+    [found] = translate(flow_mod(write(output(1))), view)
+    assert found.endswith(write(queue, output(1)))
+    [found] = translate(flow_mod(apply(output(0xFFFFFFFB)), oxm_of(vlan_vid=0x1064)), view)
+    assert found.endswith(apply(group(view.flood_group))), "the queue is in the group's buckets"
+    assert refused(flow_mod(apply(queue, output(2))), view) == (2, 8), "a guest's own queue would be a way around it"
+
+
+def test_buckets_have_the_slices_queue_and_are_read_back_without() -> None:
+    view = replace(guest(), queue=7)
+    bucket = struct.pack("!HHII4x", 32, 0, 0xFFFFFFFF, 0xFFFFFFFF) + output(1)
+    [found] = translate_group_mod(wire.message(struct.pack("!HBxI", 0, 0, 9) + bucket, 99, 15), view)
+    buckets = flood_buckets({1}, 7)
+    assert found[16:] == buckets[2:] and found[2:4] == len(found).to_bytes(2, "big")
+    assert guest_buckets(buckets, 2, len(buckets), view) == bucket
 
 
 def test_metadata_is_the_guests_below_the_slices_number() -> None:

@@ -166,6 +166,18 @@ def test_what_is_not_the_slices_is_refused(message: bytes, error: tuple[int, int
     assert (caught.value.kind, caught.value.code) == error
 
 
+def test_frames_leave_by_the_slices_queue() -> None:
+    mine, queue = view(), struct.pack("!HHI", 21, 8, 7)
+    mine.queue = 7
+    for frame in (tcp(80), LLDP):
+        found = packet_out(out(output(2) + output(1), frame), mine, Buffers(), KEY, 0)
+        assert found[24:72] == queue + output(2) + queue + output(1)
+        found = packet_out(out(output(FLOOD), frame), mine, Buffers(), KEY, 0)
+        assert found[16:18] == b"\0\x38" and found[24:80] == queue + output(1, 2, 3)
+        assert len(found) == int.from_bytes(found[2:4], "big")
+    assert packet_out(out(output(TABLE), tcp(80), 2), mine, Buffers(), KEY, 0)[24:40] == output(TABLE)
+
+
 def test_a_group_takes_only_frames_with_an_ingress_port() -> None:
     mine = view()
     real = mine.groups.add(1) or 0

@@ -9,10 +9,11 @@ from hyroads.controller.ofp import wire
 from hyroads.slices.allocation import Block
 from hyroads.slices.classifier import ClassifierEntry
 from hyroads.slices.match import ALL
+from hyroads.slices.proxy.actions import queued
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
-from hyroads.slices.proxy.recheck import groups_to_delete, rules_to_delete
+from hyroads.slices.proxy.recheck import groups_to_mend, rules_to_mend
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.slice_ports import LOCAL, SlicePorts
 from hyroads.slices.slicefile import parse
@@ -38,11 +39,11 @@ def output(port: int, goto: int | None = None) -> bytes:
 
 def test_rules_to_ports_that_are_gone_are_deleted() -> None:
     body = record(10, output(1)) + record(11, output(2, 12)) + record(10, b"") + record(5, output(9))
-    found = list(rules_to_delete(body, view(1, 3)))
+    found = list(rules_to_mend(body, view(1, 3)))
     assert len(found) == 3 and found[0] is None and found[2] is None, "the rule of another slice does not count"
     delete = found[1]
     assert delete is not None and delete[24:26] == bytes((11, wire.DELETE_STRICT)) and delete[30:32] == b"\0\7"
-    assert not any(rules_to_delete(body, view(1, 2)))
+    assert not any(rules_to_mend(body, view(1, 2)))
 
 
 def test_groups_to_ports_that_are_gone_are_deleted() -> None:
@@ -50,11 +51,32 @@ def test_groups_to_ports_that_are_gone_are_deleted() -> None:
     real = mine.groups.add(77)
     assert real is not None
     groups = {real: flood_buckets({1, 2}), 50: flood_buckets({9})}
-    assert not groups_to_delete(groups, mine)
+    assert not groups_to_mend(groups, mine)
     mine.ports = frozenset({1})
-    [delete] = groups_to_delete(groups, mine)
+    [delete] = groups_to_mend(groups, mine)
     assert delete[8:10] == b"\0\2" and delete[12:16] == real.to_bytes(4, "big") and mine.groups.real(77) is None
-    assert any(rules_to_delete(record(10, wire.instructions((act.Group(real),), None)), mine))
+    assert any(rules_to_mend(record(10, wire.instructions((act.Group(real),), None)), mine))
+
+
+def test_rules_and_groups_get_the_queue_that_the_slice_has_today() -> None:
+    mine = view(1, 2)
+    real = mine.groups.add(77)
+    assert real is not None
+    rules = record(10, output(1)) + record(11, wire.instructions((act.Group(real),), 12)) + record(12, b"")
+    groups = {real: flood_buckets({1, 2})}
+    for before, queue in ((None, 5), (5, 6), (6, None)):
+        mine.queue = queue
+        change, *others = rules_to_mend(rules, mine)
+        assert others == [None, None] and change is not None
+        assert change[24:26] == bytes((10, 2)) and change[30:32] == b"\0\7", "modified in place: a strict modify"
+        there = (b"" if queue is None else queued(queue)) + wire.actions((act.Output(1),))
+        assert change[-len(there) :] == there and (before is None or queued(before) not in change)
+        [group] = groups_to_mend(groups, mine)
+        assert group[8:10] == b"\0\1" and group[12:16] == real.to_bytes(4, "big")
+        assert group[10:12] + group[16:] == flood_buckets({1, 2}, queue)
+        rules, groups = record(10, change[56:]), {real: flood_buckets({1, 2}, queue)}
+        assert list(rules_to_mend(rules, mine)) == [None] and not groups_to_mend(groups, mine)
+        rules += record(11, wire.instructions((act.Group(real),), 12)) + record(12, b"")
 
 
 def test_ports_of_slices() -> None:

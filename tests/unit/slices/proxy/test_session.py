@@ -32,6 +32,7 @@ ENTRIES = [
 PORTS = {"production": {1, 2, 3, 4}, "web": {1, 2}, "other": {2, 3}}
 FEATURES = wire.message(struct.pack("!QIBB2xII", 0x42, 256, 254, 0, 0x4F, 0), 1, 6)
 WEB, WEB_TOO, OTHER = 1, 2, 3
+ANY = 0xFFFFFFFF
 
 
 def session(write: bool = True, **rates: float) -> tuple[SwitchSession, dict[str, Tenant]]:
@@ -187,6 +188,23 @@ def test_statistics_of_all_tables_are_one_answer() -> None:
     sent = mine.from_guest(WEB, request(18, body), 0).switch
     errors = [answer for message in sent for answer in mine.from_switch(error_message(1, 9, message), 0).guests]
     assert len(errors) == 1, "one question, one error"
+
+
+def test_of_a_ports_queues_a_guest_sees_its_slices_own() -> None:
+    switch, tenants = session()
+    tenants["web"].view.queue = 7
+    records = b"".join(struct.pack("!IIH6x", queue, 2, 16) for queue in (0, 7, 8))
+    for guest, expected in ((WEB, records[16:32]), (OTHER, b"")):
+        [asked] = switch.from_guest(guest, request(22, struct.pack("!I4x", 2)), 0.0).switch
+        reply = wire.message(struct.pack("!I4x", 2) + records, int.from_bytes(asked[4:8], "big"), 23)
+        [(who, told)] = switch.from_switch(reply, 0.0).guests
+        assert who == guest and told[8:] == struct.pack("!I4x", 2) + expected
+        guard.check(told)
+    counters = b"".join(struct.pack("!II", port, queue) + bytes(32) for port in (1, 3) for queue in (7, 8))
+    [asked] = switch.from_guest(WEB, request(18, struct.pack("!HH4xII", 5, 0, ANY, ANY)), 0.0).switch
+    reply = wire.message(struct.pack("!HH4x", 5, 0) + counters, int.from_bytes(asked[4:8], "big"), 19)
+    [(_, told)] = switch.from_switch(reply, 0.0).guests
+    assert told[16:] == counters[:40], "port 3 is another's, queue 8 too"
 
 
 def test_a_group_that_the_switch_refuses_does_not_exist() -> None:

@@ -11,12 +11,12 @@ from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices import oxm
 from hyroads.slices.allocation import OPEN_VSWITCH, Block
-from hyroads.slices.classifier import ClassifierEntry
+from hyroads.slices.classifier import ClassifierChange, ClassifierEntry
 from hyroads.slices.match import ALL, of_fields
 from hyroads.slices.proxy.contents import Contents, Found, contents_of, port_names, questions
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
-from hyroads.slices.proxy.upkeep import Wanted, is_sliced, meter_bands, stages
+from hyroads.slices.proxy.upkeep import Wanted, change_stages, is_sliced, meter_bands, stages
 
 PRODUCTION, RED, BLUE = Block(1, 1, 4), Block(2, 5, 4), Block(3, 9, 2)
 
@@ -120,3 +120,14 @@ def test_meters_are_put_before_what_leads_to_them_and_deleted_last() -> None:
     assert stages(there, after) == ()
     assert stages(there, replace(after, rates_kbps={2: 50}))[0][0][8:10] == b"\0\1"
     assert [m[1] for m in stages(there, before)[-1]] == [29]
+
+
+def test_floods_have_the_queue_of_their_slice() -> None:
+    before = wanted(RED, BLUE)
+    after = replace(before, queues={RED.number: 5})
+    [[*changes]] = change_stages(ClassifierChange(), before, after)
+    assert [int.from_bytes(message[12:16], "big") for message in changes] == [FLOOD_GROUPS + 4, FLOOD_GROUPS + 5]
+    assert all(message[8:10] == b"\0\1" and message[16:] == flood_buckets({2, 9}, 5)[2:] for message in changes)
+    groups = {**as_found(before, {}).groups, **{FLOOD_GROUPS + 4 + i: flood_buckets({2, 9}, 5) for i in (0, 1)}}
+    assert stages(replace(as_found(before, {}), groups=groups), after) == ()
+    assert len(change_stages(ClassifierChange(), after, before)[0]) == 2
