@@ -72,11 +72,11 @@ def random_paths(network: Network, rng: random.Random, count: int) -> list[tuple
 
 
 def random_case(
-    seed: int, flow_count: int, alpha: float | None = None, limits: bool = True
+    seed: int, flow_count: int, alpha: float | None = None, limits: bool = True, most_paths: int = 4
 ) -> tuple[Network, RateProblem]:
     rng = random.Random(seed)
     network = rng.choice([topologies.residential, topologies.enterprise, topologies.office22])(rng)
-    flows = {f"f{i}": random_paths(network, rng, rng.randint(1, 4)) for i in range(flow_count)}
+    flows = {f"f{i}": random_paths(network, rng, rng.randint(1, most_paths)) for i in range(flow_count)}
     flows = {flow: paths for flow, paths in flows.items() if paths}
     weights = [rng.choice([1.0, 2.0, 0.3]) for _ in flows]
     utilities = Utilities.log(weights) if alpha is None else Utilities.alpha_fair(weights, alpha)
