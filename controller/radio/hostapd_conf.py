@@ -213,13 +213,14 @@ def stations_of(name: str, status: Mapping[str, str]) -> int:
     return 0
 
 
-def power_command(radio: str, mbm: int) -> list[str]:
-    """Sets the transmit power."""
-    return ["iw", "dev", radio, "set", "txpower", *(("auto",) if mbm < 0 else ("fixed", str(mbm)))]
+def power_command(radio: str, phy: str | None, mbm: int) -> list[str]:
+    """Sets the transmit power: of the whole radio, for by the name of an interface it would be that BSS's alone."""
+    whose = ["dev", radio] if phy is None else ["phy", phy]
+    return ["iw", *whose, "set", "txpower", *(("auto",) if mbm < 0 else ("fixed", str(mbm)))]
 
 
 def power_difference(radio: str, mbm: int, info: str) -> str | None:
-    """Whether ``iw dev RADIO info`` shows another power; a driver that shows none can't be checked."""
+    """Whether ``iw dev BSS info`` shows another power; a driver that shows none can't be checked."""
     found = _POWER.search(info)
     if mbm < 0 or found is None or abs(float(found[1]) - mbm / 100) <= POWER_TOLERANCE_DB:
         return None

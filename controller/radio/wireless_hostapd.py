@@ -177,9 +177,11 @@ class HostapdBackend:
         # A radio whose power nobody has set is the driver's.
         if step.mbm < 0 and step.radio not in self._set_power:
             return
-        self._run(hostapd_conf.power_command(step.radio, step.mbm))
+        self._run(hostapd_conf.power_command(step.radio, phy_of(step.radio), step.mbm))
         self._set_power.add(step.radio)
-        different = hostapd_conf.power_difference(step.radio, step.mbm, self._run(["iw", "dev", step.radio, "info"]))
+        # A radio's own interface may be closed, and sends with nothing then.
+        shown = wanted.on(step.radio)[0].name
+        different = hostapd_conf.power_difference(step.radio, step.mbm, self._run(["iw", "dev", shown, "info"]))
         if different is not None:
             raise WirelessError(different)
 
@@ -237,6 +239,14 @@ class HostapdBackend:
     def _detach(self, name: str) -> None:
         if self._config.bridge is not None:
             self._run(detach_command(self._config.bridge, name))
+
+
+def phy_of(interface: str) -> str | None:
+    """The radio as the driver calls it; None if the interface is none of a radio."""
+    try:
+        return Path(f"/sys/class/net/{interface}/phy80211/name").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
 
 
 _STEPS: dict[type, Callable[..., None]] = {

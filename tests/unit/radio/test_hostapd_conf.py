@@ -101,8 +101,8 @@ def test_reading_back():
 
 
 def test_the_power():
-    assert conf.power_command("wlan0", 1500) == ["iw", "dev", "wlan0", "set", "txpower", "fixed", "1500"]
-    assert conf.power_command("wlan0", -1)[-1] == "auto"
+    assert conf.power_command("wlan0", "phy3", 1500) == ["iw", "phy", "phy3", "set", "txpower", "fixed", "1500"]
+    assert conf.power_command("wlan0", None, -1) == ["iw", "dev", "wlan0", "set", "txpower", "auto"]
     info = "Interface wlan0\n\ttype AP\n\ttxpower 15.00 dBm\n"
     assert conf.power_difference("wlan0", 1550, info) is None
     assert conf.power_difference("wlan0", 2000, info) == "wlan0 sends with 15.00 dBm"

@@ -1,0 +1,139 @@
+"""Several networks on one radio, on the air: needs two radios of mac80211_hwsim (modprobe mac80211_hwsim radios=2).
+
+One is the access point's, with a real hostapd; the other is a station's, with a real wpa_supplicant.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hyroads.controller.radio import wireless_mib as mib
+from hyroads.controller.radio.backends import run_command
+from hyroads.controller.radio.mib import Value
+from hyroads.controller.radio.wireless import RadioAbilities
+from hyroads.controller.radio.wireless_agent import WirelessObjects, interface_number
+from hyroads.controller.radio.wireless_config import WirelessConfig
+from hyroads.controller.radio.wireless_hostapd import HostapdBackend
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from wireless_rig import PROGRAMS, wait_for
+
+RADIOS = sorted(
+    path.name
+    for path in Path("/sys/class/net").glob("wlan*")
+    if (path / "device" / "driver").resolve().name == "mac80211_hwsim"
+)
+HOSTAPD, SUPPLICANT, IW = (shutil.which(name, path=PROGRAMS) for name in ("hostapd", "wpa_supplicant", "iw"))
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0 or len(RADIOS) < 2, reason="needs root and two radios of mac80211_hwsim"),
+    pytest.mark.skipif(not HOSTAPD or not SUPPLICANT or not IW, reason="needs hostapd, wpa_supplicant, iw"),
+]
+SECRET = b"correct horse battery"
+
+
+class Air:
+    def __init__(self, folder):
+        self.folder, self.radio, self.station, self.complaints = folder, RADIOS[0], RADIOS[1], []
+        self.hostapd = subprocess.Popen([HOSTAPD, "-g", f"{folder}/global"], stdout=subprocess.DEVNULL)
+        assert wait_for((folder / "global").exists)
+        abilities = {self.radio: RadioAbilities(self.radio, (1, 6), most_bss=4)}
+        backend = HostapdBackend(
+            WirelessConfig(abilities, global_socket=f"{folder}/global"), folder / "wireless", run_command
+        )
+        self.objects = WirelessObjects(
+            abilities, backend, folder / "state.json", self.complaints.append, interface_number
+        )
+        self.supplicant = None
+        self.objects.look(1.0)
+
+    def end(self):
+        self.leave()
+        self.hostapd.terminate()
+        self.hostapd.wait(10)
+
+    def set(self, *bindings):
+        self.objects.test([(oid, Value("integer" if isinstance(v, int) else "octet", v)) for oid, v in bindings])
+        self.objects.commit()
+        self.objects.cleanup()
+
+    def network(self, column, name):
+        return (*mib.BSS_ENTRY, column, *mib.bss_index(f"{self.radio}-{name}"))
+
+    def add(self, name, security=1, passphrase=b""):
+        values = {mib.BSS_ROW: 4, mib.BSS_RADIO: self.radio.encode(), mib.BSS_SSID: name.encode(), mib.BSS_ENABLED: 1,
+                  mib.BSS_SECURITY: security, mib.BSS_PASSPHRASE: passphrase}  # fmt: skip
+        self.set(*((self.network(column, name), value) for column, value in values.items()))
+
+    def tune(self, column, value):
+        self.set(((*mib.RADIO_ENTRY, column, interface_number(self.radio)), value))
+
+    def join(self, ssid, *lines):
+        """A station chooses a network."""
+        self.leave()
+        block = "\n".join((f'ssid="{ssid}"', "scan_freq=2412 2437", *lines))
+        (self.folder / "sta.conf").write_text(f"ctrl_interface={self.folder}/sta\nnetwork={{\n{block}\n}}\n")
+        command = [SUPPLICANT, "-Dnl80211", f"-i{self.station}", "-c", str(self.folder / "sta.conf")]
+        self.supplicant = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        assert wait_for(lambda: self.stations(ssid)), run_command([IW, "dev"])
+
+    def leave(self):
+        if self.supplicant is not None:
+            self.supplicant.terminate()
+            self.supplicant.wait(10)
+            self.supplicant = None
+
+    def stations(self, name):
+        """By what the driver says, with the time for which each has been there."""
+        done = subprocess.run(
+            [IW, "dev", f"{self.radio}-{name}", "station", "dump"], capture_output=True, text=True, check=False
+        )
+        authorised = "authorized:\tyes" in done.stdout
+        return [line for line in done.stdout.splitlines() if "associated at" in line] if authorised else []
+
+
+@pytest.fixture
+def air(tmp_path):
+    found = Air(tmp_path)
+    yield found
+    found.end()
+
+
+def test_networks_come_and_go_and_others_keep_their_stations(air):
+    air.add("lab", 2, SECRET)
+    air.join("lab", f'psk="{SECRET.decode()}"', "ieee80211w=1")
+    there = air.stations("lab")
+    air.add("open")
+    air.add("sae", 3, SECRET)
+    shown = run_command([IW, "dev"])
+    assert all(f"ssid {name}" in shown for name in ("lab", "open", "sae"))
+    air.set((air.network(mib.BSS_ROW, "open"), 6))
+    air.set((air.network(mib.BSS_SSID, "sae"), b"other"))
+    air.tune(mib.RADIO_POWER, 1200)
+    powers = [line for line in run_command([IW, "dev", f"{air.radio}-lab", "info"]).splitlines() if "txpower" in line]
+    assert "12.00 dBm" in powers[0]
+    # The interface of that name is there and no radio's: the driver refuses.
+    with pytest.raises(mib.SetError):
+        air.set(
+            ((*mib.BSS_ENTRY, mib.BSS_ROW, *mib.bss_index("lo")), 4),
+            ((*mib.BSS_ENTRY, mib.BSS_RADIO, *mib.bss_index("lo")), air.radio.encode()),
+            ((*mib.BSS_ENTRY, mib.BSS_SSID, *mib.bss_index("lo")), b"lo"),
+            ((*mib.BSS_ENTRY, mib.BSS_ENABLED, *mib.bss_index("lo")), 1),
+        )
+    assert air.stations("lab") == there, "associated ever since"
+    air.objects.look(100.0)
+    assert air.objects.get(air.network(11, "lab")).value == 1
+
+
+def test_wpa3_and_another_channel(air):
+    air.add("sae", 3, SECRET)
+    air.join("sae", "key_mgmt=SAE", f'sae_password="{SECRET.decode()}"', "ieee80211w=2")
+    air.tune(mib.RADIO_CHANNEL, 6)
+    assert "2437 MHz" in run_command([IW, "dev", f"{air.radio}-sae", "info"])
+    assert wait_for(lambda: air.stations("sae")), "the station comes back"
+    air.tune(mib.RADIO_ADMIN, 2)
+    assert f"{air.radio}-sae" not in run_command([IW, "dev"])
