@@ -242,7 +242,7 @@ def test_snmp_takes_over_when_the_channel_is_silent(air: Air) -> None:
     assert samples(measured)["a-b-wifi"] == 16.0 and measured.busy["a", "wifi"] == 0.4
     entry = next(e for e in air.inbox.document()["radios"] if e["node"] == "a")
     assert next(i for i in entry["interfaces"] if i["technology"] == "wifi")["via"] == "snmp"
-    others: dict[str, Any] = {name: [] for name in ("flows", "links", "agents", "interfaces")}
+    others: dict[str, Any] = {name: [] for name in ("flows", "links", "agents", "interfaces", "slices")}
     assert MeasurementsSchema().validate({"time_s": 1.0, **others, **air.inbox.document()}) == {}
     air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 16.0}, ("frozen",)))
     assert "a-b-wifi" not in samples(air.slot(silent=("a",)))
