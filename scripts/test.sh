@@ -16,17 +16,18 @@ types() {
     scripts/links.sh
     mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
 }
-unit() { pytest -q -n "$(nproc)" tests/unit; }
+# Real processes in real time, on a machine that may be shared: what fails runs once again, alone, from its networks on.
+# Both outcomes are shown.
+tested() {
+    pytest -q "$@" && return
+    echo "-- what failed, once again"
+    pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
+}
+unit() { tested -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
-integration() { need_root integration; pytest -q -n 2 --dist loadfile tests/integration; }
-# Real time on a machine that may be shared: what fails runs once again, from its network on; both outcomes are shown.
-scenario() {
-    need_root scenario
-    pytest -q tests/scenario && return
-    echo "-- scenarios that failed, once again"
-    pytest -q --last-failed --last-failed-no-failures none tests/scenario
-}
+integration() { need_root integration; tested -n 2 --dist loadfile tests/integration; }
+scenario() { need_root scenario; tested tests/scenario; }
 packaging() { pytest -q tests/packaging; }
 
 run() {
