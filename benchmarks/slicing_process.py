@@ -174,8 +174,8 @@ class FlowMonitor(threading.Thread):
 
     def __init__(self, rig: SlicerRig, bridge: str) -> None:
         super().__init__(daemon=True)
-        words = ("ovs-ofctl", "monitor", bridge, "watch:table=0,!initial")
-        self.process = subprocess.Popen(words, env=rig.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        words = ("ovs-ofctl", "-O", "OpenFlow13", "monitor", bridge, "watch:table=0,!initial")
+        self.process = subprocess.Popen(words, env=rig.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.got_s = 0.0
         self.entries = 0
 
@@ -205,6 +205,8 @@ def change_on_bridges(args: argparse.Namespace) -> None:
         for number in range(1, args.bridges + 1):
             rig.bridge(f"s{number}", number, controlled=False)
         rig.slicer()
+        while "slices:" not in rig.log("slicer"):
+            time.sleep(0.1)
         begin = time.perf_counter()
         for number in range(1, args.bridges + 1):
             rig.vsctl("set-controller", f"s{number}", "tcp:127.0.0.1:6633")
