@@ -12,6 +12,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.tls_contexts import client_side, server_side
@@ -21,8 +22,10 @@ from hyroads.slices.server import state
 from hyroads.slices.server.settings import SlicerSettings, load
 from hyroads.slices.server.slicer import Outcome, Slicer
 from hyroads.slices.server.switch_link import SwitchLink
-from hyroads.slices.server.web import Web
 from hyroads.slices.slicefile import document_of, parse
+
+if TYPE_CHECKING:
+    from hyroads.slices.server.web import Web
 
 LOG = logging.getLogger("hyroads.slicer")
 
@@ -72,9 +75,10 @@ class Server:
         """Until it is over; ``ready`` is called when it listens everywhere."""
         context = None if self.settings.tls is None else server_side(self.settings.tls, self.config)
         client_side(self.settings.controllers_tls, self.config, "controllers_tls")
-        web = self.web()
+        web = self.web() if self.settings.control_socket or self.settings.rest else None
         listener = await self._listen(context)
-        await web.listen()
+        if web is not None:
+            await web.listen()
         saving = self.slicer.start(self._save_for_ever())
         self.slicer.start(self.slicer.count_for_ever())
         self.slicer.start(self.slicer.tell_refusals_for_ever())
@@ -83,7 +87,8 @@ class Server:
         ready()
         await ended.wait()
         listener.close()
-        web.close()
+        if web is not None:
+            web.close()
         self.slicer.close()
         with contextlib.suppress(asyncio.CancelledError):
             await saving
@@ -101,6 +106,8 @@ class Server:
 
     def web(self) -> Web:
         """The REST API, not listening yet."""
+        from hyroads.slices.server.web import Web
+
         return Web(self.slicer, self.settings, self.config, self.read_again)
 
     def _accept(self) -> SwitchLink:
