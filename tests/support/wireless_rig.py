@@ -131,7 +131,7 @@ class AccessPoint:
         return int(json.loads(self.inside("ip", "-j", "link", "show", name).stdout)[0]["ifindex"])
 
     def value(self, name, row, access=READER, peer=HOST):
-        done = self.inside("snmpget", *access, "-m", "", "-Oqnv", "-t", "2", "-r", "1", peer, self.oid(name, row))
+        done = self.inside("snmpget", *access, "-m", "", "-Oqnv", "-t", "5", "-r", "2", peer, self.oid(name, row))
         return done.stdout.strip().strip('"').strip()
 
     def set(self, *bindings, access=OPERATOR, peer=HOST):
@@ -149,7 +149,7 @@ class AccessPoint:
         )  # fmt: skip
 
     def walk(self, access=READER, peer=HOST):
-        done = self.inside("snmpwalk", *access, "-m", "", "-Oqn", "-t", "2", "-r", "1", peer, self.BASE)
+        done = self.inside("snmpwalk", *access, "-m", "", "-Oqn", "-t", "5", "-r", "2", peer, self.BASE)
         rows = (line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(f".{self.BASE}."))
         return {oid[len(self.BASE) + 2 :]: value.strip('"') for oid, value in rows if "No Such" not in value}
 
