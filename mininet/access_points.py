@@ -48,7 +48,7 @@ def agent_document(
 
 
 def write_private(path: Path, document: object) -> None:
-    """A file that only its owner can read."""
+    """A file that only its owner can read: text as it is, anything else as JSON."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        json.dump(document, handle)
+        handle.write(document if isinstance(document, str) else json.dumps(document))

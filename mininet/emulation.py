@@ -51,6 +51,8 @@ class EmulationOptions:
     settings: dict[str, object] = field(default_factory=dict)
     medium: dict[str, object] = field(default_factory=dict)
     snmp: bool = False
+    wireless: bool = False
+    """With ``snmp``: access points serve their wireless configuration."""
     measured: bool = False
     """The controller is told by emulated radios what they measure, with ``errors`` (``EstimateErrors``)."""
     discover: bool = False
@@ -134,7 +136,7 @@ class Emulation:
     def _prepare_radios(self) -> None:
         options, where, socket = self.options, (self.network, self.addressing), self.directory / "medium.sock"
         if options.snmp:
-            self.snmp = SnmpAgents(*where, self.directory / "snmp", socket, options.errors)
+            self.snmp = SnmpAgents(*where, self.directory / "snmp", socket, options.errors, wireless=options.wireless)
             self.snmp.write()
         if options.measured or options.radios:
             self.radios = RadioChannel(*where, self.directory, socket, options.errors)

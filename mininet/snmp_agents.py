@@ -2,6 +2,9 @@
 
 All of them live beside the bridges, in the network's own namespace, because the nodes' interfaces to the media do; each
 has a loopback address of its own, 127.161.0.<node number>, on port 161. The credentials are new in every run.
+
+With ``wireless`` the access points also serve their wireless configuration (section 8 there): whoever has the files of
+``access-points.json`` may set it, and each network is a port of the access point's bridge.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.network import Network
+from hyroads.controller.core.network import Network, Role
 from hyroads.mininet.access_points import agent_document, write_private
 from hyroads.mininet.programs import Program
 
 SNMP_PORT = 161
-USER = "hyroads"
+USER, OPERATOR = "hyroads", "operator"
+ACCESS_POINTS = (Role.GATEWAY, Role.AP)
+CHANNELS = (1, 6, 11, 36, 40, 44, 48)
+MOST_NETWORKS = 8
 
 
 def agent_host(number: int) -> str:
@@ -35,13 +41,17 @@ class SnmpAgents:
         directory: Path,
         medium_socket: Path,
         errors: Mapping[str, float] | None = None,
+        *,
+        wireless: bool = False,
     ) -> None:
         self.network = network
         self.addressing = addressing
         self.directory = directory
         self._medium_socket = medium_socket
         self._errors = dict(errors or {})
+        self._wireless = wireless
         self._secrets = {key: secrets.token_hex(16) for key in ("community", "auth_password", "priv_password")}
+        self._operator = {key: secrets.token_hex(16) for key in ("auth_password", "priv_password")}
         self.programs = {node: self._program(node) for node in addressing.dpid}
 
     @property
@@ -55,6 +65,10 @@ class SnmpAgents:
         for node in self.programs:
             write_private(self._config_file(node), self.agent_document(node))
         write_private(self.collector_file, self.collector_document())
+        if self._wireless:
+            write_private(self.directory / "access-points.json", self.access_points_document())
+            for key, secret in self._operator.items():
+                write_private(self.directory / f"{OPERATOR}.{key}", secret)
 
     def start(self) -> None:
         """Starts all programs."""
@@ -64,12 +78,40 @@ class SnmpAgents:
     def agent_document(self, node: str) -> dict[str, object]:
         """The file of a node's ``hyroads ap-agent``."""
         names = ("auth_password", "priv_password")
-        user = {"name": USER, **{key: self._secrets[key] for key in names}}
-        return {
+        users: list[dict[str, object]] = [{"name": USER, **{key: self._secrets[key] for key in names}}]
+        document = {
             **agent_document(self.network, self.addressing, node, self._medium_socket, self._errors),
             "listen": [f"{agent_host(self.addressing.node_number[node])}:{SNMP_PORT}"],
             "community": self._secrets["community"],
-            "users": [user],
+            "users": users,
+        }
+        if radios := self._radios(node):
+            users.append({"name": OPERATOR, "write": True, **self._operator})
+            listed = [{"interface": name, "channels": CHANNELS, "most_bss": MOST_NETWORKS} for name in radios]
+            document["wireless"] = {"backend": "recorded", "bridge": node, "radios": listed}
+        return document
+
+    def _radios(self, node: str) -> list[str]:
+        """Interfaces with networks of a node."""
+        if not self._wireless or self.network.nodes[node].role not in ACCESS_POINTS:
+            return []
+        wifi = (name for name in self.addressing.technologies(node) if name.startswith("wifi"))
+        return [self.addressing.interface_name[node, technology] for technology in wifi]
+
+    def access_points_document(self) -> dict[str, object]:
+        """The file that ``hyroads ssids --access-points`` and SNMPVisor take."""
+        files = {"password_file": f"{OPERATOR}.auth_password", "privacy_password_file": f"{OPERATOR}.priv_password"}
+        return {
+            "devices": {
+                node: {
+                    "address": f"{agent_host(self.addressing.node_number[node])}:{SNMP_PORT}",
+                    "user": {"name": OPERATOR, **files},
+                    "switch": self.addressing.dpid[node],
+                    "radios": dict.fromkeys(radios, MOST_NETWORKS),
+                }
+                for node in self.programs
+                if (radios := self._radios(node))
+            }
         }
 
     def collector_document(self) -> dict[str, object]:

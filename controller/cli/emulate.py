@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_arguments(parser)
     parser.add_argument("--snmp", action="store_true", help="a real snmpd per node (docs/measurement.md, section 5)")
     parser.add_argument(
+        "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/measurement.md, section 8)"
+    )
+    parser.add_argument(
         "--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"
     )
 
@@ -87,6 +90,8 @@ def options(args: argparse.Namespace) -> RunOptions:
         raise EmulationError(f"--publish {args.publish}: expected a port number, or 0")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
+    if getattr(args, "wireless", False) and not args.snmp:
+        raise EmulationError("--wireless: only with --snmp")
     errors = {name: getattr(args, name, None) for name in ERRORS}
     measured = getattr(args, "measured", False)
     discover = getattr(args, "discover", False)
@@ -107,6 +112,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
         snmp=getattr(args, "snmp", False),
+        wireless=getattr(args, "wireless", False),
         settings=_settings(args),
         measured=measured,
         discover=discover,

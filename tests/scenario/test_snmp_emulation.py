@@ -1,5 +1,6 @@
 """``hyroads emulate --snmp``: a real snmpd per node, polled with SNMPv3 while the network runs."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -44,3 +45,30 @@ def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
     assert running.interrupt() == 130
     assert lab.leftovers("t-snmp") == []
     assert lab.alive(pids) == []
+
+
+SLICES = """
+slices:
+  - {name: research, ssids: [{name: lab, security: open}]}
+"""
+
+
+def test_emulated_access_points_take_the_networks_of_slices(lab, tmp_path):
+    running = lab.emulate("t-ssid", "--snmp", "--wireless")
+    files = Path("/run/hyroads/t-ssid/snmp")
+    (tmp_path / "slices.yaml").write_text(SLICES)
+    command = ["ip", "netns", "exec", "hr-t-ssid", sys.executable, "-m", "hyroads.controller.cli", "ssids"]
+    options = ["--access-points", str(files / "access-points.json"), "--slices", str(tmp_path / "slices.yaml")]
+
+    def ssids(action: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, action, *options], capture_output=True, text=True, timeout=60, check=False)
+
+    # snmpd and the part of it that serves the wireless configuration have just begun to start.
+    assert lab.wait_for(lambda: ssids("plan").returncode == 1, 20.0), ssids("plan").stderr
+    done = ssids("apply")
+    assert done.returncode == 0, done.stderr
+    assert ssids("plan").returncode == 0
+    on_air = {path.parts[-3]: json.loads(path.read_text())["bsss"] for path in files.glob("*/wireless/on-the-air.json")}
+    assert [[bss["ssid"] for bss in bsss.values()] for bsss in on_air.values()] == [["lab"], ["lab"]]
+    assert running.interrupt() == 130
+    assert lab.leftovers("t-ssid") == []
