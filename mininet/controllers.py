@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hyroads.mininet.loggers  # noqa: F401
 from hyroads.mininet.network_files import find_network
 from hyroads.mininet.programs import Program
 from mininet.node import Controller

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.netfile_io import read_file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.mininet.emulation import Emulation
 from mininet.cli import CLI

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.interference import Cliques
