@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.network import Network
+from hyroads.controller.radio.private_files import write_atomically
 
 
 def interfaces_of(network: Network, addressing: Addressing, node: str) -> list[dict[str, object]]:
@@ -48,7 +48,5 @@ def agent_document(
 
 
 def write_private(path: Path, document: object) -> None:
-    """A file that only its owner can read: text as it is, anything else as JSON."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        handle.write(document if isinstance(document, str) else json.dumps(document))
+    """A JSON file that only its owner can read."""
+    write_atomically(path, json.dumps(document))

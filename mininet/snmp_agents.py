@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network, Role
+from hyroads.controller.radio.private_files import write_atomically
 from hyroads.mininet.access_points import agent_document, write_private
 from hyroads.mininet.programs import Program
 
@@ -68,7 +69,7 @@ class SnmpAgents:
         if self._wireless:
             write_private(self.directory / "access-points.json", self.access_points_document())
             for key, secret in self._operator.items():
-                write_private(self.directory / f"{OPERATOR}.{key}", secret)
+                write_atomically(self.directory / f"{OPERATOR}.{key}", secret)
 
     def start(self) -> None:
         """Starts all programs."""

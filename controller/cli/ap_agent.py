@@ -132,7 +132,8 @@ def _run_snmpd(args: argparse.Namespace) -> int:
     """Becomes snmpd, in the foreground; logs go to stderr."""
     from hyroads.controller.core.errors import ConfigError
     from hyroads.controller.radio.config import parse
-    from hyroads.controller.radio.snmpd_conf import snmpd_conf, write_private
+    from hyroads.controller.radio.private_files import write_atomically
+    from hyroads.controller.radio.snmpd_conf import snmpd_conf
 
     path = Path(args.config).resolve()
     config = parse(_read(path), args.config)
@@ -146,7 +147,7 @@ def _run_snmpd(args: argparse.Namespace) -> int:
     text = snmpd_conf(config, pass_persist, args.config, agentx)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(directory / "snmpd.conf", text)
+        write_atomically(directory / "snmpd.conf", text)
     except OSError as error:
         raise ConfigError(str(directory), "", str(error.strerror)) from error
     if agentx is not None:

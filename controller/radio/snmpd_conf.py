@@ -6,10 +6,8 @@ their descriptions can be set, by users who may, authenticated and encrypted: pa
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.radio.agentx import TIMEOUT_S
@@ -50,11 +48,3 @@ def snmpd_conf(config: AgentConfig, command: Sequence[str], place: str, agentx: 
         lines += ["master agentx", f"agentXSocket {agentx}", f"agentXTimeout {TIMEOUT_S}", "agentXRetries 0"]
     lines += ["dontLogTCPWrappersConnects yes", f"pass_persist {_SUBTREES[-1]} {' '.join(command)}"]
     return "\n".join(lines) + "\n"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, from its first moment on."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as handle:
-        handle.write(text)

@@ -11,7 +11,8 @@ from hyroads.controller.radio.config import parse
 from hyroads.controller.radio.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects
 from hyroads.controller.radio.model import Interface, Neighbour, Snapshot
 from hyroads.controller.radio.pass_persist import MAX_LINE_BYTES, parse_oid, serve
-from hyroads.controller.radio.snmpd_conf import snmpd_conf, write_private
+from hyroads.controller.radio.private_files import write_atomically
+from hyroads.controller.radio.snmpd_conf import snmpd_conf
 
 macs = st.binary(min_size=6, max_size=6).map(lambda b: b.hex(":"))
 neighbours = st.builds(
@@ -190,6 +191,6 @@ def test_the_file_is_private_from_the_start(tmp_path):
     path = tmp_path / "snmpd.conf"
     path.write_text("old")
     path.chmod(0o644)
-    write_private(path, "new")
+    write_atomically(path, "new")
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == "new"
