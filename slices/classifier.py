@@ -4,7 +4,8 @@ Each match of each flowspace rule, at each of its ports, is one entry with the r
 number into the metadata and sends the packet to the slice's tables. The lowest entry sends everything else to
 production. Nothing is rewritten by intersection: what a guest matches, it matches behind the classifier.
 
-The topmost entries recognise the discovery frames (LLDP) that the slicer marks for each slice (``discovery``).
+The topmost entries recognise the discovery frames (LLDP) that the slicer marks for each slice (``discovery``). They
+send them to the slicer, and never to a slice's tables: anybody can write a mark, and only the slicer can tell who did.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.cookie import MARK_MASK, cookie_of
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices import oxm
-from hyroads.slices.allocation import CLASSIFIER_TABLE, OPEN_VSWITCH, Allocation, Block, Layout
+from hyroads.slices.allocation import CLASSIFIER_TABLE, OPEN_VSWITCH, PRODUCTION_NUMBER, Allocation, Block, Layout
 from hyroads.slices.fields import BY_NAME
 from hyroads.slices.match import ALL, TernaryMatch, of_fields
 from hyroads.slices.model import PRODUCTION, FlowspaceRule, Permission, Slice, SliceModel
@@ -29,11 +30,15 @@ COOKIE_MARK = 0x53 << 56
 DISCOVERY_PRIORITY = 65_000
 DISCOVERY_ETH_TYPES = (0x88CC, 0x8942)
 """LLDP, and ONOS's frames of the same form for discovery through switches that are not controlled."""
-_DISCOVERY_MAC = 0x0A53_4C43_0000
+_DISCOVERY_MAC, _ANY_DISCOVERY_MAC = 0x0A53_4C43_0000, 0xFFFF_FFFF_0000
+_GROUP_ADDRESS = 1 << 40
 
 _WRITE_METADATA = Struct("!HH4xQQ")
 _GOTO = Struct("!HHB3x")
 _METER = Struct("!HHI")
+_FIRST_TABLE = 0xFF
+_TO_CONTROLLER = Struct("!HH4xHHIH6x").pack(4, 24, 0, 16, 0xFFFF_FFFD, 0xFFFF)
+"""Apply-actions: output to the controller, the whole packet."""
 _IN_PORT = BY_NAME["in_port"]
 
 Key = tuple[int, TernaryMatch]
@@ -45,15 +50,23 @@ Entries = Mapping[Key, Block]
 
 @dataclass(frozen=True, slots=True)
 class ClassifierEntry:
-    """One flow entry of table 0: packets that match belong to the slice that has ``block``."""
+    """One flow entry of table 0: packets that match belong to the slice that has ``block``, or may be its discovery."""
 
     priority: int
     match: TernaryMatch
     block: Block
 
     def instructions(self, layout: Layout) -> bytes:
-        """The slice's meter if it has one, write-metadata with its number, then goto the first table of its block."""
+        """The slice's meter if it has one, write-metadata with its number, then goto the first table of its block.
+
+        Discovery frames go to the slicer and nowhere else. Their metadata is for a later slicer that reads the switch:
+        it says whose the block is that starts at a table, also of slices that have no other entry.
+        """
         metadata = self.block.number << layout.slice_shift
+        if self.priority == DISCOVERY_PRIORITY:
+            told = _FIRST_TABLE if layout.guest_metadata_mask >= _FIRST_TABLE else 0
+            mask = layout.slice_metadata_mask | told
+            return _TO_CONTROLLER + _WRITE_METADATA.pack(2, 24, metadata | self.block.first & told, mask)
         meter = _METER.pack(6, 8, self.block.number) if self.block.metered else b""
         return (
             meter
@@ -121,6 +134,11 @@ def discovery_mac(number: int) -> int:
     return _DISCOVERY_MAC | number
 
 
+def is_discovery_mac(address: int) -> bool:
+    """Whether an address is the mark of any slice: nobody but the slicer may send from it."""
+    return address & _ANY_DISCOVERY_MAC == _DISCOVERY_MAC
+
+
 def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> tuple[Entries, frozenset[str]]:
     """The entries of a slice on a switch, and the names of ports that the switch (``ports``) does not have."""
     entries: dict[Key, Block] = dict.fromkeys(_discovery_keys(block.number), block)
@@ -139,8 +157,14 @@ def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -
 
 @lru_cache(maxsize=4096)
 def _discovery_keys(number: int) -> tuple[Key, ...]:
+    """Untagged frames to groups, which is all that ``discovery`` marks; production's are those of every mark.
+
+    So the mark of a slice that has nothing at this switch is nobody's, not that of the port where it comes in.
+    """
+    source = discovery_mac(number) if number != PRODUCTION_NUMBER else (_DISCOVERY_MAC, _ANY_DISCOVERY_MAC)
+    group = (_GROUP_ADDRESS, _GROUP_ADDRESS)
     return tuple(
-        (DISCOVERY_PRIORITY, of_fields({"eth_src": discovery_mac(number), "eth_type": eth_type}))
+        (DISCOVERY_PRIORITY, of_fields({"eth_dst": group, "eth_src": source, "vlan_vid": 0, "eth_type": eth_type}))
         for eth_type in DISCOVERY_ETH_TYPES
     )
 

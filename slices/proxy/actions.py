@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
+from hyroads.slices.classifier import is_discovery_mac
 from hyroads.slices.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
 from hyroads.slices.match import ALL, TernaryMatch, describe
 from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole, translate_extension
@@ -164,6 +165,8 @@ def queued(queue: int | None) -> bytes:
 
 def _set_field(walker: Translator, action: bytes) -> None:
     field, value = _field_of(action)
+    if field.name == "eth_src" and is_discovery_mac(value):
+        raise bad_action(_EPERM, f"source address {value:#014x} is the slicer's own, for discovery")
     bits = field.ones << field.shift
     if _there(walker, field):
         walker.rewrite = walker.rewrite.set(value << field.shift, bits)

@@ -19,13 +19,14 @@ from hyroads.slices.proxy.ports import PORT_DESCRIPTION
 _KIND = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQHH")
 _WRITE_METADATA = Struct("!HH4xQQ")
+_TABLE_BITS, _TABLE = 8, 0xFF
 _PORT_RECORD = 64
 _METER_ALL = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry of the classifier's table, and whom it leads to: (number of the slice, first table), None if foreign."""
+    """An entry of the classifier's table, and whose it is: (number of the slice, first table), None if foreign."""
 
     rule: Installed
     owner: tuple[int, int] | None
@@ -121,6 +122,7 @@ def _entries(body: bytes, slice_shift: int) -> Iterable[Found]:
 
 
 def _owner(instructions: bytes, slice_shift: int) -> tuple[int, int] | None:
+    """By write-metadata and goto; entries for discovery lead nowhere, their metadata says the table as well."""
     number = first = None
     at = 0
     while at < len(instructions):
@@ -131,6 +133,9 @@ def _owner(instructions: bytes, slice_shift: int) -> tuple[int, int] | None:
         if kind == 1:
             first = instructions[at + 4]
         elif kind == 2:
-            number = _WRITE_METADATA.unpack_from(instructions, at)[2] >> slice_shift & (1 << NUMBER_BITS) - 1
+            _, _, value, mask = _WRITE_METADATA.unpack_from(instructions, at)
+            number = value >> slice_shift & (1 << NUMBER_BITS) - 1
+            if slice_shift >= _TABLE_BITS and mask & _TABLE == _TABLE:
+                first = value & _TABLE
         at += length
     return None if number is None or first is None else (number, first)

@@ -12,6 +12,7 @@ from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.slices import oxm
+from hyroads.slices.classifier import DISCOVERY_ETH_TYPES
 from hyroads.slices.errors import MatchError
 from hyroads.slices.fields import BY_NAME
 from hyroads.slices.match import TernaryMatch
@@ -34,6 +35,9 @@ _ACTIONS = Struct("!HH4x")
 _EXTENSION = EXPERIMENTER.to_bytes(2, "big")
 _IN_PORT = BY_NAME["in_port"]
 _METADATA = BY_NAME["metadata"]
+_ETH_TYPE = BY_NAME["eth_type"]
+_ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
+_DISCOVERY = {eth_type << _ETH_TYPE.shift: eth_type for eth_type in DISCOVERY_ETH_TYPES}
 _ADD, _DELETE, _DELETE_STRICT = 0, 3, 4
 _BAD_TABLE_ID, _BAD_COMMAND = 2, 6
 _BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGTH = 5, 2, 3, 7
@@ -111,6 +115,9 @@ def translate(message: bytes, view: GuestView) -> list[bytes]:
     if command < _DELETE:
         origin = Origin(match, view.kinds(in_port))
         instructions = translate_instructions(message, after, view, origin, table)
+        discovery = _DISCOVERY.get(match.value & _ETH_TYPE_BITS)
+        if discovery is not None and command == _ADD:
+            view.discovery_cookies[discovery] = cookie
     else:
         out_port, out_group = _filter(view, out_port, out_group)
     body = wire.match_struct(data) + instructions

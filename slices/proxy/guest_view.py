@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hyroads.slices.allocation import OPEN_VSWITCH, Block, Layout
 from hyroads.slices.errors import SliceError
+from hyroads.slices.proxy.discovery import Arrivals
 from hyroads.slices.proxy.ids import IdMap
 from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, Refused
 from hyroads.slices.proxy.region import Regions
@@ -29,6 +30,9 @@ class GuestView:
     """Which of the guest's groups lead to which others of it."""
     queue: int | None = None
     """Where packets of the slice wait at every port that they leave by; None: where the port has them."""
+    discovery_cookies: dict[int, int] = field(default_factory=dict)
+    """Cookies of the guest's own rules for discovery frames, by eth_type: some controllers look for them."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     @property
     def number(self) -> int:

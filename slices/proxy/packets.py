@@ -36,6 +36,7 @@ _PACKET_OUT = Struct("!BBHIIIH6x")
 _OUTPUT = Struct("!HHIH6x")
 _HEADER = Struct("!HH")
 _IN_PORT_FIELD = b"\x80\x00\x00\x04"
+_NO_COOKIE = (1 << 64) - 1
 _METADATA_FIELDS = (b"\x80\x00\x04\x08", b"\x80\x00\x05\x10")
 
 
@@ -47,6 +48,13 @@ def table_of(message: bytes) -> int:
     return message[15]
 
 
+def owner_outside_blocks(message: bytes, regions: Regions) -> int:
+    """The slice of a packet-in that no rule of a slice sent: by the mark of a discovery frame, else by flowspace."""
+    _, data_at = _match(message)
+    number = discovery.marked_for(message[data_at : data_at + 14])
+    return owner_by_flowspace(message, regions) if number is None else number
+
+
 def owner_by_flowspace(message: bytes, regions: Regions) -> int:
     """The slice of a packet-in from the classifier or from no table; the message has passed ``guard.check``."""
     fields, data_at = _match(message)
@@ -54,24 +62,29 @@ def owner_by_flowspace(message: bytes, regions: Regions) -> int:
     return regions.owner(port, header_of(message[data_at:]).value)
 
 
-def packet_in(message: bytes, view: GuestView, key: bytes) -> bytes | None:
+def packet_in(message: bytes, view: GuestView, key: bytes, now_s: float) -> bytes | None:
     """The packet-in for the guest; None if it is not for it: a port not its own, or a forged discovery frame.
 
-    The message has passed ``guard.check``. The table is the guest's, the slice's metadata is gone.
+    The message has passed ``guard.check``. The table is the guest's, the slice's metadata is gone. What has a mark
+    without being marked by the slicer, tagged or not, is shown to nobody. Nor is it if it came by a slice's own
+    tables: the classifier leads no genuine mark there.
     """
     version, kind, _, xid, buffer, total, reason, table, cookie, _, _ = _PACKET_IN.unpack_from(message)
-    table = 0 if table in NO_BLOCK else view.guest_table(table)
+    in_block = table not in NO_BLOCK
+    table = view.guest_table(table) if in_block else 0
     fields, data_at = _match(message)
-    if _in_port(fields) not in view.ports:
+    in_port = _in_port(fields)
+    if in_port not in view.ports:
         return None
     fields = _without_slice(fields, view)
     data = message[data_at:]
-    if discovery.is_discovery(data) and data[6:9] == b"\x0a\x53\x4c":
-        plain = discovery.unmark(data, view.number, key)
-        if plain is None:
+    if data[6:10] == discovery.MARK:
+        found = None if in_block else discovery.unmark(data, view.number, key, now_s)
+        if found is None or not view.arrivals.first(in_port, found.proof, now_s):
             return None
-        total -= len(data) - len(plain)
-        data = plain
+        total -= len(data) - len(found.frame)
+        data = found.frame
+        cookie = view.discovery_cookies.get(int.from_bytes(data[12:14], "big"), _NO_COOKIE)
     length = 4 + len(fields)
     size = _PACKET_IN.size - 4 + (length + 7) // 8 * 8 + 2 + len(data)
     head = _PACKET_IN.pack(version, kind, size, xid, buffer, total, reason, table, cookie, 1, length)
@@ -122,11 +135,14 @@ def packet_out(message: bytes, view: GuestView, buffers: Buffers, key: bytes, no
         raise bad_request(11, f"port {in_port:#x} is not of the slice")
     data = message[data_at:]
     buffered = buffer != NO_BUFFER
-    marked = discovery.mark(data, view.number, key) if not buffered and discovery.is_discovery(data) else None
+    marked = discovery.mark(data, view.number, key, now_s) if not buffered else None
     walker: Translator
     if marked is not None:
-        data, walker = marked, _DiscoveryOut(view, Origin(header_of(data), ()))
+        walker = _DiscoveryOut(view, Origin(header_of(data), ()), marked.proof, now_s)
+        data = marked.frame
     elif not buffered:
+        if data[6:10] == discovery.MARK:
+            raise bad_action(6, "the frame's source address is the slicer's own, for discovery")
         walker = _PacketOut(view, Origin(header_of(data), (in_port,)))
     else:
         if not buffers.take(buffer, view.number, now_s):
@@ -176,7 +192,12 @@ class _PacketOut(Translator):
 
 
 class _DiscoveryOut(_PacketOut):
-    """A marked discovery frame: to the slice's ports, unchanged."""
+    """A marked discovery frame: to the slice's ports, unchanged. A host that sends it back makes no link of it."""
+
+    def __init__(self, view: GuestView, origin: Origin, proof: bytes, now_s: float) -> None:
+        super().__init__(view, origin)
+        self._proof = proof
+        self._now_s = now_s
 
     def mine(self, port: int) -> bool:
         return port in self.view.ports and not self.rewrite.changed
@@ -191,7 +212,10 @@ class _DiscoveryOut(_PacketOut):
     def output(self, port: int, action: bytes) -> None:
         if port in {TABLE, CONTROLLER, IN_PORT} or self.rewrite.changed:
             raise bad_action(6, "a discovery frame goes to ports of the slice")
+        ports = sorted(self.view.ports) if port in {FLOOD, ALL_PORTS} else [port]
+        for each in ports:
+            self.view.arrivals.first(each, self._proof, self._now_s)
         if port in {FLOOD, ALL_PORTS}:
-            self._copy(sorted(self.view.ports))
+            self._copy(ports)
         else:
             Translator.output(self, port, action)

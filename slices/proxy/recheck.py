@@ -47,7 +47,8 @@ def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
     fields = _FLOW.unpack_from(mine)
     data = mine[52 : 48 + fields[12]]
     instructions = mine[48 + (fields[12] + 7) // 8 * 8 :]
-    asked = wire.message(wire.flow_mod_body(wire.ADD, fields[1], fields[4], data, instructions), 0)
+    body = wire.flow_mod_body(wire.ADD, fields[1], fields[4], data, instructions, cookie=fields[8])
+    asked = wire.message(body, 0)
     real = _FLOW.unpack_from(record)
     match = record[52 : 48 + real[12]]
     there = record[48 + (real[12] + 7) // 8 * 8 :]

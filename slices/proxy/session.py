@@ -20,7 +20,7 @@ from hyroads.slices.proxy.group_mod import translate_group_mod, translate_meter_
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.multipart import MORE, Answer, requests
-from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_by_flowspace, packet_in, packet_out, table_of
+from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_outside_blocks, packet_in, packet_out, table_of
 from hyroads.slices.proxy.ports import MODIFIED, event_port, own_queue_config
 from hyroads.slices.proxy.readback import flow_removed
 from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
@@ -252,13 +252,13 @@ class SwitchSession:
     def _packet_in(self, message: bytes, now_s: float, out: Out) -> None:
         table = table_of(message)
         tenant = (
-            self._tenants.get(owner_by_flowspace(message, self._regions))
+            self._tenants.get(owner_outside_blocks(message, self._regions))
             if table in NO_BLOCK
             else self._by_table[table]
         )
         if tenant is None or not tenant.guests:
             return
-        found = packet_in(message, tenant.view, self._key)
+        found = packet_in(message, tenant.view, self._key, now_s)
         if found is None:
             return
         if not tenant.packet_ins.take(now_s):

@@ -24,6 +24,7 @@ from hyroads.slices import oxm
 from hyroads.slices.classifier import discovery_mac
 from hyroads.slices.fields import BY_NAME, VLAN_PRESENT
 from hyroads.slices.match import completed, of_fields
+from hyroads.slices.proxy.discovery import FRESH_S
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
 from raw_guest import RawGuest, heard, packet_socket
 from slicer_rig import Control, SlicerRig, available
@@ -223,6 +224,12 @@ def lab() -> Iterator[Lab]:
 MINE = fields(in_port=1)
 PUSH = action(17, b"\x81\0")
 FORGED = b"\1\x80\xc2\0\0\x0e" + discovery_mac(3).to_bytes(6, "big") + b"\x88\xcc\2\7" + bytes(7) + MAGIC
+MARK = discovery_mac(3)
+FROM_MARK = set_field("eth_src", MARK)
+MASKED = action(
+    25, struct.pack("!HBB", 0x8000, BY_NAME["eth_src"].number << 1 | 1, 12) + MARK.to_bytes(6, "big") + b"\xff" * 6
+)
+NXM_ETH_SRC, NXM_ETH_DST = 0x0406, 0x0206
 ATTACKS: dict[str, tuple[list[bytes], tuple[int, int] | None]] = {
     # Out of ports that are not its own.
     "output to another's port": ([flow(apply(output(3)))], (2, 4)),
@@ -316,6 +323,23 @@ ATTACKS: dict[str, tuple[list[bytes], tuple[int, int] | None]] = {
     "a rule with another's buffer": ([flow(apply(output(2)), buffer=1)], (1, 8)),
     "discovery as another slice": (
         [packet_out(output(7), data=FORGED)],
+        (2, 6),
+    ),
+    # The mark of another's discovery.
+    "a rule that writes the mark": ([flow(apply(FROM_MARK, output(2)), MINE)], (2, 6)),
+    "a rule that writes any mark": ([flow(apply(set_field("eth_src", MARK | 0xFF00), output(2)), MINE)], (2, 6)),
+    "a rule that writes the mark for a while": ([flow(apply(FROM_MARK, set_field("eth_src", 5), output(2)))], (2, 6)),
+    "the mark in an action set": ([flow(write(FROM_MARK, output(2)))], (2, 6)),
+    "the mark in a group": ([group_mod(0, 1, bucket(FROM_MARK, output(2)))], (2, 6)),
+    "the mark behind a tag": ([flow(apply(PUSH, FROM_MARK, output(2)), MINE)], (2, 6)),
+    "the mark in a copy": ([flow(apply(nicira(42, bytes(6) + FROM_MARK + output(2))))], (2, 6)),
+    "the mark with a mask": ([flow(apply(MASKED, output(2)))], (2, 1)),
+    "the mark loaded": ([flow(apply(nicira(7, struct.pack("!HIQ", 47, NXM_ETH_SRC, MARK))))], (2, 3)),
+    "the mark moved": ([flow(apply(nicira(6, struct.pack("!HHHII", 48, 0, 0, NXM_ETH_DST, NXM_ETH_SRC))))], (2, 3)),
+    "the mark popped": ([flow(apply(nicira(28, struct.pack("!HIH6x", 0, NXM_ETH_SRC, 48))))], (2, 3)),
+    "a packet that gets the mark": ([packet_out(FROM_MARK, output(TABLE), port=1)], (2, 6)),
+    "a packet that gets it in a copy": (
+        [packet_out(nicira(42, bytes(6) + FROM_MARK + output(2)), port=1)],
         (2, 6),
     ),
     # The switch itself.
@@ -580,19 +604,167 @@ def test_what_others_have_is_not_in_any_answer(lab: Lab) -> None:
     lab.check()
 
 
-def test_discovery_frames_of_hosts_are_nobodys_link(lab: Lab) -> None:
-    """A host that knows the mark can't put a link into another slice's topology."""
-    lldp = (
-        b"\1\x80\xc2\0\0\x0e"
-        + discovery_mac(3).to_bytes(6, "big")
-        + b"\x88\xcc\2\7\4"
-        + bytes(6)
-        + b"\4\5\7port\6\2\0\x78"
-    )
-    lab.good.tell(flow(apply(output(CONTROLLER)), priority=1))
-    lab.good.listen_for(0.05)
-    lab.hosts[1].send(lldp + bytes(40))
-    lab.hosts[5].send(lldp + b"\xfe\x18\x0a\x53\x4c\1" + bytes(6) + bytes(8) + b"\0\0")
-    assert not [each for each in lab.good.listen_for(0.3) if each[1] == 10]
-    lab.good.tell(flow(priority=1, command=4))
+# -- discovery --------------------------------------------------------------------------------------------------------
+
+NEAREST_BRIDGE, EVERYBODY, HOST_3 = b"\1\x80\xc2\0\0\x0e", b"\xff" * 6, b"\2\0\0\0\0\3"
+TLVS = b"\2\7\4" + bytes(6) + b"\4\5\7port\6\2\0\x78"
+MAGIC_TLV = b"\xfe\x12\0\0\0\0" + MAGIC
+OF_AUTHENTICATOR = b"\xfe\x1a\x0a\x53\x4c\2" + bytes(22)
+OLD_AUTHENTICATOR = b"\xfe\x18\x0a\x53\x4c\1" + bytes(14)
+TAGS = {
+    "untagged": b"",
+    "priority": b"\x81\0\0\0",
+    "evil's VLAN": b"\x81\0\0\x64",
+    "good's VLAN": b"\x81\0\0\xc8",
+    "802.1ad": b"\x88\xa8\0\x64",
+    "two": b"\x81\0\0\xc8\x81\0\0\xc8",
+    "802.1ad and 802.1Q": b"\x88\xa8\0\xc8\x81\0\0\xc8",
+    "three": b"\x81\0\0\x64" * 3,
+    "SNAP": b"\0\x64\xaa\xaa\3\0\0\0",
+}
+
+
+def lldp(destination: bytes = NEAREST_BRIDGE, source: bytes = HOST_3, kind: int = 0x88CC, tag: bytes = b"") -> bytes:
+    return destination + source + tag + kind.to_bytes(2, "big") + TLVS + MAGIC_TLV + bytes(40)
+
+
+def forged(tag: bytes) -> Iterator[bytes]:
+    """Frames with the mark of good, of both types, to groups and to a host, with and without an authenticator."""
+    source = MARK.to_bytes(6, "big")
+    for kind in (0x88CC, 0x8942):
+        for destination in (NEAREST_BRIDGE, EVERYBODY, HOST_3, bytes(6)):
+            for proof in (b"", OF_AUTHENTICATOR, OLD_AUTHENTICATOR):
+                head = destination + source + tag + kind.to_bytes(2, "big")
+                yield head + TLVS + MAGIC_TLV + proof + bytes(40)
+
+
+class Ears:
+    """Good sends to its hosts and to its controller whatever comes into its tables; what of ``MAGIC`` does?"""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def __enter__(self) -> Ears:
+        rule = flow(apply(output(3), output(4), output(CONTROLLER)), priority=1)
+        assert not self.lab.good.errors(rule)
+        self.lab.good.listen_for(0.05)
+        self.lab.clean_network()
+        return self
+
+    def __exit__(self, *words: object) -> None:
+        self.lab.good.tell(flow(priority=1, command=4))
+
+    def packet_ins(self, seconds: float = 0.15) -> list[bytes]:
+        return [each for each in self.lab.good.listen_for(seconds) if each[1] == 10 and MAGIC in each]
+
+    def heard(self) -> dict[str, int]:
+        found = {"controller": len(self.packet_ins())}
+        found |= {f"host {host}": len(heard(self.lab.hosts[host], MAGIC)) for host in (3, 4)}
+        return {who: count for who, count in found.items() if count}
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("host", [1, 5, 7])
+def test_a_forged_mark_of_a_host_reaches_nobody(lab: Lab, host: int, tag: str) -> None:
+    """From the attacker's port, production's, and the shared one: neither good's hosts nor its controller."""
+    with Ears(lab) as good:
+        for each in forged(TAGS[tag]):
+            lab.hosts[host].send(each)
+        assert not good.heard()
+    lab.check()
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_forged_mark_of_a_controller_is_refused(lab: Lab, tag: str) -> None:
+    with Ears(lab) as good:
+        for each in forged(TAGS[tag]):
+            for port in (CONTROLLER, 1, 2, 7):
+                for to in (TABLE, CONTROLLER, IN_PORT):
+                    errors = lab.evil.errors(packet_out(output(to), port=port, data=each))
+                    assert len(errors) == 1, (each, port, to)
+            mine = (TAGS[tag], each[:1]) == (b"", b"\1") or (TAGS[tag], each[:1]) == (b"", b"\xff")
+            # A whole discovery frame leaves with the attacker's own mark.
+            assert lab.evil.errors(packet_out(output(2), data=each)) == ([] if mine else [(2, 6)])
+        assert not good.heard()
+        caught = [each for each in heard(lab.hosts[2], MAGIC) if each[6:12] == MARK.to_bytes(6, "big")]
+        assert not caught
+    lab.check()
+
+
+def test_what_rules_make_of_a_hosts_marked_frame_reaches_nobody(lab: Lab) -> None:
+    """Its own host sends the mark to a host; its rules turn the destination into a group, in tables and groups."""
+    to_group = set_field("eth_dst", int.from_bytes(NEAREST_BRIDGE, "big"))
+    with Ears(lab) as good:
+        assert not lab.evil.errors(
+            group_mod(0, 1, bucket(to_group, output(2)), bucket(to_group, output(IN_PORT))),
+            flow(apply(to_group, output(2), output(IN_PORT), output(CONTROLLER))),
+            flow(apply(action(22, struct.pack("!I", 1))), fields(in_port=2)),
+        )
+        for host in (1, 2):
+            for tag in TAGS.values():
+                for each in forged(tag):
+                    lab.hosts[host].send(each)
+        assert not good.heard()
+        assert not [each for each in lab.evil.listen_for(0.1) if each[1] == 10 and MAGIC in each]
+    lab.check()
+
+
+@pytest.mark.parametrize("kind", [0x88CC, 0x8942])
+def test_a_genuine_mark_is_for_its_slice_and_of_no_use_to_others(lab: Lab, kind: int) -> None:
+    """Caught at good's own host: sent again by others, tagged, late, twice, or to where it came from."""
+    with Ears(lab) as good:
+        sent = lldp(NEAREST_BRIDGE if kind == 0x88CC else EVERYBODY, kind=kind)
+        assert not lab.good.errors(packet_out(output(3), data=sent))
+        found: list[bytes] = []
+        assert ovs_rig.wait_until(lambda: found.extend(heard(lab.hosts[3], MAGIC)) or found, 2)
+        [genuine] = found
+        assert genuine[6:12] == MARK.to_bytes(6, "big") and good.heard() == {}
+        for host in (1, 2, 5, 6, 7):
+            for tag in (b"", *TAGS.values()):
+                lab.hosts[host].send(genuine[:12] + tag + genuine[12:])
+            lab.hosts[host].send(HOST_3 + genuine[6:])
+        # At the shared port good has VLAN 200, and its discovery.
+        [told] = good.packet_ins()
+        assert sent in told and told[14:16] == b"\1\0"
+        assert not good.heard(), "with a tag, also good's own, it is no discovery"
+        for host, times in ((3, 0), (4, 1), (4, 0)):
+            lab.hosts[host].send(genuine)
+            assert [sent in each for each in good.packet_ins()] == [True] * times, (host, times)
+        assert not good.heard()
+    lab.check()
+
+
+def test_an_old_genuine_mark_is_none(lab: Lab) -> None:
+    with Ears(lab) as good:
+        lab.good.tell(packet_out(output(3), data=lldp()))
+        found: list[bytes] = []
+        assert ovs_rig.wait_until(lambda: found.extend(heard(lab.hosts[3], MAGIC)) or found, 2)
+        time.sleep(FRESH_S + 0.2)
+        lab.hosts[4].send(found[0])
+        assert not good.heard()
+    lab.check()
+
+
+def test_discovery_of_others_does_not_come_into_tables_of_a_slice(lab: Lab) -> None:
+    """Of slices that there are, and of numbers that nobody has."""
+    assert not lab.evil.errors(flow(apply(output(CONTROLLER), output(2)), MINE))
+    lab.evil.listen_for(0.05)
+    for number in (1, 2, 3, 4, 77, 0xFFFF):
+        lab.hosts[1].send(lldp(source=discovery_mac(number).to_bytes(6, "big")))
+    assert not [each for each in lab.evil.listen_for(0.2) if each[1] == 10]
+    assert not heard(lab.hosts[2], MAGIC)
+    lab.check()
+
+
+def test_the_cookie_of_a_guests_rule_is_in_its_discovery(lab: Lab) -> None:
+    """Some controllers, like Faucet, take packet-ins with their own cookie only."""
+    with Ears(lab) as good:
+        rule = flow(apply(output(CONTROLLER)), fields(eth_type=0x88CC), cookie=0xFACE, priority=50)
+        assert not lab.good.errors(rule, packet_out(output(3), data=lldp()))
+        found: list[bytes] = []
+        assert ovs_rig.wait_until(lambda: found.extend(heard(lab.hosts[3], MAGIC)) or found, 2)
+        lab.hosts[4].send(found[0])
+        [told] = good.packet_ins()
+        assert told[16:24] == (0xFACE).to_bytes(8, "big")
+        lab.good.tell(flow(b"", fields(eth_type=0x88CC), priority=50, command=4))
     lab.check()

@@ -7,6 +7,7 @@ import struct
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hyroads.slices.allocation import Allocation, Layout, allocate
 from hyroads.slices.change import changed
 from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference, discovery_mac
 from hyroads.slices.errors import AllocationError
+from hyroads.slices.fields import VLAN_PRESENT
 from hyroads.slices.match import TernaryMatch, completed
 from hyroads.slices.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.notation import write
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from switch_model import Frame, ModelSwitch
 
 LAYOUT = Layout()
+CONTROLLER = 0xFFFFFFFD
 Table = dict[tuple[int, int, bytes], tuple[bytes, int]]
 
 
@@ -58,6 +61,15 @@ def carry_out(messages: bytes, switch: Table) -> int:
     return count
 
 
+def to_controller(instructions: bytes) -> tuple[tuple[act.Action, ...], bytes]:
+    """The output that instructions begin with, if any, and what follows; nothing follows but write-metadata."""
+    if instructions[:2] != b"\0\4":
+        return (), instructions
+    *head, port, most = struct.unpack_from("!HH4xHHIH6x", instructions)
+    assert head == [4, 24, 0, 16] and most == 0xFFFF and len(instructions) == 48
+    return (act.Output(port),), instructions[24:]
+
+
 def model_switch(table: Table, guests: Iterable[Rule]) -> ModelSwitch:
     rules = []
     for (number, priority, fields), (instructions, _) in table.items():
@@ -67,11 +79,14 @@ def model_switch(table: Table, guests: Iterable[Rule]) -> ModelSwitch:
         text = {("vlan" if n == "vlan_vid" else n): int(v, 0) if n in numbers else v for n, v in values.items()}
         if "vlan" in text:
             text["vlan"] = 0 if text["vlan"] == "none" else int(str(text["vlan"]))
-        kind, length, metadata, mask = struct.unpack_from("!HH4xQQ", instructions)
-        goto_kind, _, goto = struct.unpack_from("!HHB", instructions, 24)
-        assert (kind, length, goto_kind, len(instructions)) == (2, 24, 1, 32)
-        assert metadata & mask == metadata
-        rules.append(Rule(number, priority, Match(**text), goto=goto))
+        actions, rest = to_controller(instructions)
+        kind, length, metadata, mask = struct.unpack_from("!HH4xQQ", rest)
+        assert (kind, length) == (2, 24) and metadata & mask == metadata
+        goto = None
+        if not actions:
+            goto_kind, _, goto = struct.unpack_from("!HHB", rest, 24)
+            assert (goto_kind, len(rest)) == (1, 32)
+        rules.append(Rule(number, priority, Match(**text), actions, goto))
     return ModelSwitch([*rules, *guests])
 
 
@@ -178,10 +193,25 @@ def check_switch(
         port = rng.choice([1, 2, 3, 4, 7])
         name = expected_owner(model, dpid, port, header)
         assert owner(switch, frame, port) == allocation.numbers[name]
-    for name in allocation.blocks[dpid]:
-        number = allocation.numbers[name]
-        mac = discovery_mac(number).to_bytes(6, "big").hex(":")
-        assert owner(switch, Frame(mac, "01:80:c2:00:00:0e", 0x88CC), 1) == number, "marked discovery frames"
+    for number in {*allocation.numbers.values(), 999}:
+        for group, vlan, eth_type in product((True, False), (0, 5), (0x88CC, 0x8942, 0x0806)):
+            frame, header = marked(number, group, vlan, eth_type)
+            port = rng.choice([1, 2, 3, 4, 7])
+            [(out, _)] = switch.receive(frame, port)
+            if group and not vlan and eth_type != 0x0806:
+                assert out == CONTROLLER, "discovery, also of slices that have nothing here"
+            else:
+                name = expected_owner(model, dpid, port, header)
+                assert out - 1000 == allocation.numbers[name], "any other packet"
+
+
+def marked(number: int, group: bool, vlan: int, eth_type: int) -> tuple[Frame, TernaryMatch]:
+    """A frame with the mark of a slice, by whomever."""
+    source, destination = discovery_mac(number), 0x0180C200000E if group else 0x02000000FF00
+    tag = VLAN_PRESENT | vlan if vlan else 0
+    [header] = completed({"eth_src": source, "eth_dst": destination, "eth_type": eth_type, "vlan_vid": tag})
+    text = (each.to_bytes(6, "big").hex(":") for each in (source, destination))
+    return Frame(*text, eth_type, upper={"vlan": vlan}), header
 
 
 def slices(count: int, tables: int = 2) -> list[Slice]:

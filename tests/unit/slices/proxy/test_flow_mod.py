@@ -13,14 +13,16 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
 from hyroads.slices import oxm
 from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry, at_port
+from hyroads.slices.classifier import ClassifierEntry, at_port, discovery_mac
 from hyroads.slices.errors import SliceError
 from hyroads.slices.match import ALL, of_fields
 from hyroads.slices.proxy.actions import queued
+from hyroads.slices.proxy.buffers import Buffers
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
 from hyroads.slices.proxy.group_mod import flood_buckets, translate_group_mod, translate_meter_mod
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.packets import packet_out
 from hyroads.slices.proxy.readback import guest_buckets, guest_instructions
 from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import Regions
@@ -368,3 +370,63 @@ def test_our_own_rules_pass_as_a_guest() -> None:
     )
     [found] = translate(wire.message(body, 1), guest())
     assert found[24] == 12
+
+
+MARK = discovery_mac(3)
+FROM_MARK = set_field("eth_src", MARK)
+
+
+def nicira(kind: int, body: bytes) -> bytes:
+    return action(0xFFFF, struct.pack("!IH", 0x2320, kind) + body)
+
+
+SET_MASKED = action(25, struct.pack("!HBB", 0x8000, 4 << 1 | 1, 12) + MARK.to_bytes(6, "big") + b"\xff" * 6)
+LOAD = nicira(7, struct.pack("!HIQ", 47, 0x00000406, MARK))
+MOVE = nicira(6, struct.pack("!HHHII", 48, 0, 0, 0x00000206, 0x00000406))
+STACK_POP = nicira(28, struct.pack("!HIH6x", 0, 0x00000406, 48))
+ENCAP = nicira(46, struct.pack("!HI", 0, 0x18847)) + nicira(46, struct.pack("!HI", 0, 0))
+CLONE = nicira(42, bytes(6) + FROM_MARK + output(1))
+
+
+@pytest.mark.parametrize(
+    ("actions", "error"),
+    [
+        (FROM_MARK, (2, 6)),
+        (set_field("eth_src", discovery_mac(2)) + output(1), (2, 6)),
+        (set_field("eth_src", discovery_mac(0xFFFF)) + set_field("eth_src", 5) + output(1), (2, 6)),
+        (SET_VLAN100 + FROM_MARK + output(1), (2, 6)),
+        (ENCAP + FROM_MARK + output(1), (2, 6)),
+        (CLONE, (2, 6)),
+        (SET_MASKED, (2, 1)),
+        (LOAD, (2, 3)),
+        (MOVE, (2, 3)),
+        (STACK_POP, (2, 3)),
+    ],
+)
+def test_nothing_gets_the_source_address_of_discovery_frames(actions: bytes, error: tuple[int, int]) -> None:
+    in_port = oxm.encode(of_fields({"in_port": 1, "eth_type": 0x88CC, "vlan_vid": 0}))
+    extensions = b"\xff\xff" in actions
+    messages = [flow_mod(apply(actions), in_port)]
+    if not extensions:
+        bucket = struct.pack("!HHII4x", 16 + len(actions), 0, 0xFFFFFFFF, 0xFFFFFFFF) + actions
+        messages += [flow_mod(write(actions), in_port), wire.message(struct.pack("!HBxI", 0, 0, 1) + bucket, 1, 15)]
+    for message in messages:
+        with pytest.raises(Refused) as caught:
+            (translate_group_mod if message[1] == 15 else translate)(message, guest())
+        assert (caught.value.kind, caught.value.code) == error
+    packet = LLDP_TO_HOST
+    body = struct.pack("!IIH6x", 0xFFFFFFFF, 1, len(actions)) + actions + packet
+    with pytest.raises(Refused) as caught:
+        packet_out(wire.message(body, 1, 13), guest(), Buffers(), b"k" * 32, 0)
+    assert (caught.value.kind, caught.value.code) == error
+
+
+LLDP_TO_HOST = b"\2\0\0\0\0\3" + b"\2\0\0\0\0\1" + b"\x88\xcc" + bytes(46)
+
+
+def test_other_source_addresses_may_be_written() -> None:
+    for address in (MARK - (1 << 16), MARK + (1 << 32), 0x0A53_4C42_FFFF, 0x0A53_4C44_0000, 5):
+        assert translate(flow_mod(apply(set_field("eth_src", address), output(1)), IN_PORT_1), guest())
+
+
+IN_PORT_1 = oxm.encode(of_fields({"in_port": 1}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hyroads.slices.errors import SliceError
 from hyroads.slices.match import ALL, completed, describe, of_fields
 from hyroads.slices.proxy import discovery
 from hyroads.slices.proxy.buffers import MOST, Buffers
+from hyroads.slices.proxy.flow_mod import translate
 from hyroads.slices.proxy.frames import header_of
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
@@ -95,13 +97,13 @@ def packet_in_message(data: bytes, fields: dict, table: int, buffer: int = 0xFFF
 
 def test_a_packet_in_has_the_guests_table_and_no_metadata() -> None:
     message = packet_in_message(tcp(80), {"in_port": 2, "metadata": 2 << 48}, 12)
-    found = packet_in(message, view(), KEY)
+    found = packet_in(message, view(), KEY, 0)
     assert found == packet_in_message(tcp(80), {"in_port": 2}, 2)
     message = packet_in_message(tcp(80), {"in_port": 2, "metadata": 2 << 48 | 9}, 10)
-    assert packet_in(message, view(), KEY) == packet_in_message(tcp(80), {"in_port": 2, "metadata": 9}, 0)
-    assert packet_in(packet_in_message(tcp(80), {"in_port": 4}, 10), view(), KEY) is None, "not its port"
+    assert packet_in(message, view(), KEY, 0) == packet_in_message(tcp(80), {"in_port": 2, "metadata": 9}, 0)
+    assert packet_in(packet_in_message(tcp(80), {"in_port": 4}, 10), view(), KEY, 0) is None, "not its port"
     with pytest.raises(SliceError):
-        packet_in(packet_in_message(tcp(80), {"in_port": 2}, 20), view(), KEY)
+        packet_in(packet_in_message(tcp(80), {"in_port": 2}, 20), view(), KEY, 0)
 
 
 @pytest.mark.parametrize(("frame", "port", "owner"), [(tcp(80), 1, 2), (tcp(81), 1, 3), (tcp(80), 4, 3), (LLDP, 1, 1)])
@@ -204,39 +206,133 @@ def test_buffers_belong_to_who_was_told_of_them_once_and_for_a_while() -> None:
     assert packet_out(out(output(1), b"", 2, 9000), view(), buffers, KEY, 41)[8:12] == (9000).to_bytes(4, "big")
 
 
-def test_discovery_frames_travel_marked_and_arrive_as_they_were() -> None:
-    sent = packet_out(out(output(1), LLDP), view(), Buffers(), KEY, 0)
-    travelling = sent[24 + 16 :]
-    assert travelling[6:12] == discovery_mac(2).to_bytes(6, "big") != LLDP[6:12]
-    padded = travelling + bytes(max(0, 60 - len(travelling)))
-    message = packet_in_message(padded, {"in_port": 3, "metadata": 2 << 48}, 10)
-    found = packet_in(message, view(), KEY)
+BDDP = b"\xff" * 6 + LLDP[6:12] + b"\x89\x42" + LLDP[14:]
+
+
+def marked(frame: bytes, number: int = 2, now_s: float = 0) -> bytes:
+    found = discovery.mark(frame, number, KEY, now_s)
     assert found is not None
-    guard.check(found)
-    assert found[42:].startswith(LLDP) and not found[42 + len(LLDP) :].strip(b"\0")
-    assert packet_out(out(output(FLOOD), LLDP), view(), Buffers(), KEY, 0)[24:72] == output(1, 2, 3)
+    return found.frame
+
+
+def arrives(frame: bytes, mine: GuestView, port: int = 3, table: int = 0, now_s: float = 0) -> bytes | None:
+    return packet_in(packet_in_message(frame, {"in_port": port}, table), mine, KEY, now_s)
+
+
+@pytest.mark.parametrize("frame", [LLDP, BDDP])
+def test_discovery_frames_travel_marked_and_arrive_as_they_were(frame: bytes) -> None:
+    sent = packet_out(out(output(1), frame), view(), Buffers(), KEY, 0)
+    travelling = sent[24 + 16 :]
+    assert travelling[6:12] == discovery_mac(2).to_bytes(6, "big") != frame[6:12]
+    mine, rule = view(), of_fields({"eth_type": int.from_bytes(frame[12:14], "big")})
+    for cookie in ((1 << 64) - 1, 0xFA):
+        found = arrives(travelling + bytes(max(0, 60 - len(travelling))), mine, 3 if cookie == 0xFA else 2)
+        assert found is not None
+        guard.check(found)
+        assert found[14:16] == b"\1\0" and struct.unpack_from("!Q", found, 16) == (cookie,)
+        assert found[42:].startswith(frame) and not found[42 + len(frame) :].strip(b"\0")
+        # From the second time on the guest has a rule for them.
+        body = wire.flow_mod_body(wire.ADD, 0, 9, oxm.encode(rule), cookie=0xFA)
+        translate(wire.message(body, 1), mine)
+    assert packet_out(out(output(FLOOD), frame), view(), Buffers(), KEY, 0)[24:72] == output(1, 2, 3)
+
+
+def tagged(frame: bytes, *kinds: int) -> bytes:
+    return frame[:12] + b"".join(struct.pack("!HH", kind, 100) for kind in kinds) + frame[12:]
 
 
 def test_forged_marks_are_dropped() -> None:
-    marked = discovery.mark(LLDP, 2, KEY)
-    assert marked is not None
-    assert discovery.unmark(marked, 2, KEY) == LLDP
-    assert discovery.unmark(marked, 2, b"x" * 32) is None
-    other = discovery.mark(LLDP, 3, KEY) or b""
-    assert discovery.unmark(other[:6] + marked[6:12] + other[12:], 2, KEY) is None
-    for at in range(14, len(marked) - 2):
-        forged = marked[:at] + bytes((marked[at] ^ 1,)) + marked[at + 1 :]
-        assert discovery.unmark(forged, 2, KEY) != LLDP
-    plain = LLDP[:6] + marked[6:12] + LLDP[12:]
-    assert packet_in(packet_in_message(plain, {"in_port": 1}, 10), view(), KEY) is None
+    genuine = marked(LLDP)
+    assert arrives(genuine, view()) is not None
+    assert discovery.unmark(genuine, 2, b"x" * 32, 0) is None
+    other = marked(LLDP, 3)
+    forged = [other, other[:6] + genuine[6:12] + other[12:], LLDP[:6] + genuine[6:12] + LLDP[12:], genuine[:40]]
+    # The TLV ends where the list ends; what follows is padding.
+    for at in (*range(6), *range(10, len(genuine) - 2)):
+        forged.append(genuine[:at] + bytes((genuine[at] ^ 1,)) + genuine[at + 1 :])
+    for frame in (*forged, genuine):
+        forged += [tagged(frame, 0x8100), tagged(frame, 0x88A8, 0x8100), tagged(frame, 0x8100, 0x8100)]
+    forged += [
+        each[:12] + struct.pack("!H3sH3s", 60, b"\xaa\xaa\3", 0, b"\0" + each[12:14]) + each[14:] for each in forged
+    ]
+    for frame in forged:
+        assert arrives(frame, view()) is None and arrives(frame, view(), table=10) is None
+    assert arrives(genuine, view(), table=12) is None, "the classifier leads no genuine one into a block"
 
 
-@given(st.binary(max_size=200))
-def test_hostile_discovery_frames_end(noise: bytes) -> None:
+def test_a_genuine_mark_counts_once_at_a_port_and_for_a_short_time() -> None:
+    mine, genuine = view(), marked(LLDP, now_s=100)
+    assert arrives(genuine, mine, 2, now_s=100.2) and not arrives(genuine, mine, 2, now_s=100.3)
+    assert not arrives(genuine + bytes(20), mine, 2, now_s=100.3), "padding makes no other frame of it"
+    assert arrives(genuine, mine, 3, now_s=104.9), "as by a hub"
+    assert not arrives(genuine, mine, 4, now_s=100.2), "not its port"
+    late = view()
+    assert not arrives(genuine, late, 2, now_s=105.1) and not arrives(genuine, late, 2, now_s=99.9)
+    for now in range(200, 3000):
+        assert arrives(marked(LLDP, now_s=now), mine, 2, now_s=now)
+    assert len(mine.arrivals) < 20
+    for now in range(discovery.MOST_ARRIVALS + 10):
+        assert arrives(marked(LLDP, now_s=9000 + now / 10000), mine, 2, now_s=9001)
+    assert len(mine.arrivals) == discovery.MOST_ARRIVALS
+
+
+@pytest.mark.parametrize(("actions", "ports"), [(output(1), {1}), (output(FLOOD), {1, 2, 3}), (output(3, 1), {1, 3})])
+def test_a_host_that_sends_a_discovery_frame_back_makes_no_link_of_it(actions: bytes, ports: set[int]) -> None:
+    mine = view()
+    sent = packet_out(out(actions, LLDP), mine, Buffers(), KEY, 5)[-len(marked(LLDP)) :]
+    assert {port for port in (1, 2, 3) if arrives(sent, mine, port, now_s=5.001)} == {1, 2, 3} - ports
+    assert all(arrives(sent, view(), port, now_s=5.001) for port in (1, 2, 3)), "another switch hears it"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_hostile_discovery_frames_end(noise: bytes, at: int) -> None:
     frame = LLDP[:14] + noise
-    marked = discovery.mark(frame, 2, KEY)
-    assert marked is None or discovery.unmark(marked, 2, KEY) == frame
-    discovery.unmark(frame, 2, KEY)
+    found = discovery.mark(frame, 2, KEY, 0)
+    assert found is None or discovery.unmark(found.frame, 2, KEY, 0) == (frame, found.proof)
+    genuine = marked(LLDP)
+    for hostile in (
+        frame,
+        genuine[:6] + genuine[6:12] + noise,
+        genuine[:at] + noise,
+        genuine[:at] + noise + genuine[at:],
+    ):
+        if not hostile.startswith(genuine):
+            assert discovery.unmark(hostile, 2, KEY, 0) is None
+            assert hostile[6:10] != discovery.MARK or arrives(hostile, view()) is None
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 65535])
+@pytest.mark.parametrize("kind", [0x88CC, 0x8942, 0x0800, 0x8847, 0x0026])
+@pytest.mark.parametrize("actions", [output(1), output(TABLE), output(CONTROLLER), output(FLOOD), b""])
+def test_no_packet_out_has_a_mark_that_is_not_ours(number: int, kind: int, actions: bytes) -> None:
+    """Whatever the frame is, wherever it goes: a tag, a unicast destination, a list of TLVs without an end."""
+    whole = Regions([ClassifierEntry(50, ALL, MINE)])
+    source = discovery_mac(number).to_bytes(6, "big")
+    for destination, tags, rest in product(
+        (LLDP[:6], b"\2" * 6), ((), (0x8100,), (0x8100, 0x8100)), (LLDP[14:], b"\2\7")
+    ):
+        frame = tagged(destination + source + struct.pack("!H", kind) + rest, *tags)
+        mine = view()
+        mine.regions = whole
+        if discovery.mark(frame, 2, KEY, 0) is not None and actions in (output(1), output(FLOOD), b""):
+            found = packet_out(out(actions, frame), mine, Buffers(), KEY, 0)
+            assert discovery_mac(2).to_bytes(6, "big") in found, "it leaves with the slice's own mark"
+            continue
+        for in_port in (CONTROLLER, 1):
+            with pytest.raises(Refused) as caught:
+                packet_out(out(actions, frame, in_port), mine, Buffers(), KEY, 0)
+            assert (caught.value.kind, caught.value.code) == (2, 6)
+
+
+@pytest.mark.parametrize("destination", [b"\2\0\0\0\0\3", b"\0\1\0\0\0\3"])
+def test_a_discovery_frame_to_a_host_is_an_ordinary_frame(destination: bytes) -> None:
+    frame = destination + LLDP[6:]
+    with pytest.raises(Refused):
+        packet_out(out(output(1), frame), view(), Buffers(), KEY, 0)
+    mine = view()
+    mine.regions = Regions([ClassifierEntry(50, ALL, MINE)])
+    assert packet_out(out(output(1), frame), mine, Buffers(), KEY, 0) == out(output(1), frame), "unmarked"
 
 
 def test_our_own_packet_out_is_one() -> None:

@@ -6,9 +6,10 @@ import struct
 
 from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import wire
+from hyroads.slices import oxm
 from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry
-from hyroads.slices.match import ALL
+from hyroads.slices.classifier import ClassifierEntry, discovery_mac
+from hyroads.slices.match import ALL, of_fields
 from hyroads.slices.proxy.actions import queued
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import GuestView
@@ -44,6 +45,23 @@ def test_rules_to_ports_that_are_gone_are_deleted() -> None:
     delete = found[1]
     assert delete is not None and delete[24:26] == bytes((11, wire.DELETE_STRICT)) and delete[30:32] == b"\0\7"
     assert not any(rules_to_mend(body, view(1, 2)))
+
+
+def test_the_cookie_of_a_rule_for_discovery_is_known_again() -> None:
+    """After a restart of the slicer: some controllers look for it in packet-ins."""
+    match = wire.match_struct(oxm.encode(of_fields({"eth_type": 0x88CC})))
+    rule = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(match), 10, 1, 2, 7, 0, 0, 0, 99, 0, 0) + match
+    mine = view(1)
+    assert list(rules_to_mend(rule + record(10, b""), mine)) == [None, None]
+    assert mine.discovery_cookies == {0x88CC: 99}
+
+
+def test_a_rule_that_writes_the_mark_of_discovery_is_deleted() -> None:
+    """One from before that was refused."""
+    actions = wire.actions((act.SetEthSrc(discovery_mac(3).to_bytes(6, "big").hex(":")), act.Output(1)))
+    instructions = struct.pack("!HH4x", 4, 8 + len(actions)) + actions
+    [delete] = rules_to_mend(record(10, instructions), view(1))
+    assert delete is not None and delete[25] == wire.DELETE_STRICT
 
 
 def test_groups_to_ports_that_are_gone_are_deleted() -> None:

@@ -130,6 +130,43 @@ def test_packet_ins_go_to_their_slice_only() -> None:
     assert tenants["web"].dropped_packet_ins == 0
 
 
+def discovery_in(frame: bytes, in_port: int, table: int = 0) -> bytes:
+    match = wire.match_struct(oxm.encode(of_fields({"in_port": in_port})))
+    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, table, 5) + match + b"\0\0" + frame
+    return request(10, body, 0)
+
+
+LLDP = bytes.fromhex("0180c200000e02000000000188cc" + "0207040200000000010403020001060200780000")
+
+
+def test_discovery_frames_go_to_the_slice_that_sent_them_and_to_nobody_else() -> None:
+    mine, tenants = session(packet_ins=5)
+    [sent] = mine.from_guest(WEB, request(13, struct.pack("!IIH6x", ANY, 0xFFFFFFFD, 16) + OUT_1 + LLDP), 1.0).switch
+    frame = sent[40:]
+    other, _ = session(packet_ins=30)
+    assert sorted(g for g, _ in other.from_switch(discovery_in(frame, 2), 1.001).guests) == [WEB, WEB_TOO]
+    assert [m[42:] for _, m in other.from_switch(discovery_in(frame, 1), 1.001).guests] == [LLDP] * 2
+    for forged in (
+        LLDP[:6] + frame[6:12] + LLDP[12:],
+        frame[:11] + b"\3" + frame[12:],
+        frame[:12] + b"\x81\0\0\5" + frame[12:],
+    ):
+        for table, port in ((0, 2), (11, 2), (20, 2), (0xFF, 3)):
+            assert not mine.from_switch(discovery_in(forged, port, table), 1.001).guests
+    for number in (0, 9, 0xFFFF):
+        nobodys = frame[:10] + number.to_bytes(2, "big") + frame[12:]
+        assert not mine.from_switch(discovery_in(nobodys, 2), 1.001).guests
+    for _ in range(20):
+        other.from_switch(discovery_in(frame, 2), 1.002)
+        mine.from_switch(discovery_in(forged, 2), 1.002)
+    assert other.from_switch(packet_in(11), 1.003).guests
+    assert mine.from_switch(packet_in(11), 1.003).guests, "what is forged or sent again costs the slice nothing"
+    assert not tenants["web"].dropped_packet_ins
+
+
+OUT_1 = struct.pack("!HHIH6x", 0, 16, 1, 0)
+
+
 def test_one_slices_packet_ins_are_limited_and_the_others_are_not() -> None:
     mine, tenants = session(packet_ins=10)
     passed = sum(bool(mine.from_switch(packet_in(11), now / 1000).guests) for now in range(1000))

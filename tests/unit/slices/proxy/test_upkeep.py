@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices import oxm
-from hyroads.slices.allocation import OPEN_VSWITCH, Block
-from hyroads.slices.classifier import ClassifierChange, ClassifierEntry
-from hyroads.slices.match import ALL, of_fields
+from hyroads.slices.allocation import OPEN_VSWITCH, Block, Layout
+from hyroads.slices.classifier import ClassifierChange, ClassifierEntry, entries_of
+from hyroads.slices.match import ALL, TernaryMatch, of_fields
+from hyroads.slices.model import Slice
 from hyroads.slices.proxy.contents import Contents, Found, contents_of, port_names, questions
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
@@ -62,6 +64,34 @@ def test_tables_are_emptied_only_if_they_pass_to_another() -> None:
     assert emptied(found) == [5, 8, 9, 10]
     assert [m[24] for m in found[0]] == [5], "before the classifier leads there"
     assert emptied(stages(as_found(wanted(RED), {5: 1, 20: 1}), wanted(RED, BLUE))) == [20], "nobody's"
+
+
+@pytest.mark.parametrize("bits", [64, 48, 24])
+def test_a_slice_that_only_discovers_keeps_its_tables(bits: int) -> None:
+    """Its ports may be away for now: what its entries for discovery say tells its tables from another's."""
+    layout = Layout(metadata_bits=bits)
+    keys = [Block(4, 30, 5), RED, Block(0x1234, 200, 2)]
+    entries = [ClassifierEntry(*key, block) for block in keys for key in discovery_keys(block)]
+    body = b"".join(stats_record(entry, layout) for entry in entries)
+    replies = [wire.message(struct.pack("!HH4x", 1, 0) + body, 1, 19)]
+    guard.check(replies[0])
+    found = contents_of(replies, layout.slice_shift)
+    assert {each.owner for each in found.entries} == {(block.number, block.first) for block in keys}
+    target = Wanted(tuple(entries), tuple(keys), {}, layout)
+    there = replace(found, active={0: 6, 5: 1, 30: 2, 34: 1, 201: 3})
+    assert stages(there, target) == ()
+    assert emptied(stages(there, replace(target, blocks=(RED, Block(9, 28, 4), keys[2])))) == [30, 34]
+
+
+def discovery_keys(block: Block) -> Iterable[tuple[int, TernaryMatch]]:
+    return entries_of(Slice("x", ()), 1, block, {})[0].keys()
+
+
+def stats_record(entry: ClassifierEntry, layout: Layout) -> bytes:
+    match, instructions = wire.match_struct(oxm.encode(entry.match)), entry.instructions(layout)
+    size = 48 + len(match) + len(instructions)
+    head = struct.pack("!HBxIIHHHH4xQQQ", size, 0, 1, 2, entry.priority, 0, 0, 0, entry.cookie(layout), 0, 0)
+    return head + match + instructions
 
 
 @pytest.mark.parametrize("seed", range(20))
