@@ -25,7 +25,7 @@ from hyroads.controller.core.errors import HyroadsError
 LOG = logging.getLogger("hyroads.slicer")
 
 MOST_CONNECTIONS, MOST_OF_A_PEER = 96, 48
-REQUEST_WITHIN_S, WRITE_WITHIN_S = 10.0, 10.0
+REQUEST_WITHIN_S, WRITE_WITHIN_S, END_WITHIN_S = 10.0, 10.0, 1.0
 MOST_HEAD, MOST_TARGET = 1 << 14, 1 << 13
 MOST_LINES = 100
 WORKERS, MOST_STREAMS = 16, 32
@@ -60,6 +60,7 @@ class HttpServer:
         self._most_body = most_body
         self._more = dict(more or {})
         self._connections: Counter[str] = Counter()
+        self._serving: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
         """No more requests, and streams end with their next piece."""
@@ -67,15 +68,29 @@ class HttpServer:
         for each in (self._answers, self._streams):
             each.shutdown(wait=False, cancel_futures=True)
 
+    async def ended(self) -> None:
+        """After ``close``: until every connection is served to its end, or does not end in time and is cut."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=END_WITHIN_S)
+        for task in self._serving:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
+
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
+        """Serve one connection, until it ends or is cut (``ended``)."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         address = writer.get_extra_info("peername")
         peer = address[0] if isinstance(address, tuple) else ""
         self._connections[peer] += 1
         try:
             if self._connections.total() <= MOST_CONNECTIONS and self._connections[peer] <= MOST_OF_A_PEER:
                 await self._serve(reader, writer, peer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # Also cut: asyncio's own streams report a task that ends as cancelled with a traceback.
             pass
         finally:
             self._connections[peer] -= 1

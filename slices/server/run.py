@@ -90,6 +90,8 @@ class Server:
         if web is not None:
             web.close()
         self.slicer.close()
+        if web is not None:
+            await web.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await saving
         self.save()

@@ -118,3 +118,7 @@ class Web:
         for server in self._servers:
             server.close()
         self._slicer.events.close()
+
+    async def ended(self) -> None:
+        """After ``close``: until nobody is served any more."""
+        await asyncio.gather(*(server.ended() for server in self._servers))
