@@ -82,33 +82,68 @@ def test_a_slice_is_sliced_again_over_tls() -> None:
 
 
 def test_guests_that_share_a_cable_discover_it_each_for_itself() -> None:
-    """Ryu's own topology application in two slices, told apart on the cable by VLAN; LLDP has none."""
+    """Ryu's own topology application in two slices, told apart on the cable by VLAN; LLDP has none.
+
+    They find it again when the slicer has begun again, and when a switch has.
+    """
     with SlicerRig() as rig:
-        for name, port in (("red", 6701), ("blue", 6702)):
-            rig.ryu(name, port, "ryu.app.rest_topology", "--observe-links")
-        rig.settings(
-            [
-                {
-                    "name": name,
-                    "controllers": [f"tcp:127.0.0.1:{port}"],
-                    "flowspace": [{"ports": ["c1", "c2"], "match": {"vlan_vid": vlan}}],
-                }
-                for name, port, vlan in (("red", 6701, 100), ("blue", 6702, 200))
-            ]
-        )
+        rig.settings(red_and_blue(rig))
         rig.slicer()
-        for number in (1, 2):
-            rig.bridge(f"s{number}", number, controlled=False)
-        rig.wire_ports("s1", "c1", 11, "s2", "c2", 12)
-        for number in (1, 2):
-            rig.vsctl("set-controller", f"s{number}", "tcp:127.0.0.1:6633")
-        for port in (6701, 6702):
-            found = ovs_rig.wait_until(lambda p=port: len(links(rig, p)) == 2, 40)
-            assert found, (port, links(rig, port), rig.log("slicer"))
-            assert {(link["src"]["dpid"][-1], link["dst"]["name"]) for link in links(rig, port)} == {
-                ("1", "c2"),
-                ("2", "c1"),
-            }
+        wire_two_switches(rig)
+        check_links(rig)
+        rig.stop("slicer")
+        assert ovs_rig.wait_until(lambda: not links(rig, 6701) and not links(rig, 6702), 40)
+        rig.slicer()
+        check_links(rig)
+        rig.vsctl("del-controller", "s2")
+        assert ovs_rig.wait_until(lambda: not links(rig, 6701) and not links(rig, 6702), 40)
+        rig.vsctl("set-controller", "s2", "tcp:127.0.0.1:6633")
+        check_links(rig)
+
+
+def test_guests_of_a_slicer_behind_a_slicer_discover_a_cable() -> None:
+    """What the inner slicer marks is a discovery frame of its slice to the outer one, which marks it once more."""
+    with SlicerRig() as rig:
+        inner = {
+            "slices": red_and_blue(rig),
+            "listen": {"openflow": {"port": 6634}},
+            "tables": 32,
+            "metadata_bits": 48,
+        }
+        (rig.folder / "inner.json").write_text(json.dumps(inner))
+        campus = {"name": "campus", "flowspace": [{"ports": ["c1", "c2"]}], "limits": {"tables": 32}}
+        rig.settings([{**campus, "controllers": ["tcp:127.0.0.1:6634"]}])
+        rig.slicer()
+        rig.start("inner", *SLICER, str(rig.folder / "inner.json"))
+        wire_two_switches(rig)
+        check_links(rig)
+
+
+def red_and_blue(rig: SlicerRig) -> list[dict[str, object]]:
+    """Two slices with Ryu's topology application each, on the cable by VLAN."""
+    slices: list[dict[str, object]] = []
+    for name, port, vlan in (("red", 6701, 100), ("blue", 6702, 200)):
+        rig.ryu(name, port, "ryu.app.rest_topology", "--observe-links")
+        flowspace = [{"ports": ["c1", "c2"], "match": {"vlan_vid": vlan}}]
+        slices.append({"name": name, "controllers": [f"tcp:127.0.0.1:{port}"], "flowspace": flowspace})
+    return slices
+
+
+def wire_two_switches(rig: SlicerRig) -> None:
+    for number in (1, 2):
+        rig.bridge(f"s{number}", number, controlled=False)
+    rig.wire_ports("s1", "c1", 11, "s2", "c2", 12)
+    for number in (1, 2):
+        rig.vsctl("set-controller", f"s{number}", "tcp:127.0.0.1:6633")
+
+
+def check_links(rig: SlicerRig) -> None:
+    """Both slices know the cable in both directions, and nothing else."""
+    for port in (6701, 6702):
+        found = ovs_rig.wait_until(lambda p=port: len(links(rig, p)) == 2, 40)
+        assert found, (port, links(rig, port), rig.log("slicer"))
+        ends = {(link["src"]["dpid"][-1], link["dst"]["name"]) for link in links(rig, port)}
+        assert ends == {("1", "c2"), ("2", "c1")}
 
 
 def links(rig: SlicerRig, port: int) -> list[dict[str, dict[str, str]]]:
