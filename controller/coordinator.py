@@ -17,7 +17,7 @@ from hyroads.controller.agent_protocol import AgentConfig
 from hyroads.controller.agent_sessions import Session
 from hyroads.controller.control.governor import Governor
 from hyroads.controller.control.handover import Confined, Key
-from hyroads.controller.control.live import Live, directly
+from hyroads.controller.control.live import TOGETHER_S, Live, directly
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
@@ -98,7 +98,11 @@ class Coordinator:
         measures, damps = settings.capacities == MEASURED, settings.flap_damping
         self._is_large = len(fabric.network.links) >= LARGE
         aside = shim.aside if self._is_large else directly
-        self.live = Live(fabric, numbers, options, loop, measures=measures, damps=damps, aside=aside)
+        self._hellos = hello_configs(fabric, options)
+        together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in self._hellos.values())])
+        self.live = Live(
+            fabric, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, aside=aside
+        )
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self._garbage = Garbage()
         self.plan_ms = 0.0
@@ -128,7 +132,6 @@ class Coordinator:
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
         """Metrics of services."""
-        self._hellos = hello_configs(fabric, options)
 
     @property
     def plan(self) -> Plan | None:
@@ -347,7 +350,7 @@ class Coordinator:
             state = switch_grace_over(state)
         for node in self._book.overdue():
             state = switch_down(state, node)
-        self._become(self.live.links_released(state, now_s))
+        self._become(state)
         for session in list(self.switches.values()):
             session.tick()
         self._dirty |= self.agents.retry_due()
@@ -362,6 +365,8 @@ class Coordinator:
             LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
 
     def _become(self, state: State, *, urgent: bool = False) -> None:
+        """A state takes effect. Any change may end a hold or need a link that is held; so may time alone."""
+        state = self.live.links_damped(state, self.clock())
         if state is not self.state:
             before, self.state = self.state, state
             self.wake(now=urgent)

@@ -39,6 +39,8 @@ class DeliveryRecorder:
 
     def rate_mbps(self, within_s: float) -> float:
         """Mean rate in Mb/s of L2 payload over the first ``within_s`` seconds after ``start``."""
+        if not self._samples:
+            raise EmulationError("no samples of the last agent: traffic did not start")
         first = self._samples[0]
         last = max(sample for sample in self._samples if sample[0] - first[0] <= within_s)
         if last[0] <= first[0]:

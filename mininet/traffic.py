@@ -55,7 +55,7 @@ class Traffic:
             lost_share=0.0,
             retransmits=end["sum_sent"].get("retransmits", 0),
             per_second_mbps=_intervals(document),
-            rtt_ms=sum(rtts_us) / len(rtts_us) / 1e3 or None,
+            rtt_ms=sum(rtts_us) / max(1, len(rtts_us)) / 1e3 or None,
         )
 
     def udp(self, seconds: float, offered_mbps: float, started: Callable[[], None] = lambda: None) -> Goodput:

@@ -20,17 +20,20 @@ from hyroads.controller.control.loop import LiveLoop, Turn
 from hyroads.controller.control.measured import AgentRates, measured
 from hyroads.controller.control.routes import FlowRoute, improved, make_routes, rested, warm
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.estimate.flap_damping import FlapDamping
+from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
+from hyroads.controller.core.network import Link
 from hyroads.controller.numbering import Numbers
 from hyroads.controller.plan import Options, Plan
 from hyroads.controller.plan_maker import PlanMaker
 from hyroads.controller.reports import ReportBook
-from hyroads.controller.state import Fabric, State, links_held
+from hyroads.controller.state import Fabric, Presence, State, links_held
 from hyroads.controller.state import measured as with_measured
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
+# Silence is noticed after the dead time (140 ms); two observers notice it up to a hello interval and a nap apart.
+TOGETHER_S = 0.3
 
 Aside = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -43,8 +46,8 @@ def directly(function: Callable[..., Any], *arguments: object) -> Any:
 
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
-    ``damps``: links that fail again and again are left alone for a while, ``aside``: runs pure functions that may take
-    long.
+    ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
+    this time do so together, ``aside``: runs pure functions that may take long.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Live:
         *,
         measures: bool = False,
         damps: bool = True,
+        together_s: float = TOGETHER_S,
         aside: Aside = directly,
     ) -> None:
         self.loop = loop
@@ -65,6 +69,10 @@ class Live:
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
+        self._together_s = together_s
+        self._fabric = fabric
+        agents = [node for node in fabric.network.nodes if fabric.addressing.has_agent(node)]
+        self._graph = HelloGraph.of(fabric.network, agents)
         self._aside = aside
         self._cache = Cache(fabric)
         self._network: LiveNetwork | None = None
@@ -103,18 +111,46 @@ class Live:
 
         While one of these comes and goes, no plan may use it: the version stays, for there is nothing to plan anew.
         """
-        for link in before.silent ^ after.silent if self._damps else ():
-            self.damping = self.damping.after(link, up=link not in after.silent, now_s=now_s)
-        result = self.links_released(after, now_s)
+        result = self.links_damped(after, now_s)
         same = result.silent | result.held == before.silent | before.held
         return replace(result, version=before.version) if same else result
 
-    def links_released(self, state: State, now_s: float) -> State:
-        """Links that have been quiet for long enough can be used again."""
-        if not self.damping.histories:
+    def links_damped(self, state: State, now_s: float) -> State:
+        """The state with the links held down that are to be held now. To be called after every change of the state.
+
+        A link is held because it failed too often, and only while nobody loses the last path by that.
+        """
+        if not self._damps or not (self.damping.histories or state.silent):
             return state
+        self._note_silence(state, now_s)
         self.damping = self.damping.pruned(now_s)
-        return links_held(state, self.damping.held_down(now_s))
+        suppressed = self.damping.held_down(now_s)
+        held = self._graph.holdable(suppressed, partial(self._is_usable, replace(state, held=frozenset())))
+        # A link that others need now is used until it fails again, so that plans do not follow every turn.
+        self.damping = self.damping.released(suppressed.keys() - held)
+        return links_held(state, held)
+
+    def _note_silence(self, state: State, now_s: float) -> None:
+        """Tells damping which links are silent. Those that fell silent together at one node are excused."""
+        known = self.damping.histories
+        fell = [link for link in state.silent if link not in known or known[link].up]
+        for link in [*fell, *(link for link, history in known.items() if not history.up and link not in state.silent)]:
+            self.damping = self.damping.after(link, up=link not in state.silent, now_s=now_s)
+        if fell:
+            since_s = now_s - self._together_s
+            failed = {link for link, history in self.damping.histories.items() if history.failed_s >= since_s}
+            for link in fell:
+                self.damping = self.damping.excused(self._graph.together(link, failed, partial(self._is_heard, state)))
+
+    def _is_heard(self, state: State, link: Link) -> bool:
+        """Whether hello frames of a link arrive, as far as is known."""
+        speak = all(state.agents.get(node) is Presence.UP for node in (link.source, link.target))
+        return speak and (link.id in state.held or state.link_down(self._fabric, link) is None)
+
+    def _is_usable(self, state: State, link: Link) -> bool:
+        """Whether plans can use a link in a state."""
+        has_capacity = state.capacity_mbps is not None or link.capacity_mbps > 0
+        return has_capacity and state.link_fault(self._fabric, link) is None
 
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""

@@ -15,7 +15,7 @@ from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.netfile_io import read_file
 from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
 from hyroads.mininet.medium_client import MediumClient
 from hyroads.mininet.network_files import find_network
 
@@ -121,7 +121,9 @@ def judge(stage: Stage, scene: Scenario, hold_s: float) -> None:
         carried.append(scene.mean_in(number, flow, settle_s[number]))
         least = (LEAST_MODEL, None, LEAST_LEARNING, LEAST_AFTER)[number]
         stage.add(Check(f"{phase.title}: carried", best_mbps, carried[-1], at_least=least, at_most=1.02))
-    stage.add(Check("after the drop: HyMAB beside the model", GAIN, carried[3] / carried[1], "times", at_least=1.0))
+    stage.add(
+        Check("after the drop: HyMAB beside the model", GAIN, part_of(carried[3], carried[1]), "times", at_least=1.0)
+    )
 
 
 def judge_move(stage: Stage, before: Arm, after: Sequence[tuple[float, Arm]], lost: Mapping[str, float]) -> None:

@@ -105,7 +105,7 @@ def judge(stage: Stage, manager: str, found: list[tuple[str, Pings]]) -> None:
     if manager in LOSSLESS:
         stage.add(Check(f"{manager}: lost of {sent} pings", 0, lost, "pings", at_most=1.0))
     else:
-        flying = sum(math.ceil(max(pings.rtt_ms) / 1e3 / INTERVAL_S) + 1 for _, pings in found)
+        flying = sum(math.ceil(max(pings.rtt_ms, default=0.0) / 1e3 / INTERVAL_S) + 1 for _, pings in found)
         stage.add(Check(f"{manager}: lost, beside what can be in flight", flying, lost, "pings", at_most=1.0))
     stage.add(Check(f"{manager}: doubled", 0, doubled, "pings", at_most=1.0))
     stage.add(Check(f"{manager}: out of order", 0, wrong, "pings", at_most=1.0))

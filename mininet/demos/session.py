@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from hyroads.controller.core.network import Network
 from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk, tree_counters
 from hyroads.mininet.network_files import find_network
@@ -93,7 +93,7 @@ def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: floa
     talk.speak(MEMBERS)
     stage.pause(max(hold_s, COUNTED_S))
     trees = stage.emulation.rest.request("GET", "/sessions/talk")["trees"]
-    sent_mbps = sum(tree["sent_mbps"] or 0.0 for tree in trees) / len(trees)
+    sent_mbps = part_of(sum(tree["sent_mbps"] or 0.0 for tree in trees), len(trees))
     talk.speak([])
     _judge(stage, "in the session", talk, from_s)
     stage.add(Check("what a source sends, as switches count it", SENT_MBPS, sent_mbps, at_least=0.8, at_most=1.2))

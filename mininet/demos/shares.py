@@ -11,7 +11,7 @@ from typing import Any
 from hyroads.controller.core.network import Network
 from hyroads.controller.netfile_io import read_file
 from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
 from hyroads.mininet.network_files import find_network
 
 PRODUCTION, RESEARCH = "production", "research"
@@ -51,7 +51,7 @@ def run(stage: Stage) -> None:
     for phase in (0, 2):
         mine, others = (scene.mean_in(phase, flow, SETTLE_S) for flow in (RESEARCH, PRODUCTION))
         words = f"{scene.span(phase)[0]}: research's part of what was delivered"
-        stage.add(Check(words, SHARE, mine / (mine + others), "ratio", at_least=0.95, at_most=1.05))
+        stage.add(Check(words, SHARE, part_of(mine, mine + others), "ratio", at_least=0.95, at_most=1.05))
     available = 1 - stage.emulation.margin()
     told = Check("both: airtime of research as told by REST", SHARE * available, held["airtime"], "ratio", 0.95, 1.05)
     stage.add(told)

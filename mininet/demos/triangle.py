@@ -123,11 +123,11 @@ def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable:
     stage.add(Check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0))
     if stable:
         windows = ten_second_means(result.per_second_mbps)
-        stage.add(Check("  its worst ten seconds", theory.multipath_mbps, min(windows), at_least=0.8))
+        stage.add(Check("  its worst ten seconds", theory.multipath_mbps, min(windows, default=0.0), at_least=0.8))
 
 
 def ten_second_means(per_second_mbps: tuple[float, ...]) -> list[float]:
     """Means over consecutive windows of ten seconds (of all of it, if it is shorter)."""
-    size = min(10, len(per_second_mbps))
+    size = max(1, min(10, len(per_second_mbps)))
     starts = range(0, len(per_second_mbps) - size + 1, size)
     return [sum(per_second_mbps[start : start + size]) / size for start in starts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hyroads.controller.core.network import Network
 from hyroads.controller.netfile_io import read_file
 from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
 from hyroads.mininet.network_files import find_network
 
 FIRST, SECOND = "first", "second"
@@ -36,5 +36,7 @@ def run(stage: Stage) -> None:
     for phase in range(3):
         scene.judge(phase)
     first, second = (scene.mean_in(1, flow) for flow in (FIRST, SECOND))
-    stage.add(Check("two flows: first beside second", 1.0, first / second, "ratio", at_least=0.95, at_most=1.05))
+    stage.add(
+        Check("two flows: first beside second", 1.0, part_of(first, second), "ratio", at_least=0.95, at_most=1.05)
+    )
     scene.write()

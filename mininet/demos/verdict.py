@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -59,13 +60,11 @@ class Check:
         return above and (self.at_most is None or self.ratio <= self.at_most)
 
     def document(self) -> dict[str, object]:
-        """The entry of the JSON document (spec 07.3); an infinite ratio is null."""
-        ratio = None if self.ratio == float("inf") else round(self.ratio, 4)
+        """The entry of the JSON document; what is no number, such as the delay of no packet, is null."""
+        figures = {"theory": self.theory, "measured": self.measured, "ratio": self.ratio}
         return {
             "what": self.what,
-            "theory": round(self.theory, 4),
-            "measured": round(self.measured, 4),
-            "ratio": ratio,
+            **{name: round(value, 4) if math.isfinite(value) else None for name, value in figures.items()},
             "ok": self.ok,
         }
 
@@ -79,6 +78,11 @@ class Check:
         return (
             f"{'ok  ' if self.ok else 'FAIL'} {self.what:<57} {figures} ratio {self.ratio:5.3f} ({', '.join(bounds)})"
         )
+
+
+def part_of(part: float, whole: float) -> float:
+    """A measured part of a measured whole; 0 of nothing, so that a phase without any packet gets a verdict, too."""
+    return part / whole if whole else 0.0
 
 
 class Stage:

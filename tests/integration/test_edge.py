@@ -314,7 +314,8 @@ def test_an_agent_that_is_killed_and_started_again(pair: EdgePair) -> None:
     assert not pair.control("a").exists()
 
 
-def test_hellos_tell_of_dead_links(pair: EdgePair) -> None:
+def say_hello(pair: EdgePair) -> None:
+    """Both agents say and expect hello frames on both paths."""
     hello = {"interval_ms": 20, "dead_ms": 100, "send": [{"interface": "p1"}, {"interface": "p2"}]}
     for side, other in (("a", "b"), ("b", "a")):
         expect = [
@@ -323,6 +324,10 @@ def test_hellos_tell_of_dead_links(pair: EdgePair) -> None:
         ]
         with pair.client(side) as client:
             client.configure({**pair.config(side), "hello": {**hello, "expect": expect}})
+
+
+def test_hellos_tell_of_dead_links(pair: EdgePair) -> None:
+    say_hello(pair)
     with pair.client("a") as client:
         client.subscribe()
         time.sleep(0.5)
@@ -334,6 +339,31 @@ def test_hellos_tell_of_dead_links(pair: EdgePair) -> None:
         event = client.wait_event("link")
         assert (event["link"], event["up"]) == ("ba-2", True)
         assert client.events == []
+
+
+def test_an_agent_that_was_not_run_takes_no_link_for_dead(pair: EdgePair) -> None:
+    """A busy machine stops both ends at once; the one that goes on first finds nothing in its sockets."""
+    say_hello(pair)
+    with pair.client("a") as client:
+        client.subscribe()
+        time.sleep(0.5)
+        for _ in range(5):
+            for side in ("a", "b"):
+                pair.agent(side).kill(signal.SIGSTOP)
+            time.sleep(0.25)
+            pair.agent("a").kill(signal.SIGCONT)
+            time.sleep(0.04)
+            pair.agent("b").kill(signal.SIGCONT)
+            time.sleep(0.2)
+        assert [link["up"] for link in client.stats()["links"]] == [True, True]
+        assert client.events == []
+        # One that runs notices at once that the other one does not.
+        stopped_s = time.monotonic()
+        pair.agent("b").kill(signal.SIGSTOP)
+        events = [client.wait_event("link") for _ in range(2)]
+        assert {(event["link"], event["up"]) for event in events} == {("ba-1", False), ("ba-2", False)}
+        assert time.monotonic() - stopped_s < 0.4
+        pair.agent("b").kill(signal.SIGCONT)
 
 
 class Controller:

@@ -4,7 +4,7 @@ import json
 import math
 
 from hyroads.mininet.demos.triangle import ten_second_means
-from hyroads.mininet.demos.verdict import Check
+from hyroads.mininet.demos.verdict import Check, part_of
 
 
 def test_bounds_are_on_the_ratio():
@@ -21,7 +21,7 @@ def test_nothing_expected_and_nothing_measured_is_right_and_anything_is_wrong():
 
 
 def test_document_has_the_fixed_keys_and_is_strict_json():
-    for check in (Check("x", 10.0, 9.5, at_least=0.95), Check("lost", 0, 3, at_most=1.0)):
+    for check in (Check("x", 10.0, 9.5, at_least=0.95), Check("lost", 0, 3, at_most=1.0), Check("delay", 3, math.nan)):
         document = json.loads(json.dumps(check.document(), allow_nan=False))
         assert set(document) == {"what", "theory", "measured", "ratio", "ok"}
 
@@ -29,3 +29,11 @@ def test_document_has_the_fixed_keys_and_is_strict_json():
 def test_means_over_ten_seconds():
     assert ten_second_means((1.0,) * 10 + (3.0,) * 10) == [1.0, 3.0]
     assert ten_second_means((2.0, 4.0)) == [3.0]
+    assert ten_second_means(()) == []
+
+
+def test_a_phase_without_any_packet_has_a_verdict():
+    """In which nothing is measured, instead of a division by zero."""
+    check = Check("one beside the other", 1.0, part_of(0.0, 0.0), "ratio", at_least=0.95)
+    assert not check.ok and check.document()["measured"] == 0
+    assert part_of(1.0, 4.0) == 0.25

@@ -18,7 +18,6 @@ from hyroads.controller.core.estimate.busy_time import (
 from hyroads.controller.core.estimate.counters import difference
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
 from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, start, update
-from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping
 from hyroads.controller.core.estimate.link_estimate import (
     LinkEstimator,
     LinkSettings,
@@ -374,55 +373,3 @@ def test_a_rise_is_followed_within_three_slots() -> None:
     assert external.per_link(1.9).max() == pytest.approx(0.4, rel=0.05)
     with pytest.raises(EstimateError):
         ExternalSettings(fall_tau_s=0.0)
-
-
-# Flap damping
-
-
-def flapping(times_s: list[float]) -> FlapDamping:
-    damping = FlapDamping()
-    for at_s in times_s:
-        damping = damping.after("l", up=False, now_s=at_s).after("l", up=True, now_s=at_s + 0.2)
-    return damping
-
-
-def test_one_failure_is_forgiven_at_once_and_frequent_ones_are_not() -> None:
-    once = flapping([0.0])
-    assert once.usable("l", 0.2)
-    often = flapping([0.0, 1.0, 2.0])
-    assert not often.usable("l", 2.3)
-    back_s = often.held_down(2.3)["l"]
-    assert not often.usable("l", back_s - 0.01)
-    assert often.usable("l", back_s + 0.01)
-    assert 5 < back_s - 2.3 < 20
-    assert flapping([0.0, 20.0, 40.0, 60.0]).usable("l", 60.3)
-
-
-def test_a_link_that_is_down_is_never_usable() -> None:
-    damping = FlapDamping().after("l", up=False, now_s=0.0)
-    assert not damping.usable("l", 0.1)
-    assert not damping.usable("l", 1e6)
-    assert damping.usable("other", 0.1)
-    assert damping.pruned(1e6).histories.keys() == {"l"}
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(0.01, 5), min_size=3, max_size=120))
-def test_nothing_is_held_longer_than_the_maximum(gaps_s: list[float]) -> None:
-    times = np.cumsum(gaps_s).tolist()
-    damping = FlapDamping()
-    for at_s in times:
-        damping = damping.after("l", up=False, now_s=at_s).after("l", up=True, now_s=at_s + 0.001)
-    assert damping.usable("l", times[-1] + DampingSettings().max_hold_s + 1e-6)
-
-
-def test_repeated_reports_count_once_and_old_histories_are_dropped() -> None:
-    damping = FlapDamping()
-    for at_s in (0.0, 0.1, 0.2):
-        damping = damping.after("l", up=False, now_s=at_s)
-    assert damping.histories["l"].flaps == 1
-    damping = damping.after("l", up=True, now_s=0.3)
-    assert damping.pruned(1.0).histories
-    assert not damping.pruned(200.0).histories
-    with pytest.raises(EstimateError):
-        DampingSettings(max_hold_s=1.0)

@@ -382,7 +382,15 @@ impl Engine {
         self.timers.arm(HELLO_KEY, Some(self.hello_ns + interval_ns));
     }
 
-    /// Looks for dead links. To be called only once all that arrived has been handed in.
+    /// The agent did nothing in this time. A hello interval may well pass while others have the processor or while there is
+    /// much to do; what is longer than that is no time of listening.
+    pub fn absent(&mut self, from_ns: u64, to_ns: u64) {
+        if to_ns.saturating_sub(from_ns) > u64::from(self.hello_interval_ms) * MS {
+            self.liveness.unobserved(from_ns, to_ns);
+        }
+    }
+
+    /// Looks for dead links. To be called only once all that arrived until `now_ns` has been handed in.
     pub fn poll_links(&mut self, now_ns: u64, fx: &mut Effects) {
         self.liveness.poll(now_ns, &mut fx.changes);
     }

@@ -232,6 +232,21 @@ fn hellos_are_said_every_interval_and_heard() {
 }
 
 #[test]
+fn only_an_absence_of_more_than_a_hello_interval_puts_silence_off() {
+    let hello =
+        r#""revision":1,"hello":{"interval_ms":40,"dead_ms":140,"expect":[{"link":"ba","mac":"02:00:00:00:00:02"}]}"#;
+    for (absent_ms, dead_ms) in [(40, 500), (41, 541)] {
+        let (mut a, mut fx) = engine(0, hello);
+        // At the start a link is waited for at least 500 ms.
+        a.absent(100 * MS, (100 + absent_ms) * MS);
+        a.poll_links(dead_ms * MS - 1, &mut fx);
+        assert!(fx.changes.is_empty());
+        a.poll_links(dead_ms * MS, &mut fx);
+        assert_eq!(fx.changes, [("ba".to_string(), false)]);
+    }
+}
+
+#[test]
 fn rates_are_all_or_nothing() {
     let (mut a, mut fx) = engine(0, SEND);
     let change = |rates: &[(u8, f64)], fill: &[(u8, f64)]| {

@@ -196,10 +196,14 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
     let mut inbox: Vec<Buf> = Vec::new();
     let mut drained_ns = monotonic_ns();
     let mut more = false;
+    let mut back_by_ns = u64::MAX;
     loop {
-        let now_ns = monotonic_ns();
+        // What came before this moment is read in this turn, even if we are not run again for long after it.
+        let asked_ns = monotonic_ns();
+        agent.engine.absent(back_by_ns, asked_ns);
         let due = [agent.engine.next_due(), control.next_due()].into_iter().flatten().min();
-        let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(now_ns)) };
+        let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(asked_ns)) };
+        back_by_ns = timeout.map_or(u64::MAX, |wait| asked_ns.saturating_add(wait));
         epoll.borrow_mut().wait(timeout, &mut events)?;
         let mut drained = true;
         for event in &events {
@@ -220,7 +224,7 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         more = !agent.engine.poll(now_ns, &mut agent.fx);
         if drained || now_ns - drained_ns > FLOODED_NS {
             drained_ns = now_ns;
-            agent.engine.poll_links(now_ns, &mut agent.fx);
+            agent.engine.poll_links(asked_ns, &mut agent.fx);
         }
         agent.flush();
         for (link, up) in std::mem::take(&mut agent.fx.changes) {

@@ -212,7 +212,7 @@ def test_a_link_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
     link = FABRIC.network.links[FABRIC.network.link_index["ab-plc"]]
     assert state.link_fault(FABRIC, link) == "flapping"
     assert [p.links for p in live.replan(state, NO_REPORTS, now_s).flows["f1"].paths] == [HYBRID[1]]
-    state = live.links_released(state, now_s + 60)
+    state = live.links_damped(state, now_s + 60)
     assert not state.held
 
 

@@ -130,7 +130,7 @@ class Controller:
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             self.now_s += 0.1
-            self.become(self.live.links_released(self.state, self.now_s))
+            self.become(self.live.links_damped(self.state, self.now_s))
             state, plan = self.live.slot(self.state, NO_REPORTS, self.now_s)
             if plan is not None:
                 self.pusher.push_rates(plan)
