@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from hyroads.controller.core.errors import ConfigError, NoRouteError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
-from hyroads.controller.core.rates.controller_mode import ControllerSettings
+from hyroads.controller.core.rates.controller_mode import ControllerSettings, distance
 from hyroads.controller.core.rates.controller_mode import run as run_controller
 from hyroads.controller.netfile_io import read_file
 from numpy.typing import NDArray
@@ -29,14 +30,21 @@ HELP = (
 
 DEFAULT_SLOTS = 2000
 MAX_SLOTS = 1_000_000
+# Rates have converged when they stayed at the optimum for so many slots: one that swings passes it, too.
+SETTLED_SLOTS = 20
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of the problem's paths in Mb/s, and after how many slots."""
+    """Rates of the problem's paths in Mb/s, after how many slots, and whether they have converged to the optimum.
+
+    ``converged`` is None where that is no question (the solver's rates), ``complaint`` what there is to say if not.
+    """
 
     path_rates_mbps: NDArray[np.float64]
     slots: int
+    converged: bool | None = None
+    complaint: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(report, indent=2, allow_nan=False))
     else:
         _print_table(network, report, f"{args.mode}, {rates.slots} slot{'s' * (rates.slots > 1)}", margin)
+        if rates.complaint:
+            print(f"NOT CONVERGED: {rates.complaint}")
+    if rates.complaint:
+        print(f"hyroads allocate: {args.file}: not converged: {rates.complaint}", file=sys.stderr)
     return 0
 
 
@@ -91,7 +103,10 @@ def flow_paths(network: Network, margin: float) -> dict[str, list[tuple[int, ...
 
 
 def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, Any]:
-    """The JSON document of spec 07.2; ``utility`` is null where it is minus infinity (a log utility at rate 0)."""
+    """The JSON document: rates, utility, airtime, slots, and with the slotted controller whether it has converged.
+
+    ``utility`` is null where it is minus infinity (a log utility at rate 0).
+    """
     layout = problem.layout
     ids = [link.id for link in network.links]
     flow_rates = layout.flow_rates(rates.path_rates_mbps)
@@ -112,6 +127,7 @@ def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, 
         "utility": utility if math.isfinite(utility) else None,
         "max_airtime": float(busy.max(initial=0.0)),
         "slots": rates.slots,
+        **({} if rates.converged is None else {"converged": rates.converged}),
     }
 
 
@@ -131,8 +147,18 @@ def _by_solver(problem: RateProblem, _slots: int) -> Rates:
 
 
 def _by_controller(problem: RateProblem, slots: int) -> Rates:
-    (last,) = deque(run_controller(problem, ControllerSettings(), slots), maxlen=1)
-    return Rates(last.path_rates_mbps, last.slot)
+    latest = deque(run_controller(problem, ControllerSettings(), slots), maxlen=SETTLED_SLOTS)
+    optimum_mbps = solve(problem).flow_rates_mbps
+    seen = [distance(problem, state.path_rates_mbps, optimum_mbps) for state in latest]
+    last = latest[-1]
+    if len(seen) == SETTLED_SLOTS and all(each.is_converged for each in seen):
+        return Rates(last.path_rates_mbps, last.slot, converged=True)
+    off, airtime = max(each.rate_share for each in seen), max(each.airtime for each in seen)
+    complaint = (
+        f"in the last {len(seen)} of {last.slot} slots rates were up to {off:.1%} from the optimum and airtime up to "
+        f"{airtime:.1%} beyond the margin (rates must stay within 1 % for {SETTLED_SLOTS} slots; give more --slots)"
+    )
+    return Rates(last.path_rates_mbps, last.slot, converged=False, complaint=complaint)
 
 
 _MODES: Mapping[str, Callable[[RateProblem, int], Rates]] = {"solver": _by_solver, "controller": _by_controller}

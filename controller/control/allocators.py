@@ -119,8 +119,7 @@ class SolverMode:
 class ControllerMode:
     """The slotted controller (``core.rates.controller_mode``): approaches the optimum over tens of slots.
 
-    Its unit of rates is the median capacity of the links in use: the papers' 50 Mb/s overshoots on slow networks, and
-    the step size, halved by oscillations, never recovers.
+    Every path has its own unit of rates, so that it works alike on slow and fast networks, and where both meet.
     """
 
     def __init__(self) -> None:
@@ -139,9 +138,6 @@ class ControllerMode:
         The papers' controller knows no shares: settings that have both are refused.
         """
         names = path_names(problem.layout)
-        used = problem.capacity_mbps[np.unique(problem.layout.routing.indices)]
-        if np.any(used > 0):
-            self._settings = ControllerSettings(rate_unit_mbps=float(np.median(used[used > 0])))
         fresh = ControllerState.initial(problem.layout, self._settings)
         old = self._state
         if old is not None:

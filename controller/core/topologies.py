@@ -1,5 +1,6 @@
-"""Random networks of the studies (spec 01, section 1.7) and of the benchmarks; pure given a ``random.Random``.
+"""Random networks of the studies and of the benchmarks, and the ends of their flows; pure given a ``random.Random``.
 
+The studies are those of S. Henri's thesis (EPFL 9056, 2018, chapters 2 and 3) and of EMPoWER (CoNEXT 2016).
 A link exists between two nodes that both own the medium and are within its range; its capacity falls linearly with the
 distance, plus Gaussian noise drawn per directed link: min(max, max(floor, a - b * distance + N(0, sigma))). The
 parameters of ``WIFI`` and ``PLC`` reproduce the testbed's means and spreads. Interference is the rule ``range``.
@@ -12,6 +13,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import permutations
 
 from hyroads.controller.core.interference import RangeInterference
@@ -36,6 +38,18 @@ class Medium:
         """A random capacity at this distance."""
         mean = self.at_zero_mbps - self.slope_mbps_per_m * distance_m
         return min(self.max_mbps, max(self.floor_mbps, mean + rng.gauss(0.0, self.sigma_mbps)))
+
+    def scaled_to(self, max_mbps: float) -> Medium:
+        """The same medium with another maximum rate: all its capacities change by one factor, the range stays."""
+        factor = max_mbps / self.max_mbps
+        return replace(
+            self,
+            at_zero_mbps=self.at_zero_mbps * factor,
+            slope_mbps_per_m=self.slope_mbps_per_m * factor,
+            sigma_mbps=self.sigma_mbps * factor,
+            max_mbps=max_mbps,
+            floor_mbps=self.floor_mbps * factor,
+        )
 
 
 WIFI = Medium("wifi", 35.0, 101.5, 3.95, 30.0, 102.0)
@@ -105,11 +119,10 @@ def enterprise(
     With two ``panels`` (100 x 60 m in the thesis) the halves left and right have power lines of their own.
     """
     points = [(x, y) for x in _grid(width_m) for y in _grid(height_m)]
-    aps = node_count // 2
+    aps, lines = node_count // 2, _panels(PLC, panels)
     placed = []
     for i, point in enumerate(rng.sample(points, aps), start=1):
-        panel = min(panels - 1, int(point[0] * panels / width_m))
-        plc = PLC if panels == 1 else replace(PLC, technology=f"plc-panel-{panel + 1}")
+        plc = _panel(lines, point, width_m)
         placed.append(Placed.at(f"r{i}", Role.GATEWAY if i == 1 else Role.AP, point, (WIFI, plc)))
     for i in range(1, node_count - aps + 1):
         placed.append(Placed.at(f"c{i}", Role.CLIENT, _uniform(rng, width_m, height_m), (WIFI,)))
@@ -118,69 +131,110 @@ def enterprise(
 
 # Width, height (m) and number of nodes of the four networks of the study of the optimal number of paths.
 PATHS_STUDY = ((40.0, 40.0, 10), (100.0, 100.0, 15), (200.0, 150.0, 20), (200.0, 150.0, 30))
+# What K counts there: a node of networks 2 to 4 owns one of two power lines.
+PATHS_STUDY_MEDIA = 3
 
 
 def paths_study(rng: random.Random, number: int) -> Network:
     """Network ``number`` (1..4) of the study of the optimal number of paths: PLC and two WiFi channels everywhere.
 
-    Per technology, the range is uniform in 20..40 m and the maximum rate uniform in 20..180 Mb/s; the capacity falls
-    linearly to a tenth of the maximum at the range, with noise of a tenth of the maximum.
+    The maximum rate of each technology is uniform in 20..180 Mb/s; capacities over distance are those of ``WIFI`` and
+    ``PLC``, scaled to it. In networks 2 to 4 the halves left and right have power lines of their own, of one kind.
+
+    The ranges are 35 m (WiFi) and 50 m (PLC). The thesis says 20 to 40 m, but then 25, 76 and 56 % of the flows of
+    networks 2 to 4 have no route, where 5, 39 and 17 % are published.
     """
     width_m, height_m, count = PATHS_STUDY[number - 1]
-    media = []
-    for technology in ("plc", "wifi-1", "wifi-2"):
-        range_m, rate_mbps = rng.uniform(20.0, 40.0), rng.uniform(20.0, 180.0)
-        slope = 0.9 * rate_mbps / range_m
-        media.append(Medium(technology, range_m, rate_mbps, slope, 0.1 * rate_mbps, rate_mbps, 0.05 * rate_mbps))
-    return connect(_hybrid(rng, count, width_m, height_m, media), rng, f"paths-study-{number}")
+    plc, *wifi = (medium.scaled_to(rng.uniform(20.0, 180.0)) for medium in (PLC, WIFI, WIFI))
+    channels = [replace(medium, technology=f"wifi-{i}") for i, medium in enumerate(wifi, start=1)]
+    lines = _panels(plc, 1 if number == 1 else 2)
+    placed = _hybrid(rng, count, (width_m, height_m), lines, channels)
+    return connect(placed, rng, f"paths-study-{number}")
 
 
 def office22(rng: random.Random) -> Network:
     """A dense office of 22 hybrid nodes, about 590 directed links."""
-    return connect(_hybrid(rng, 22, 83.0, 50.0, (WIFI, PLC)), rng, "office22")
+    return connect(_hybrid(rng, 22, (83.0, 50.0), (PLC,), (WIFI,)), rng, "office22")
 
 
 def office22_panels(rng: random.Random, *, capacity_scale: float = 1.0) -> Network:
     """The office floor of the testbed: 22 hybrid nodes on 65 x 40 m, the halves left and right with power lines of
     their own (two panels), one WiFi channel. ``capacity_scale`` multiplies all capacities.
     """
-    media = [WIFI, *(replace(PLC, technology=f"plc-panel-{i}") for i in (1, 2))]
-    placed = []
-    for i in range(1, 23):
-        position_m = _uniform(rng, 65.0, 40.0)
-        panel = media[1 if position_m[0] < 32.5 else 2]
-        placed.append(Placed.at(f"n{i}", Role.GATEWAY if i == 1 else Role.AP, position_m, (media[0], panel)))
-    network = connect(placed, rng, "office22-panels")
+    network = connect(_hybrid(rng, 22, (65.0, 40.0), _panels(PLC, 2), (WIFI,)), rng, "office22-panels")
     return network.with_capacities({link.id: link.capacity_mbps * capacity_scale for link in network.links})
 
 
 def campus100(rng: random.Random) -> Network:
     """100 hybrid nodes, about 5 600 directed links."""
-    return connect(_hybrid(rng, 100, 152.0, 91.0, (WIFI, PLC)), rng, "campus100")
+    return connect(_hybrid(rng, 100, (152.0, 91.0), (PLC,), (WIFI,)), rng, "campus100")
 
 
 def campus200(rng: random.Random) -> Network:
     """200 nodes with two WiFi channels and PLC, about 25 000 directed links."""
     channels = tuple(replace(WIFI, technology=f"wifi-{i}") for i in (1, 2))
-    return connect(_hybrid(rng, 200, 174.0, 104.0, (*channels, PLC)), rng, "campus200")
+    return connect(_hybrid(rng, 200, (174.0, 104.0), (PLC,), channels), rng, "campus200")
 
 
-def endpoints(network: Network, rng: random.Random) -> tuple[str, str]:
-    """A random flow of the studies: from a client to a router (or AP); between two nodes if there are no clients."""
-    routers = [node.id for node in network.nodes.values() if node.role is not Role.CLIENT]
+class Ends(Enum):
+    """Which pairs of nodes the flows of a study connect. A router or AP is a hybrid node that is no client."""
+
+    CLIENT_TO_ROUTER = "client-to-router"
+    """Residential networks: from a client, hybrid or not, to a router."""
+    ANY_TO_AP = "any-to-ap"
+    """Enterprise networks in the thesis: from any node to an AP."""
+    AP_TO_ANY = "ap-to-any"
+    """Enterprise networks in the paper: from an AP to any node."""
+
+
+# Networks whose flows don't have the ends of an enterprise, by name.
+_ENDS = dict.fromkeys(("residential-mesh", "residential-infrastructure"), Ends.CLIENT_TO_ROUTER)
+
+
+def endpoints(network: Network, rng: random.Random, ends: Ends | None = None) -> tuple[str, str]:
+    """Source and target of a random flow, two different nodes, uniform over all pairs that ``ends`` allows.
+
+    Without ``ends``: ``CLIENT_TO_ROUTER`` in residential networks, ``ANY_TO_AP``, the thesis's choice, in all others.
+    """
+    ends = _ENDS.get(network.name, Ends.ANY_TO_AP) if ends is None else ends
+    aps = [node.id for node in network.nodes.values() if node.role is not Role.CLIENT]
     clients = [node.id for node in network.nodes.values() if node.role is Role.CLIENT]
-    if clients:
-        return rng.choice(clients), rng.choice(routers)
-    source, target = rng.sample(routers, 2)
-    return source, target
+    if ends is Ends.CLIENT_TO_ROUTER and clients:
+        return rng.choice(clients), rng.choice(aps)
+    if not clients:
+        source, target = rng.sample(aps, 2)
+        return source, target
+    ap = rng.choice(aps)
+    other = rng.choice([node for node in network.nodes if node != ap])
+    return (ap, other) if ends is Ends.AP_TO_ANY else (other, ap)
 
 
-def _hybrid(rng: random.Random, count: int, width_m: float, height_m: float, media: Sequence[Medium]) -> list[Placed]:
-    """Nodes n1..n<count> with all media, uniform in the area; n1 is the gateway."""
-    return [
-        Placed.at(f"n{i}", Role.GATEWAY if i == 1 else Role.AP, _uniform(rng, width_m, height_m), media)
-        for i in range(1, count + 1)
-    ]
+def _hybrid(
+    rng: random.Random,
+    count: int,
+    area_m: tuple[float, float],
+    power_lines: Sequence[Medium],
+    others: Sequence[Medium],
+) -> list[Placed]:
+    """Nodes n1..n<count>, uniform in the area, with ``others`` and the power line of their panel; n1 is the gateway."""
+    placed = []
+    for i in range(1, count + 1):
+        position_m = _uniform(rng, *area_m)
+        media = (*others, _panel(power_lines, position_m, area_m[0]))
+        placed.append(Placed.at(f"n{i}", Role.GATEWAY if i == 1 else Role.AP, position_m, media))
+    return placed
+
+
+def _panels(plc: Medium, count: int) -> list[Medium]:
+    """The power lines of ``count`` electrical panels: media that never interfere and have no links between them."""
+    if count == 1:
+        return [plc]
+    return [replace(plc, technology=f"{plc.technology}-panel-{i}") for i in range(1, count + 1)]
+
+
+def _panel(power_lines: Sequence[Medium], position_m: tuple[float, float], width_m: float) -> Medium:
+    """The power line at a position: panels divide the width into equal parts."""
+    return power_lines[min(len(power_lines) - 1, int(position_m[0] * len(power_lines) / width_m))]
 
 
 def _uniform(rng: random.Random, width_m: float, height_m: float) -> tuple[float, float]:

@@ -69,6 +69,34 @@ def test_controller_mode_comes_near_and_counts_slots(write, capsys) -> None:
     assert run(capsys, write(FIXED), "--mode", "controller", "--slots", "3")["slots"] == 3
 
 
+def test_controller_mode_says_whether_it_has_converged(write, capsys) -> None:
+    path = write(FIXED)
+    report = run(capsys, path, "--mode", "controller")
+    assert set(report) == {"flows", "utility", "max_airtime", "slots", "converged"}
+    assert report["converged"] is True
+    assert main(["allocate", path, "--mode", "controller"]) == 0
+    told = capsys.readouterr()
+    assert "CONVERGED" not in told.out
+    assert told.err == ""
+
+
+@pytest.mark.parametrize("slots", ["1", "12", "30"])
+def test_rates_on_the_way_are_no_result(write, capsys, slots: str) -> None:
+    """After 30 slots the last rates are good, but they have only just come there."""
+    path = write(FIXED)
+    assert main(["allocate", path, "--mode", "controller", "--slots", slots, "--json"]) == 0
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    assert report["converged"] is False
+    assert report["slots"] == int(slots)
+    assert told.err.startswith(f"hyroads allocate: {path}: not converged: ")
+    assert len(told.err.splitlines()) == 1
+    assert main(["allocate", path, "--mode", "controller", "--slots", slots]) == 0
+    told = capsys.readouterr()
+    assert [line.split(":")[0] for line in told.out.splitlines() if "CONVERGED" in line] == ["NOT CONVERGED"]
+    assert len(told.err.splitlines()) == 1
+
+
 def test_utility_of_minus_infinity_is_null(write, capsys) -> None:
     none = "flows:\n  - {id: f1, from: a, to: c, utility: {alpha: 2}, paths: [[ab-plc, bc-wifi]]}\n"
     report = run(capsys, write(none), "--mode", "controller", "--slots", "1")

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core import topologies
+from hyroads.controller.core.capacity import path_rate
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import (
+    PUBLISHED,
     ControllerSettings,
     ControllerState,
     Oscillation,
     default_step_size,
+    distance,
     run,
     slots_to_converge,
     step,
@@ -53,10 +59,18 @@ def after(problem: RateProblem, slots: int, settings: ControllerSettings = SETTI
     return deque(run(problem, settings, slots), maxlen=1)[0]
 
 
+def drawn_network(rng: random.Random) -> Network:
+    return rng.choice([topologies.residential, topologies.enterprise])(rng)
+
+
+def study_network(seed: int) -> Network:
+    return drawn_network(random.Random(seed))
+
+
 def study_case(seed: int) -> RateProblem:
     """One to four flows with planned multipaths of up to two paths on a random small network."""
     rng = random.Random(seed)
-    network: Network = rng.choice([topologies.residential, topologies.enterprise])(rng)
+    network = drawn_network(rng)
     planner = Planner(network, clients_relay=True)
     paths = {}
     while len(paths) < 1 + seed % 4:
@@ -72,11 +86,11 @@ def study_case(seed: int) -> RateProblem:
 # The rules, by hand
 
 
-def test_one_slot_of_the_proximal_rule_by_hand() -> None:
+def test_one_slot_of_the_published_proximal_rule_by_hand() -> None:
     problem = triangle(MULTIPATH)
-    zero = ControllerState.initial(problem.layout, SETTINGS)
+    zero = ControllerState.initial(problem.layout, PUBLISHED)
     state = replace(zero, path_rates_mbps=np.array([10.0, 20.0]), averages_mbps=np.array([8.0, 16.0]))
-    result = step(problem, state, SETTINGS)
+    result = step(problem, state, PUBLISHED)
     alpha, unit = 0.04, 50.0  # the longest path has two hops
     plc, wifi = 10 / 10, 20 / 15 + 30 / 30
     gamma_wifi = alpha * (wifi - 1)
@@ -84,15 +98,38 @@ def test_one_slot_of_the_proximal_rule_by_hand() -> None:
     # The WiFi domain has four links, and each of them has a price.
     price = np.array([4 * gamma_wifi / 30, 4 * gamma_wifi / 30 + 4 * gamma_wifi / 15])
     wanted = state.averages_mbps + unit**2 * (1 / 31 - price)
-    rates = np.maximum(0, (1 - alpha) * state.path_rates_mbps + alpha * wanted)
+    # Alone on an idle network they carry 10 Mb/s, and 10 as 1 / (1 / 15 + 1 / 30).
+    rates = np.clip((1 - alpha) * state.path_rates_mbps + alpha * wanted, 0, [10, 10])
+    assert result.path_rates_mbps == pytest.approx(rates)
+    assert result.averages_mbps == pytest.approx((1 - alpha) * state.averages_mbps + alpha * rates)
+
+
+def test_one_slot_with_own_units_by_hand() -> None:
+    problem, settings = triangle(MULTIPATH), replace(SETTINGS, step_size=0.5)
+    zero = ControllerState.initial(problem.layout, settings)
+    state = replace(zero, path_rates_mbps=np.array([3.0, 8.0]), averages_mbps=np.array([3.0, 7.0]))
+    result = step(problem, state, settings)
+    alpha = 0.5
+    squares = np.array([10.0, 10.0]) * (1 + 11)
+    airtime = np.array([[1 / 10, 0], [1 / 30, 1 / 15 + 1 / 30]])
+    busy = airtime @ [3, 8]
+    # The domain of PLC has two links, that of WiFi four.
+    price_of_ones = airtime.T @ [2, 4]
+    gain = airtime @ (alpha * squares * price_of_ones)
+    prices = np.maximum(0, np.minimum(alpha, 1 / gain) * (busy - 1))
+    assert 1 / gain[1] < alpha, "the bound counts"
+    assert result.link_prices == pytest.approx([prices[0]] * 2 + [prices[1]] * 4)
+    path_prices = airtime.T @ (prices * [2, 4])
+    wanted = state.averages_mbps + squares * (1 / 12 - path_prices)
+    rates = np.clip((1 - alpha) * state.path_rates_mbps + alpha * wanted, 0, 10)
     assert result.path_rates_mbps == pytest.approx(rates)
     assert result.averages_mbps == pytest.approx((1 - alpha) * state.averages_mbps + alpha * rates)
 
 
 def test_one_slot_of_the_single_path_rule_by_hand() -> None:
     problem = triangle({"g": [(AB_PLC,)]})
-    state = replace(ControllerState.initial(problem.layout, SETTINGS), link_prices=np.array([2.0, 0, 0, 0, 0, 0]))
-    result = step(problem, state, SETTINGS)
+    state = replace(ControllerState.initial(problem.layout, PUBLISHED), link_prices=np.array([2.0, 0, 0, 0, 0, 0]))
+    result = step(problem, state, PUBLISHED)
     gamma = 2.0 + 0.08 * (0 - 1)
     assert result.path_rates_mbps == pytest.approx([10 / gamma - 1])
 
@@ -105,7 +142,7 @@ def test_step_size_heuristic() -> None:
     assert default_step_size(long.layout) == 0.02
 
 
-def study_case_with_long_paths() -> RateProblem:
+def study_case_with_long_paths(paths: Sequence[tuple[int, ...]] = ((0, 2, 4), (1, 3, 5))) -> RateProblem:
     links = [
         {"id": f"{a}{b}-{k}", "from": a, "to": b, "technology": k, "capacity_mbps": 10}
         for a, b in ("ab", "bc", "cd")
@@ -114,7 +151,7 @@ def study_case_with_long_paths() -> RateProblem:
     nodes = {node: {"role": "switch"} for node in "abcd"}
     flows = [{"id": "f", "from": "a", "to": "d"}]
     document = {"nodes": nodes, "links": links, "interference": {"rule": "technology"}, "flows": flows}
-    return rate_problem(parse(document, "test"), {"f": [(0, 2, 4), (1, 3, 5)]})
+    return rate_problem(parse(document, "test"), {"f": paths})
 
 
 def test_oscillations_are_counted_cumulatively() -> None:
@@ -127,9 +164,22 @@ def test_oscillations_are_counted_cumulatively() -> None:
 
 def test_step_size_is_halved_on_oscillation_and_only_then() -> None:
     problem = triangle(MULTIPATH)
-    restless = ControllerSettings(step_size=0.5)
+    restless = replace(PUBLISHED, step_size=0.5)
     assert after(problem, 400, restless).step_size < 0.5
     assert after(problem, 400, replace(restless, adapt=False)).step_size == 0.5
+
+
+def test_noise_does_not_put_the_controller_to_sleep() -> None:
+    """Every noisy measurement may turn a rate. A step size that halves for ever would freeze the rates."""
+    problem, rng = study_case(2), np.random.default_rng(1)
+    state = ControllerState.initial(problem.layout, SETTINGS)
+    for _ in range(3000):
+        noise = 1 + 0.1 * rng.standard_normal(problem.layout.link_count)
+        state = step(problem, state, SETTINGS, problem.airtime(state.path_rates_mbps) * noise)
+    halved = problem.changed(capacity_mbps=problem.capacity_mbps / 2)
+    for _ in range(600):
+        state = step(halved, state, SETTINGS)
+    assert distance(halved, state.path_rates_mbps, solve(halved).flow_rates_mbps).is_converged
 
 
 def test_step_is_a_pure_function() -> None:
@@ -138,6 +188,38 @@ def test_step_is_a_pure_function() -> None:
     again = step(problem, states[10], SETTINGS)
     assert again.path_rates_mbps == pytest.approx(states[11].path_rates_mbps, abs=0)
     assert again.slot == states[11].slot == 12
+
+
+# R(P)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rate_of_a_path_alone_is_that_of_the_planner(seed: int) -> None:
+    problem = study_case(seed)
+    alone = problem.alone_mbps
+    interference = study_network(seed).interference
+    for path, rate in zip(problem.layout.paths, alone, strict=True):
+        assert rate == pytest.approx(path_rate(interference, problem.capacity_mbps, path))
+    dead = problem.capacity_mbps.copy()
+    dead[problem.layout.paths[0][0]] = 0.0
+    assert problem.changed(capacity_mbps=dead).alone_mbps[0] == 0.0
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, PUBLISHED])
+def test_three_hops_of_one_medium_never_get_more_than_a_third(settings: ControllerSettings) -> None:
+    """The first rate was that of the slowest link: three times what the path carries."""
+    problem = study_case_with_long_paths([(0, 2, 4)])
+    rates = [state.path_rates_mbps.max() for state in run(problem, settings, 300)]
+    assert rates[0] == pytest.approx(10 / 3)
+    assert max(rates) <= 10 / 3 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, PUBLISHED])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_path_ever_gets_more_than_it_carries_alone(seed: int, settings: ControllerSettings) -> None:
+    problem = study_case(seed)
+    most = problem.alone_mbps * (1 + 1e-9)
+    assert all(np.all(state.path_rates_mbps <= most) for state in run(problem, settings, 300))
 
 
 # The fixed point
@@ -180,7 +262,7 @@ def test_fixed_point_does_not_depend_on_the_rate_unit() -> None:
     paths = {"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_PLC,), (AB_WIFI,)]}
     problem = triangle(paths)
     optimum = solve(problem).flow_rates_mbps
-    for unit in (20.0, 50.0):
+    for unit in (20.0, 50.0, None):
         state = after(problem, 6000, ControllerSettings(rate_unit_mbps=unit))
         assert problem.layout.flow_rates(state.path_rates_mbps) == pytest.approx(optimum, rel=5e-3)
 
@@ -198,6 +280,99 @@ def test_weights_shift_the_fixed_point() -> None:
     weighted = replace(problem, utilities=Utilities.log([1.0, 3.0]))
     rates = after(weighted, 6000).path_rates_mbps
     assert rates == pytest.approx(solve(weighted).path_rates_mbps, rel=2e-3)
+
+
+# Over capacities, networks, weights and utilities
+
+Case = Callable[[random.Random], Network]
+
+
+def mixed(rng: random.Random) -> Network:
+    """Slow WiFi beside fast power lines: 0.25 to 5 and 50 to 860 Mb/s."""
+    network = topologies.residential(rng)
+    factors = {"wifi": 0.05, "plc": 10.0}
+    return network.with_capacities({link.id: link.capacity_mbps * factors[link.technology] for link in network.links})
+
+
+def live_case(make: Case, seed: int, flows: int, scale: float = 1.0) -> RateProblem:
+    """The planned multipaths of some flows of a random network whose capacities are multiplied by ``scale``."""
+    rng = random.Random(seed)
+    network = make(rng)
+    network = network.with_capacities({link.id: scale * link.capacity_mbps for link in network.links})
+    planner, paths = Planner(network, clients_relay=True), {}
+    while len(paths) < flows:
+        with suppress(PlanningError):
+            plan = planner.plan(*topologies.endpoints(network, rng))
+            paths[f"f{len(paths)}"] = plan.multipath.links
+    specs = [replace(TRIANGLE.flows[0], id=flow) for flow in paths]
+    return rate_problem(network, paths, flows=specs, margin=0.05)
+
+
+@pytest.mark.parametrize("flows", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("make", "scale"),
+    [
+        (topologies.residential, 0.1),
+        (topologies.residential, 1.0),
+        (topologies.residential, 10.0),
+        (topologies.enterprise, 0.2),
+        (topologies.enterprise, 1.0),
+        (topologies.enterprise, 10.0),
+        (mixed, 1.0),
+    ],
+)
+def test_the_running_controller_reaches_the_optimum_whatever_the_capacities(
+    make: Case, scale: float, flows: int
+) -> None:
+    """From 0.5 Mb/s to 1 Gb/s, in the allocator that the controller runs: within 40 s, and it stays there."""
+    for seed in range(3):
+        problem = live_case(make, seed, flows, scale)
+        optimum, mode = solve(problem), ControllerMode()
+        mode.laid_out(problem)
+        found = None
+        for slot in range(400):
+            found = mode.allocate(problem, found)
+            if slot >= 380:
+                off = distance(problem, found.path_rates_mbps, optimum.flow_rates_mbps)
+                assert max(off.rate_share, off.airtime) < 0.05, f"seed {seed}, slot {slot}: {off}"
+        assert found is not None
+        assert found.utility > 0.99 * optimum.utility
+
+
+@pytest.mark.parametrize("scale", [0.01, 30.0])
+def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
+    """With log(x), which has no unit either, capacities times a factor are rates times that factor, in every slot."""
+    problem = live_case(topologies.enterprise, 3, 3)
+    problem = replace(problem, utilities=Utilities.alpha_fair([1.0, 2.0, 5.0], 1.0))
+    scaled = problem.changed(capacity_mbps=scale * problem.capacity_mbps)
+    for one, other in zip(run(problem, SETTINGS, 60), run(scaled, SETTINGS, 60), strict=True):
+        assert other.path_rates_mbps == pytest.approx(scale * one.path_rates_mbps, rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0, 4.0])
+def test_other_utilities_and_weights_converge(alpha: float) -> None:
+    for seed in range(3):
+        problem = live_case(topologies.enterprise, seed, 3)
+        problem = replace(problem, utilities=Utilities.alpha_fair([0.5, 1.0, 4.0], alpha))
+        state = after(problem, 1500)
+        off = distance(problem, state.path_rates_mbps, solve(problem).flow_rates_mbps)
+        assert max(off.rate_share, off.airtime) < 0.03, f"seed {seed}: {off}"
+
+
+def test_distance_from_the_optimum() -> None:
+    problem = triangle(MULTIPATH)
+    optimum = solve(problem).flow_rates_mbps
+    assert distance(problem, np.array([10.0, 20 / 3]), optimum).is_converged
+    off = distance(problem, np.array([9.0, 20 / 3]), optimum)
+    assert off.rate_share == pytest.approx(1 / (50 / 3), rel=1e-3)
+    assert off.airtime == pytest.approx(0.0, abs=1e-9)
+    over = distance(problem, np.array([10.0, 7.0]), optimum)
+    assert over.airtime == pytest.approx(10 / 30 + 7 / 10 - 1)
+    assert not off.is_converged
+    assert not over.is_converged
+    # Two flows with linear utilities may share their total in any way.
+    linear = replace(triangle({"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_PLC,)]}), utilities=Utilities.alpha_fair([1, 1], 0))
+    assert distance(linear, np.array([8.0, 10.0]), np.array([10.0, 8.0])).rate_share == pytest.approx(0.0)
 
 
 # Convergence, as in the papers' studies

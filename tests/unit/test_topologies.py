@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import networkx as nx
 import pytest
+from hyroads.controller.core import topologies
 from hyroads.controller.core.netjson import network_graph
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.core.topologies import (
@@ -88,15 +89,84 @@ def test_benchmark_networks_have_about_the_stated_size(
     assert statistics.mean(len(net.links) for net in networks) == pytest.approx(links, rel=0.08)
 
 
-def test_endpoints_are_a_client_and_a_router() -> None:
+def drawn(network: Network, ends: topologies.Ends | None = None) -> Counter[tuple[str, str]]:
     rng = random.Random(5)
-    network = enterprise(rng)
-    for _ in range(50):
-        source, target = endpoints(network, rng)
-        assert network.nodes[source].role is Role.CLIENT
-        assert network.nodes[target].role is not Role.CLIENT
-    source, target = endpoints(office22(rng), rng)
-    assert source != target
+    return Counter(endpoints(network, rng, ends) for _ in range(4000))
+
+
+def test_flows_of_homes_go_from_any_client_to_any_router() -> None:
+    for mesh in (True, False):
+        network = residential(random.Random(5), mesh=mesh)
+        routers = [node for node in network.nodes if node.startswith("r")]
+        assert set(drawn(network)) == {(client, router) for client in ("c1", "c2") for router in routers}
+
+
+@pytest.mark.parametrize("ends", [None, topologies.Ends.ANY_TO_AP, topologies.Ends.AP_TO_ANY])
+def test_flows_of_enterprises_join_an_ap_with_any_other_node_alike_often(ends: topologies.Ends | None) -> None:
+    network = enterprise(random.Random(5), node_count=8)
+    seen = drawn(network, ends)
+    aps = [node.id for node in network.nodes.values() if node.role is not Role.CLIENT]
+    pairs = {(node, ap) for node in network.nodes for ap in aps if node != ap}
+    if ends is topologies.Ends.AP_TO_ANY:
+        pairs = {(ap, node) for node, ap in pairs}
+    assert set(seen) == pairs
+    assert max(seen.values()) < 1.5 * 4000 / len(pairs)
+    assert min(seen.values()) > 0.6 * 4000 / len(pairs)
+
+
+def test_ends_of_flows_are_chosen_by_name() -> None:
+    assert topologies.Ends("any-to-ap") is topologies.Ends.ANY_TO_AP
+    assert topologies.Ends("ap-to-any") is topologies.Ends.AP_TO_ANY
+    network = enterprise(random.Random(5))
+    assert {source[0] + target[0] for source, target in drawn(network, topologies.Ends("client-to-router"))} == {"cr"}
+
+
+def test_flows_between_hybrid_nodes_have_two_different_ends() -> None:
+    network = office22(random.Random(5))
+    assert set(drawn(network)) <= {(a, b) for a in network.nodes for b in network.nodes if a != b}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_paths_study_has_the_ranges_of_the_media_and_power_lines_in_halves(number: int) -> None:
+    for seed in range(5):
+        network = paths_study(random.Random(seed), number)
+        width_m = topologies.PATHS_STUDY[number - 1][0]
+        linked = {(link.source, link.target, link.technology.split("-panel")[0]) for link in network.links}
+        left = {name: (node.position_m or (0, 0))[0] < width_m / 2 for name, node in network.nodes.items()}
+        for source in network.nodes:
+            for target in set(network.nodes) - {source}:
+                apart = distance_m(network, source, target)
+                for channel in ("wifi-1", "wifi-2"):
+                    assert ((source, target, channel) in linked) == (apart <= 35)
+                one_line = number == 1 or left[source] == left[target]
+                assert ((source, target, "plc") in linked) == (apart <= 50 and one_line)
+
+
+@pytest.mark.parametrize(("number", "published"), [(1, 0.0), (2, 0.05), (3, 0.39), (4, 0.17)])
+def test_paths_study_leaves_as_many_flows_without_a_route_as_published(number: int, published: float) -> None:
+    """Ranges of 20 to 40 m would leave 25, 76 and 56 % of networks 2 to 4."""
+    without = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        network = paths_study(rng, number)
+        graph = nx.DiGraph((link.source, link.target) for link in network.links)
+        graph.add_nodes_from(network.nodes)
+        without += not nx.has_path(graph, *endpoints(network, rng))
+    assert without / 400 == pytest.approx(published, abs=0.05)
+
+
+def test_paths_study_scales_the_capacities_of_the_media() -> None:
+    fastest = [topologies.WIFI.scaled_to(rate) for rate in (20.4, 102.0)]
+    near = [medium.capacity_mbps(10.0, random.Random(7)) for medium in fastest]
+    assert near[1] / near[0] == pytest.approx(5.0)
+    rates = []
+    for seed in range(60):
+        network = paths_study(random.Random(seed), 2)
+        capacities = [link.capacity_mbps for link in network.links if link.technology == "wifi-1"]
+        rates.append(max(capacities))
+        assert min(capacities) >= rates[-1] * topologies.WIFI.floor_mbps / topologies.WIFI.max_mbps * 0.999
+    assert min(rates) < 40
+    assert 160 < max(rates) <= 180
 
 
 def test_netjson_describes_the_same_multigraph() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -60,6 +61,16 @@ class Layout:
     def flow_rates(self, path_rates: FloatArray) -> FloatArray:
         """x_f from x_P, shapes P -> F."""
         return sums_by(self.path_flow, path_rates, self.flow_count)
+
+    @cached_property
+    def contention_on_paths(self) -> sparse.csr_matrix:
+        """A row per entry of ``routing``, that is per link l of a path P: how often P crosses each link of I_l.
+
+        Its shape is (entries of ``routing``) x L.
+        """
+        path_of_entry = np.repeat(np.arange(self.path_count), np.diff(self.routing.indptr))
+        domains = self.domains[self.class_of[self.routing.indices]]
+        return sparse.csr_matrix(domains.multiply(self.routing[path_of_entry]))
 
     def path_slices(self) -> list[slice]:
         """Per flow, where its paths are among all paths."""
@@ -127,6 +138,20 @@ class RateProblem:
         """
         return np.where(self.capacity_mbps > 0, self.budget, np.inf)
 
+    @cached_property
+    def alone_mbps(self) -> FloatArray:
+        """R(P), what each path carries alone on an idle network, in Mb/s, shape P [2.8]; 0 without capacity.
+
+        R(P) = 1 / max over l in P of sum_{m in I_l, m in P} d_m: hops that contend share the airtime.
+        """
+        routing, usable = self.layout.routing, self.capacity_mbps > 0
+        if not routing.nnz:
+            return np.zeros(0)
+        airtime = np.divide(1.0, self.capacity_mbps, out=np.zeros_like(self.capacity_mbps), where=usable)
+        busiest = np.maximum.reduceat(self.layout.contention_on_paths @ airtime, routing.indptr[:-1])
+        carries = routing @ ~usable == 0
+        return np.divide(1.0, busiest, out=np.zeros_like(busiest), where=carries)
+
     def busiest(self, path_rates: FloatArray) -> float:
         """The largest airtime of any link's domain, traffic that is not ours included."""
         with np.errstate(divide="ignore"):
@@ -149,6 +174,12 @@ class RateProblem:
         own = np.divide(contention, self.capacity_mbps, out=np.zeros_like(contention), where=usable)
         prices = np.asarray(layout.routing @ own)
         return prices if usable.all() else np.where(layout.routing @ ~usable > 0, np.inf, prices)
+
+    @cached_property
+    def prices_per_link_price(self) -> FloatArray:
+        """q_P when the price of every link is 1, in 1 / (Mb/s), shape P; 0 without capacity."""
+        prices = self.path_prices(np.ones(self.layout.link_count))
+        return np.where(np.isfinite(prices), prices, 0.0)
 
     def changed(
         self,
