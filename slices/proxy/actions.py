@@ -48,6 +48,7 @@ _VLAN = _bits("vlan_vid vlan_pcp")
 _TAG = VLAN_PRESENT << BY_NAME["vlan_vid"].shift
 _ETH_TYPE = BY_NAME["eth_type"]
 _ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
+_ARP = _bits("arp_op arp_spa arp_tpa arp_sha arp_tha")
 _ABOVE_ETHERNET = _dependants("eth_type")
 _NOT_SETTABLE = frozenset(
     "in_port in_phy_port metadata eth_type ip_proto icmpv6_type tunnel_id ipv6_exthdr".split()  # noqa: SIM905
@@ -127,6 +128,8 @@ class Translator:
     def has(self, field: Field) -> bool:
         """Whether every packet certainly has the header that a field belongs to."""
         value, mask = _now(self)
+        if self.rewrite.unknown & _ARP & field.ones << field.shift:
+            return False
         if field.name in {"vlan_vid", "vlan_pcp"}:
             return bool(mask & value & _TAG)
         for name, allowed in needs_of(field):
@@ -178,7 +181,10 @@ def queued(queue: int | None) -> bytes:
 def _set_field(walker: Translator, action: bytes) -> None:
     field, value = _field_of(action)
     bits = field.ones << field.shift
-    if walker.has(field):
+    if field.name == "arp_op" and not value:
+        # Open vSwitch takes it for no ARP any more, and writes none of its fields.
+        walker.rewrite = walker.rewrite.forget(_ARP)
+    elif walker.has(field):
         walker.rewrite = walker.rewrite.set(value << field.shift, bits)
     else:
         # A packet without such a header stays as it is; nobody can tell which packets are meant.

@@ -106,8 +106,8 @@ def header_of(frame: bytes, size: int = 0) -> TernaryMatch:
 
 
 def _arp(frame: bytes, at: int, size: int) -> _Bits:
-    # Open vSwitch reads no operation above 255.
-    if len(frame) < at + 28 or frame[at : at + 6] != _ARP_HEADER or frame[at + 6]:
+    # Open vSwitch reads no operation above 255, and rewrites nothing where it is 0.
+    if len(frame) < at + 28 or frame[at : at + 6] != _ARP_HEADER or frame[at + 6] or not frame[at + 7]:
         return _NOTHING
     # On the wire the hardware addresses stand before their protocol addresses.
     operation, sha, spa, tha, tpa = _ARP_FIELDS.unpack_from(frame, at + 6)
@@ -127,7 +127,8 @@ def _ipv4(frame: bytes, at: int, size: int) -> _Bits:
     tos, length, fragment, proto, addresses = _IPV4.unpack_from(frame, at)
     first = frame[at]
     start = (first & 15) * 4
-    if first >> 4 != 4 or not 20 <= start <= length <= size - at:
+    # An address of a packet of protocol 0 is not rewritten by Open vSwitch.
+    if first >> 4 != 4 or not proto or not 20 <= start <= length <= size - at:
         return _NOTHING
     value = (tos << 72 | proto << 64 | addresses) << _V4
     upper = _UPPER.get((4, proto))
