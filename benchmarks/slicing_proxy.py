@@ -75,9 +75,15 @@ def rig(count: int, rules: int) -> Rig:
     return Rig(session, allocation, name)
 
 
+def tcp(rng: random.Random) -> bytes:
+    """A TCP packet over IPv4 from its type on, with 10 bytes."""
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 50, 1, 0, 64, 6, 0) + rng.randbytes(8)
+    return b"\x08\x00" + ip + rng.randbytes(12) + b"\x50" + rng.randbytes(17)
+
+
 def packet_in(rng: random.Random, table: int, number: int) -> bytes:
     fields = of_fields({"in_port": rng.randrange(1, 49), "metadata": number << 48})
-    data = rng.randbytes(12) + b"\x08\x00" + rng.randbytes(50)
+    data = rng.randbytes(12) + tcp(rng)
     body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, table, 5) + wire.match_struct(oxm.encode(fields))
     return wire.message(body + b"\0\0" + data, 0, 10)
 
@@ -91,7 +97,7 @@ def flow_mod(rng: random.Random, actions: tuple[act.Action, ...]) -> bytes:
 
 def packet_out(rng: random.Random, mac: int) -> bytes:
     actions = wire.actions((act.Output(rng.randrange(1, 49)),))
-    data = rng.randbytes(6) + mac.to_bytes(6, "big") + b"\x08\x00" + rng.randbytes(50)
+    data = rng.randbytes(6) + mac.to_bytes(6, "big") + tcp(rng)
     return wire.message(struct.pack("!IIH6x", 0xFFFFFFFF, 0xFFFFFFFD, len(actions)) + actions + data, 3, 13)
 
 

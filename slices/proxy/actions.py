@@ -14,6 +14,7 @@ from hyroads.slices.classifier import is_discovery_mac
 from hyroads.slices.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
 from hyroads.slices.match import ALL, TernaryMatch, describe
 from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole, translate_extension
+from hyroads.slices.proxy.frames import LOWEST_ETH_TYPE, TAGS
 from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.refusal import bad_action
 from hyroads.slices.proxy.region import UNCHANGED
@@ -48,6 +49,7 @@ _VLAN = _bits("vlan_vid vlan_pcp")
 _TAG = VLAN_PRESENT << BY_NAME["vlan_vid"].shift
 _ETH_TYPE = BY_NAME["eth_type"]
 _ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
+_ARP = _bits("arp_op arp_spa arp_tpa arp_sha arp_tha")
 _ABOVE_ETHERNET = _dependants("eth_type")
 _NOT_SETTABLE = frozenset(
     "in_port in_phy_port metadata eth_type ip_proto icmpv6_type tunnel_id ipv6_exthdr".split()  # noqa: SIM905
@@ -124,6 +126,20 @@ class Translator:
             self.parts.append(queued(self.view.queue))
         self.parts.append(action)
 
+    def has(self, field: Field) -> bool:
+        """Whether every packet certainly has the header that a field belongs to."""
+        value, mask = _now(self)
+        if self.rewrite.unknown & _ARP & field.ones << field.shift:
+            return False
+        if field.name in {"vlan_vid", "vlan_pcp"}:
+            return bool(mask & value & _TAG)
+        for name, allowed in needs_of(field):
+            needed = BY_NAME[name]
+            bits = needed.ones << needed.shift
+            if mask & bits != bits or (value & bits) >> needed.shift not in allowed:
+                return False
+        return True
+
     def enter_group(self) -> None:
         """What a group does was checked for every packet of the slice, so this must still be one."""
         check_whole(self)
@@ -168,25 +184,15 @@ def _set_field(walker: Translator, action: bytes) -> None:
     if field.name == "eth_src" and is_discovery_mac(value):
         raise bad_action(_EPERM, f"source address {value:#014x} is the slicer's own, for discovery")
     bits = field.ones << field.shift
-    if _there(walker, field):
+    if field.name == "arp_op" and not value:
+        # Open vSwitch takes it for no ARP any more, and writes none of its fields.
+        walker.rewrite = walker.rewrite.forget(_ARP)
+    elif walker.has(field):
         walker.rewrite = walker.rewrite.set(value << field.shift, bits)
     else:
         # A packet without such a header stays as it is; nobody can tell which packets are meant.
         walker.rewrite = walker.rewrite.forget(bits)
     walker.parts.append(action)
-
-
-def _there(walker: Translator, field: Field) -> bool:
-    """Whether every packet certainly has the header that a field belongs to."""
-    value, mask = _now(walker)
-    if field.name in {"vlan_vid", "vlan_pcp"}:
-        return bool(mask & value & _TAG)
-    for name, allowed in needs_of(field):
-        needed = BY_NAME[name]
-        bits = needed.ones << needed.shift
-        if mask & bits != bits or (value & bits) >> needed.shift not in allowed:
-            return False
-    return True
 
 
 def _field_of(action: bytes) -> tuple[Field, int]:
@@ -208,8 +214,9 @@ def _push_vlan(walker: Translator, action: bytes) -> None:
     if mask & _TAG and not value & _TAG:
         walker.rewrite = walker.rewrite.set(_TAG, _VLAN)
     else:
-        # A new tag copies the number and priority of one that is there already.
-        walker.rewrite = walker.rewrite.forget(_VLAN & ~_TAG).set(_TAG, _TAG)
+        # A new tag copies the number and priority of one that is there already, and behind two tags switches read
+        # different types (``frames``).
+        walker.rewrite = walker.rewrite.forget(_VLAN & ~_TAG | _ETH_TYPE_BITS | _ABOVE_ETHERNET).set(_TAG, _TAG)
     walker.parts.append(action)
 
 
@@ -221,8 +228,18 @@ def _now(walker: Translator) -> tuple[int, int]:
 
 
 def _pop_vlan(walker: Translator, action: bytes) -> None:
-    walker.rewrite = walker.rewrite.forget(_VLAN)
+    value, mask = _now(walker)
+    forgotten = _VLAN
+    if mask & _ETH_TYPE_BITS == _ETH_TYPE_BITS and not _is_type(value >> _ETH_TYPE.shift & _ETH_TYPE.ones):
+        # A second tag was behind the first.
+        forgotten |= _ETH_TYPE_BITS | _ABOVE_ETHERNET
+    walker.rewrite = walker.rewrite.forget(forgotten)
     walker.parts.append(action)
+
+
+def _is_type(eth_type: int) -> bool:
+    """Whether a type says what follows it: behind a tag, or a length, the type is another."""
+    return eth_type >= LOWEST_ETH_TYPE and eth_type not in TAGS
 
 
 def _push_header(walker: Translator, action: bytes) -> None:
@@ -236,7 +253,12 @@ def _push_header(walker: Translator, action: bytes) -> None:
 
 def _pop_mpls(walker: Translator, action: bytes) -> None:
     (eth_type,) = _U16.unpack_from(action, 4)
-    walker.rewrite = walker.rewrite.forget(_ABOVE_ETHERNET).set(eth_type << _ETH_TYPE.shift, _ETH_TYPE_BITS)
+    rewrite = walker.rewrite.forget(_ABOVE_ETHERNET)
+    if _is_type(eth_type):
+        walker.rewrite = rewrite.set(eth_type << _ETH_TYPE.shift, _ETH_TYPE_BITS)
+    else:
+        # What was behind the label becomes a tag, or a header with a type of its own.
+        walker.rewrite = rewrite.forget(_VLAN | _ETH_TYPE_BITS)
     walker.parts.append(action)
 
 

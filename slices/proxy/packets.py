@@ -7,6 +7,7 @@ from struct import Struct
 
 from hyroads.slices.allocation import CLASSIFIER_TABLE
 from hyroads.slices.errors import SliceError
+from hyroads.slices.fields import BY_NAME, Field, needs_of
 from hyroads.slices.match import ALL
 from hyroads.slices.proxy import discovery
 from hyroads.slices.proxy.actions import (
@@ -37,6 +38,7 @@ _OUTPUT = Struct("!HHIH6x")
 _HEADER = Struct("!HH")
 _IN_PORT_FIELD = b"\x80\x00\x00\x04"
 _NO_COOKIE = (1 << 64) - 1
+_ETH_TYPE_BITS = BY_NAME["eth_type"].ones << BY_NAME["eth_type"].shift
 _METADATA_FIELDS = (b"\x80\x00\x04\x08", b"\x80\x00\x05\x10")
 
 
@@ -56,10 +58,13 @@ def owner_outside_blocks(message: bytes, regions: Regions) -> int:
 
 
 def owner_by_flowspace(message: bytes, regions: Regions) -> int:
-    """The slice of a packet-in from the classifier or from no table; the message has passed ``guard.check``."""
+    """The slice of a packet-in from the classifier or from no table; the message has passed ``guard.check``.
+
+    ``region.NOBODY`` if the frame, or what came of it, may be of several slices.
+    """
     fields, data_at = _match(message)
-    port = _in_port(fields)
-    return regions.owner(port, header_of(message[data_at:]).value)
+    total = int.from_bytes(message[12:14], "big")
+    return regions.owner(_in_port(fields), header_of(message[data_at:], total))
 
 
 def packet_in(message: bytes, view: GuestView, key: bytes, now_s: float) -> bytes | None:
@@ -167,6 +172,13 @@ class _PacketOut(Translator):
     def mine(self, port: int) -> bool:
         view = self.view
         return view.regions.leak(view.number, None, self.origin.match, self.rewrite, port) is None
+
+    def has(self, field: Field) -> bool:
+        """Only what is read in the frame surely is where a switch would write it: nothing of a fragment's ports."""
+        rewrite, bits = self.rewrite, field.ones << field.shift
+        if not super().has(field) or not needs_of(field):
+            return super().has(field)
+        return not bits & ~self.origin.match.mask and not (rewrite.mask | rewrite.unknown) & _ETH_TYPE_BITS
 
     def enter_group(self) -> None:
         [in_port] = self.origin.in_ports

@@ -15,15 +15,17 @@ from functools import cached_property
 
 from hyroads.slices.allocation import PRODUCTION_NUMBER
 from hyroads.slices.classifier import DISCOVERY_PRIORITY, ClassifierEntry
-from hyroads.slices.fields import BY_NAME, TOTAL_BITS
+from hyroads.slices.fields import BY_NAME
 from hyroads.slices.match import TernaryMatch, difference, intersection
 from hyroads.slices.overlap_index import Group
 
 MAX_PARTS = 512
 """A question that divides headers into more parts is answered with no."""
 
+NOBODY = 0
+"""No slice has this number."""
+
 _IN_PORT = BY_NAME["in_port"]
-_EVERY_BIT = (1 << TOTAL_BITS) - 1
 _NOT_HEADER = sum(
     BY_NAME[name].ones << BY_NAME[name].shift for name in ("in_port", "in_phy_port", "metadata", "tunnel_id")
 )
@@ -129,10 +131,17 @@ class Regions:
             found = self._kind_of[port] = self._kinds.setdefault(key, len(self._kinds))
         return found
 
-    def owner(self, port: int, header: int) -> int:
-        """The number of the slice that a header, given by all its bits, belongs to at a port."""
-        found = self._view(port).overlapping(TernaryMatch(header, _EVERY_BIT))
-        return found[0][2] if found else PRODUCTION_NUMBER
+    def owner(self, port: int, match: TernaryMatch) -> int:
+        """The number of the slice that owns every header of ``match`` at a port, ``NOBODY`` if that is not sure."""
+        match = TernaryMatch(match.value, match.mask | _NOT_HEADER)
+        first = NOBODY
+        for _, mask, who in self._view(port).overlapping(match):
+            if first not in {NOBODY, who}:
+                return NOBODY
+            if not mask & ~match.mask:
+                return who
+            first = who
+        return PRODUCTION_NUMBER if first in {NOBODY, PRODUCTION_NUMBER} else NOBODY
 
     def owns_some(self, number: int, port: int, match: TernaryMatch) -> bool:
         """Whether a slice owns any header of ``match`` at a port; yes if that is too hard to tell."""

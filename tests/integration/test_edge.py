@@ -29,6 +29,7 @@ from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from hyroads.mininet.edge_client import EdgeClient, EdgeError
 from hyroads.mininet.edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath
 from hyroads.mininet.programs import find_program
+from whole_frames import keep_tags, receive_whole
 
 pytestmark = [
     pytest.mark.root,
@@ -36,8 +37,7 @@ pytestmark = [
 ]
 
 ETH_P_ALL = 3
-SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 8, 23
-STATUS_VLAN_VALID, STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
 @pytest.fixture
@@ -48,24 +48,12 @@ def pair(tmp_path: Path) -> Iterator[EdgePair]:
 
 def raw_socket() -> socket.socket:
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    raw.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    keep_tags(raw)
     raw.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
     raw.bind(("acc", ETH_P_ALL))
     raw.settimeout(2)
     return raw
-
-
-def receive_frame(raw: socket.socket) -> bytes:
-    """One frame with the VLAN tag that the kernel took out put back."""
-    frame, control, _, _ = raw.recvmsg(20000, 256)
-    for level, kind, data in control:
-        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
-            status, _, _, _, _, tci, tpid = struct.unpack("=IIIHHHH", data[:20])
-            if status & STATUS_VLAN_VALID:
-                tag = struct.pack("!HH", tpid if status & STATUS_VLAN_TPID_VALID else 0x8100, tci)
-                frame = frame[:12] + tag + frame[12:]
-    return frame
 
 
 def ping(pair: EdgePair, target: str, count: int, *options: str) -> str:
@@ -131,7 +119,7 @@ def test_every_kind_of_frame_arrives_bit_by_bit(pair: EdgePair) -> None:
             out.send(frame)
         wanted = list(frames)
         while wanted:
-            got = receive_frame(back)
+            got, _ = receive_whole(back)
             # The hosts' own neighbour discovery may be in between.
             if got[6:12] == source:
                 assert got == wanted.pop(0)

@@ -26,6 +26,7 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.labels import Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.isolation import enter_network_namespace
+from whole_frames import keep_tags, receive_whole
 
 OPENFLOW, AGENTS, REST = 16653, 16654, 18080
 PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
@@ -183,10 +184,10 @@ class ClientLab(ovs_rig.Rig):
         """Frames that came out of a node's access port since the last time."""
         while True:
             try:
-                data, address = self.sockets[node].recvfrom(2048)
+                data, kind = receive_whole(self.sockets[node], 2048)
             except BlockingIOError:
                 return
-            if address[2] != socket.PACKET_OUTGOING:
+            if kind != socket.PACKET_OUTGOING:
                 yield data
 
     def came(self, node: str, payload: bytes, within_s: float = 3.0) -> bool:
@@ -201,6 +202,7 @@ class ClientLab(ovs_rig.Rig):
     @staticmethod
     def _open() -> socket.socket:
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        keep_tags(raw)
         raw.bind(("eth0", 0))
         raw.setblocking(False)
         return raw

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hyroads.controller.ofp import wire
+from whole_frames import keep_tags, receive_whole
 
 T = TypeVar("T")
 BARRIER, BARRIER_REPLY, ERROR = 20, 21, 1
@@ -40,6 +41,7 @@ def packet_socket(namespace: str) -> socket.socket:
     def make() -> socket.socket:
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         raw.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+        keep_tags(raw)
         raw.bind(("eth0", 0))
         raw.setblocking(False)
         return raw
@@ -48,12 +50,12 @@ def packet_socket(namespace: str) -> socket.socket:
 
 
 def heard(listener: socket.socket, wanted: bytes) -> list[bytes]:
-    """Frames with ``wanted`` in them that have come in by now."""
+    """Frames with ``wanted`` in them that have come in by now, with all their tags."""
     found = []
     with contextlib.suppress(BlockingIOError):
         while True:
-            frame, address = listener.recvfrom(65536)
-            if address[2] != socket.PACKET_OUTGOING and wanted in frame:
+            frame, kind = receive_whole(listener)
+            if kind != socket.PACKET_OUTGOING and wanted in frame:
                 found.append(frame)
     return found
 

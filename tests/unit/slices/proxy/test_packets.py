@@ -23,7 +23,7 @@ from hyroads.slices.proxy.guest_view import GuestView
 from hyroads.slices.proxy.ids import IdMap, NumberPool
 from hyroads.slices.proxy.packets import owner_by_flowspace, packet_in, packet_out
 from hyroads.slices.proxy.refusal import Refused
-from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.region import NOBODY, Regions
 
 MINE, OTHER, PRODUCTION = Block(2, 10, 4), Block(3, 20, 4), Block(1, 1, 4)
 ENTRIES = [
@@ -43,7 +43,7 @@ def view() -> GuestView:
 
 def tcp(port: int, vlan: int | None = None, version: int = 4) -> bytes:
     tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
-    upper = struct.pack("!HH", 1000, port) + bytes(16)
+    upper = struct.pack("!HH8xB7x", 1000, port, 0x50)
     if version == 4:
         kind = 0x0800
         ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0xB8, 40, 1, 0, 64, 6, 0, bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2)))
@@ -77,9 +77,9 @@ def test_headers_of_frames() -> None:
     }  # fmt: skip
     later = bytearray(tcp(80))
     later[20:22] = b"\x00\x01"
-    assert text(bytes(later))["tcp_dst"] == "0", "a later fragment has no ports of its own"
+    assert "tcp_dst" not in text(bytes(later)), "a later fragment has no ports of its own"
     assert text(LLDP)["eth_type"] == "0x88cc"
-    assert text(bytes(12) + b"\x00\x20")["eth_type"] == "0x05ff"
+    assert text(bytes(12) + b"\x00\x20" + b"BBc" + bytes(35))["eth_type"] == "0x05ff"
 
 
 @settings(deadline=None)
@@ -89,9 +89,9 @@ def test_any_bytes_have_a_header_that_could_be_a_rule(noise: bytes, kind: bytes)
     assert oxm.decode(oxm.encode(found)) == found
 
 
-def packet_in_message(data: bytes, fields: dict, table: int, buffer: int = 0xFFFFFFFF) -> bytes:
+def packet_in_message(data: bytes, fields: dict, table: int, buffer: int = 0xFFFFFFFF, total: int = 0) -> bytes:
     match = wire.match_struct(oxm.encode(of_fields(fields)))
-    body = struct.pack("!IHBBQ", buffer, len(data), 1, table, 77) + match + b"\0\0" + data
+    body = struct.pack("!IHBBQ", buffer, total or len(data), 1, table, 77) + match + b"\0\0" + data
     return wire.message(body, 0, 10)
 
 
@@ -109,6 +109,15 @@ def test_a_packet_in_has_the_guests_table_and_no_metadata() -> None:
 @pytest.mark.parametrize(("frame", "port", "owner"), [(tcp(80), 1, 2), (tcp(81), 1, 3), (tcp(80), 4, 3), (LLDP, 1, 1)])
 def test_a_packet_in_of_no_block_belongs_to_the_owner_of_the_flowspace(frame: bytes, port: int, owner: int) -> None:
     assert owner_by_flowspace(packet_in_message(frame, {"in_port": port}, 0), REGIONS) == owner
+
+
+def test_a_packet_in_with_the_beginning_of_a_frame_belongs_to_whom_it_surely_is() -> None:
+    def owner(size: int, port: int = 80) -> int:
+        return owner_by_flowspace(packet_in_message(tcp(port)[:size], {"in_port": 1}, 0, total=54), REGIONS)
+
+    assert [owner(size) for size in (54, 53, 34, 20, 14, 12)] == [2, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY]
+    assert owner(54, 82) == PRODUCTION.number
+    assert owner_by_flowspace(packet_in_message(LLDP[:14], {"in_port": 1}, 0, total=900), REGIONS) == PRODUCTION.number
 
 
 def output(*ports: int) -> bytes:
@@ -166,6 +175,91 @@ def test_what_is_not_the_slices_is_refused(message: bytes, error: tuple[int, int
     with pytest.raises(Refused) as caught:
         packet_out(wire.message(message[8:], 1, 13), view(), Buffers(), KEY, 0)
     assert (caught.value.kind, caught.value.code) == error
+
+
+def altered(at: int, data: bytes, port: int = 80, version: int = 4) -> bytes:
+    frame = tcp(port, None, version)
+    return frame[:at] + data + frame[at + len(data) :]
+
+
+SECOND_TAG = tcp(80, 5)[:14] + b"\0\5\x81\0" + tcp(80, 5)[14:]
+SNAP = tcp(80)[:12] + b"\0\x30\xaa\xaa\3\0\0\0" + tcp(80)[12:]
+OPTIONS = altered(18, struct.pack("!HB", 20 + 72, 60), version=6)[:54] + (b"\x3c" + bytes(7)) * 8 + b"\6" + bytes(7)
+UNUSUAL = {
+    "a second tag": SECOND_TAG,
+    "an outer tag of 802.1ad": SECOND_TAG[:12] + b"\x88\xa8" + SECOND_TAG[14:],
+    "SNAP": SNAP,
+    "a tag and SNAP": SNAP[:12] + b"\x81\0\0\5" + SNAP[12:],
+    "a total length beyond the frame": altered(16, b"\0\x29"),
+    "a total length of less than its headers": altered(16, b"\0\x27"),
+    "a header of four words": altered(14, b"\x44"),
+    "a first fragment": altered(20, b"\x20\0"),
+    "a later fragment": altered(20, b"\0\1"),
+    "a TCP header that is too short": altered(46, b"\x40"),
+    "nine option headers": OPTIONS + tcp(80, None, 6)[54:],
+    "a payload length beyond the frame": altered(18, b"\0\x15", version=6),
+    "half a tag": tcp(80, 5)[:16],
+    "half an address": tcp(80)[:10],
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_frame_is_the_slices_only_where_it_owns_all(name: str) -> None:
+    frame = UNUSUAL[name]
+    for actions in (output(1), SET_PORT_80 + output(1), output(TABLE)):
+        with pytest.raises(Refused):
+            packet_out(out(actions, frame, 1), view(), Buffers(), KEY, 0)
+    everything = [ClassifierEntry(50, at_port(ALL, 1), MINE), *ENTRIES]
+    mine = view()
+    mine.regions = Regions(everything)
+    assert packet_out(out(output(1), frame), mine, Buffers(), KEY, 0) == out(output(1), frame)
+
+
+def rule(actions: bytes, data: bytes, entries: dict[int, dict]) -> None:
+    """A packet-out at a port with these matches: priority 40 is the slice's, others' have others."""
+    mine = view()
+    mine.regions = Regions(
+        ClassifierEntry(priority, of_fields(match), MINE if priority == 40 else OTHER)
+        for priority, match in sorted(entries.items(), reverse=True)
+    )
+    packet_out(out(actions, data), mine, Buffers(), KEY, 0)
+
+
+def act16(kind: int, value: int) -> bytes:
+    return struct.pack("!HHHxx", kind, 8, value)
+
+
+MPLS = tcp(80)[:12] + b"\x88\x47" + struct.pack("!I", 16 << 12 | 1 << 8 | 64) + tcp(80)[14:]
+ARP = (
+    bytes.fromhex("ffffffffffff0200000000010806000108000604000202000000000a0a000001") + bytes(6) + bytes((10, 0, 0, 2))
+)
+SET_OPERATION_0 = struct.pack("!HHIH6x", 25, 16, 0x80002A02, 0)
+SET_TARGET = struct.pack("!HHII4x", 25, 16, 0x80002E04, 0x0A090909)
+ARP_MINE = {40: {"eth_type": 0x0806, "arp_tpa": 0x0A090909}, 30: {}}
+
+
+def test_tags_that_come_up_or_are_put_on_twice_are_read_in_different_ways() -> None:
+    theirs = {50: {"vlan_vid": 0x10C8}, 40: {}}
+    rule(act16(20, 0x0800) + output(1), MPLS, theirs)
+    for eth_type in (0x8100, 0x88A8, 0x20):
+        with pytest.raises(Refused):
+            rule(act16(20, eth_type) + output(1), MPLS, theirs)
+    tcp_is_mine = {40: {"vlan_vid": (0x1000, 0x1000), "eth_type": 0x0800}, 30: {}}
+    rule(act16(17, 0x8100) + output(1), tcp(80), tcp_is_mine)
+    with pytest.raises(Refused):
+        rule(act16(17, 0x8100) + output(1), tcp(80, 5), tcp_is_mine)
+
+
+def test_what_open_vswitch_leaves_as_it_was_is_not_taken_for_rewritten() -> None:
+    rule(SET_TARGET + output(1), ARP, ARP_MINE)
+    for actions, frame in (
+        (SET_OPERATION_0 + SET_TARGET, ARP),
+        (SET_TARGET + SET_OPERATION_0, ARP),
+        (SET_TARGET, ARP[:15] + b"\6" + ARP[16:]),
+        (SET_TARGET, ARP[:21] + b"\0" + ARP[22:]),
+    ):
+        with pytest.raises(Refused):
+            rule(actions + output(1), frame, ARP_MINE)
 
 
 def test_frames_leave_by_the_slices_queue() -> None:

@@ -7,11 +7,12 @@ import random
 import pytest
 from hyroads.slices.allocation import PRODUCTION_NUMBER, Block
 from hyroads.slices.classifier import ClassifierEntry, at_port
-from hyroads.slices.fields import BY_NAME
+from hyroads.slices.fields import BY_NAME, TOTAL_BITS
 from hyroads.slices.match import TernaryMatch
 from hyroads.slices.proxy.region import UNCHANGED, Regions, Rewrite
 
 SHIFT = BY_NAME["eth_src"].shift  # four bits inside one field without prerequisites
+ALL_BITS = (1 << TOTAL_BITS) - 1
 PORTS = (1, 2, 3)
 HEADERS = range(16)
 
@@ -57,7 +58,11 @@ def test_a_leak_is_found_exactly_where_there_is_one(seed: int) -> None:
     rng = random.Random(seed)
     entries = flowspace(rng)
     regions = Regions(entries)
-    assert all(regions.owner(port, h << SHIFT) == owner(entries, port, h) for port in PORTS for h in HEADERS)
+    assert all(
+        regions.owner(port, TernaryMatch(h << SHIFT, ALL_BITS)) == owner(entries, port, h)
+        for port in PORTS
+        for h in HEADERS
+    )
     for _ in range(20):
         number, match, rewrite = rng.randrange(1, 5), ternary(rng), rewriting(rng)
         in_port, out_port = rng.choice(PORTS), rng.choice(PORTS)

@@ -66,7 +66,7 @@ def flow_mod(table: int = 0, port: int = 2, command: int = 0, buffer: int = 0xFF
 
 def frame(port: int) -> bytes:
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 40, 1, 0, 64, 6, 0, bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2)))
-    return bytes.fromhex("0200000000020200000000010800") + ip + struct.pack("!HH", 1000, port) + bytes(16)
+    return bytes.fromhex("0200000000020200000000010800") + ip + struct.pack("!HH8xB7x", 1000, port, 0x50)
 
 
 def packet_in(table: int, in_port: int = 2, port: int = 80, buffer: int = 0xFFFFFFFF) -> bytes:
