@@ -327,11 +327,13 @@ _PATH_COUNTERS = {
     "egress": ("id", "received_frames", "received_bytes", "delay_ms", "last_heard_ms", "passed", "arrived"),
 }
 _REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "cpu_s")
+_WOKEN_LATE = ("max_ms", "over_5_ms_s", "over_20_ms_s", "over_100_ms_s")
 
 
 def _report(message: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "report", "seq": _optional_seq(message), **_numbers(message, _REPORT_NUMBERS)}
     result["more"] = message.get("more") is True
+    result["woken_late"] = _woken_late(message.get("woken_late"))
     if result["time_s"] is None:
         raise ProtocolError("report.time_s is missing")
     for side, keys in _COUNTERS.items():
@@ -347,6 +349,15 @@ def _report(message: Mapping[str, Any]) -> dict[str, Any]:
         for link in _objects(message, "links")
     ]
     return result
+
+
+def _woken_late(told: Any) -> dict[str, float | int | None] | None:
+    """How late the machine woke the agent; None from one that does not tell."""
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise ProtocolError("report: woken_late is not an object")
+    return _numbers(told, _WOKEN_LATE)
 
 
 def _numbers(source: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, float | int | None]:

@@ -95,6 +95,7 @@ class ReportBook:
                     "node": node,
                     "age_s": now_s - reports.taken_s,
                     **{key: reports.last[key] for key in ("revision", "unclassified", "malformed", "cpu_s")},
+                    "woken_late": reports.last.get("woken_late"),
                 }
                 for node, reports in self._by_node.items()
             ],

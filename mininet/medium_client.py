@@ -79,6 +79,17 @@ class TotalStats:
 
 
 @dataclass(frozen=True)
+class WokenLate:
+    """How late the machine woke a program since its counters were reset: the worst, and by how much all wake-ups later
+    than 5, 20 and 100 ms were late, together."""
+
+    max_ms: float
+    over_5_ms_s: float
+    over_20_ms_s: float
+    over_100_ms_s: float
+
+
+@dataclass(frozen=True)
 class MediumStats:
     """All counters; `links` and `ports` by identifier, in the order of the configuration."""
 
@@ -87,6 +98,7 @@ class MediumStats:
     ports: Mapping[str, PortStats]
     total: TotalStats
     lateness_max_ms: float
+    woken_late: WokenLate
     cpu_s: float
 
     def rate_mbps(self, link: str) -> float:
@@ -138,6 +150,14 @@ class MediumClient(LineClient):
         except (KeyError, TypeError) as error:
             raise self._problem(f"unexpected reply to stats: {error!r}") from error
 
+    def lateness(self) -> WokenLate:
+        """How late the machine woke the emulator, without all the other counters."""
+        reply = self._request({"op": "lateness"})
+        try:
+            return WokenLate(**reply["woken_late"])
+        except (KeyError, TypeError) as error:
+            raise self._problem(f"unexpected reply to lateness: {error!r}") from error
+
     def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             self._lines.write(json.dumps(request, allow_nan=False).encode())
@@ -166,5 +186,6 @@ def _stats(reply: Mapping[str, Any]) -> MediumStats:
         ports={entry["name"]: _port(entry) for entry in reply["ports"]},
         total=TotalStats(**reply["total"]),
         lateness_max_ms=reply["lateness_max_ms"],
+        woken_late=WokenLate(**reply["woken_late"]),
         cpu_s=reply["cpu_s"],
     )

@@ -75,6 +75,15 @@ class HeardLinkSchema(Schema):
     last_heard_ms = _maybe("since the last hello frame")
 
 
+class WokenLateSchema(Schema):
+    """How late the machine woke an agent: the worst, and by how much all wake-ups later than a bound were late."""
+
+    max_ms = _maybe("the worst so far")
+    over_5_ms_s = _maybe("those more than 5 ms late, together")
+    over_20_ms_s = _maybe("those more than 20 ms late, together")
+    over_100_ms_s = _maybe("those more than 100 ms late, together")
+
+
 class AgentReportSchema(Schema):
     """The latest report of an agent."""
 
@@ -84,6 +93,7 @@ class AgentReportSchema(Schema):
     unclassified = _count("frames of no flow")
     malformed = _count()
     cpu_s = _maybe("processor time so far")
+    woken_late = fields.Nested(WokenLateSchema, **told("null: it does not tell", allow_none=True))
 
 
 class HeardInterfaceSchema(Schema):

@@ -17,12 +17,24 @@ types() {
     mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
 }
 # Real processes in real time, on a machine that may be shared: what fails runs once again, alone, from its networks on.
-# Both outcomes are shown.
+# Both outcomes are shown. A demo that finds the machine too slow to be believed runs three times (tests/scenario), then
+# its tests count as not made: skipped, and listed at the very end. What has failed once must be made, and pass.
 tested() {
     pytest -q "$@" && return
     echo "-- what failed, once again"
-    pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
+    HYROADS_NOT_MADE=fail pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
 }
+not_made=$(mktemp)
+export HYROADS_NOT_MADE_LIST=$not_made
+finish() {
+    if [ -s "$not_made" ]; then
+        printf '\033[1m== not made, neither passed nor failed\033[0m\n'
+        sort -u "$not_made"
+    fi
+    rm -f "$not_made"
+}
+trap finish EXIT
+passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
 unit() { tested -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
@@ -38,7 +50,7 @@ run() {
 }
 
 case "${1:-all}" in
-    all) need_root all; for part in lint types unit rust-test packaging integration scenario; do run "$part"; done; echo "== all parts passed in $SECONDS s" ;;
+    all) need_root all; for part in lint types unit rust-test packaging integration scenario; do run "$part"; done; passed ;;
     lint | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
     *) echo "usage: scripts/test.sh [all|lint|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
 esac

@@ -10,7 +10,8 @@ from hyroads.controller.cli.emulate import add_run_arguments, options, say
 
 HELP = (
     "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
-    "theory (needs root). Exit status 0: all checks hold, 1: one falls short, 2: it could not run."
+    "theory (needs root). Exit status 0: all checks hold, 1: one falls short, 2: it could not run, or one falls "
+    "short on a machine that was too slow to be believed."
 )
 
 

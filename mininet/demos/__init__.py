@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
@@ -17,6 +18,7 @@ from hyroads.controller.core.network import Network
 from hyroads.mininet.demos.verdict import DemoOptions, Stage
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.runner import RunOptions, run_network
 
 DEMOS: dict[str, str] = {
@@ -74,7 +76,10 @@ def find_demo(name: str) -> Demo:
 
 
 def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str, say: Callable[[str], None]) -> int:
-    """Sets the network of demo ``name`` up, runs the demo on it, prints the verdict; returns the exit status (0, 1)."""
+    """Sets the network of demo ``name`` up, runs the demo on it, prints the verdict; returns the exit status (0, 1).
+
+    EmulationError if it could not run, or the machine was too slow to believe what falls short.
+    """
     demo = find_demo(name)
     network = demo.network(how)
     settings = {**getattr(demo, "SETTINGS", {}), **options.emulation.settings}
@@ -82,14 +87,28 @@ def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str
 
     def body(emulation: Emulation) -> int:
         stage = Stage(name, emulation, how, network)
-        with stage.view:
-            demo.run(stage)
+        with MachineWatch(emulation) as watch, stage.view:
+            _perform(demo, stage, watch)
+        stage.machine = watch.result()
         stage.write_verdict()
         if how.json:
             print(json.dumps(stage.document()))
         else:
             stage.print_verdict()
+        if stage.not_made:
+            sys.stdout.flush()
+            raise EmulationError(f"demo {name} not made: {stage.not_made}")
         return 0 if stage.ok else 1
 
     # The demo declares its flows itself, when it is their turn.
     return run_network(replace(network, flows=()), network_name, body, options, say)
+
+
+def _perform(demo: Demo, stage: Stage, watch: MachineWatch) -> None:
+    """Runs the demo; an EmulationError says so if the machine was too slow."""
+    try:
+        demo.run(stage)
+    except EmulationError as error:
+        if why := watch.result().why:
+            raise EmulationError(f"{error}; {TOO_SLOW}, {why}") from error
+        raise

@@ -16,6 +16,7 @@ from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.mininet.demos.theory import Theory
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import View, make_view
+from hyroads.mininet.machine import TOO_SLOW, Machine
 from hyroads.mininet.sampling import Sampler
 from hyroads.mininet.traffic import Traffic
 
@@ -95,6 +96,7 @@ class Stage:
         self.declared = declared
         self.checks: list[Check] = []
         self.files: list[Path] = []
+        self.machine = Machine(())
 
     @cached_property
     def view(self) -> View:
@@ -158,6 +160,14 @@ class Stage:
         """Whether there are checks and all hold."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
+    @property
+    def not_made(self) -> str:
+        """Why the run counts as not made, neither passed nor failed; empty if it counts.
+
+        What holds on a slow machine holds: only a run that falls short must be believed.
+        """
+        return f"{TOO_SLOW}, {self.machine.why}" if self.machine.why and not self.ok else ""
+
     def document(self) -> dict[str, Any]:
         """The JSON document of spec 07.3."""
         files = [str(path) for path in self.files]
@@ -167,6 +177,7 @@ class Stage:
             "ok": self.ok,
             "capacities": "measured" if self.emulation.options.measured else "file",
             "files": files,
+            "machine": self.machine.document(ok=self.ok),
         }
 
     def write_verdict(self) -> None:
@@ -190,4 +201,11 @@ class Stage:
             print(f"  {check.line()}")
         if self.files:
             print(f"  written to {self.folder}: {', '.join(path.name for path in self.files)}")
-        print("  all as theory says" if self.ok else "  falls short of theory", flush=True)
+        print(f"  {self._conclusion()}", flush=True)
+
+    def _conclusion(self) -> str:
+        if self.not_made:
+            return f"not made: {self.not_made}"
+        if not self.ok:
+            return "falls short of theory"
+        return "all as theory says" + (f", though the machine was slow {self.machine.why}" if self.machine.why else "")

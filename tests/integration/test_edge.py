@@ -406,6 +406,23 @@ def listening(port: int) -> socket.socket:
     return listener
 
 
+def test_an_agent_tells_how_late_the_machine_woke_it(pair: EdgePair) -> None:
+    hello = {"interval_ms": 20, "dead_ms": 1000, "send": [{"interface": "p1"}], "expect": []}
+    with pair.client("a") as client:
+        client.configure({**pair.config("a"), "hello": hello})
+        time.sleep(0.2)
+        client.reset_counters()
+        pair.agent("a").kill(signal.SIGSTOP)
+        time.sleep(0.3)
+        pair.agent("a").kill(signal.SIGCONT)
+        late = client.stats()["woken_late"]
+        # It was asleep until the next hello frame was due.
+        assert 270 <= late["max_ms"] <= 1000
+        assert 0.27 <= late["over_100_ms_s"] <= late["over_20_ms_s"] <= late["over_5_ms_s"]
+        client.reset_counters()
+        assert client.stats()["woken_late"]["over_100_ms_s"] == 0
+
+
 def test_the_controller_comes_goes_and_talks_nonsense(pair: EdgePair, tmp_path: Path) -> None:
     pair.stop_agent("a")
     token = tmp_path / "token"

@@ -266,3 +266,21 @@ def test_hostile_clients_do_not_disturb(namespaces: None, tmp_path: Path) -> Non
         assert process.poll() is None
         assert client.stats().links["ab"].capacity_mbps == before.capacity_mbps
         assert client.stats().links["ab"].up is True
+
+
+def test_it_tells_how_late_the_machine_woke_it(namespaces: None, tmp_path: Path) -> None:
+    with medium(tmp_path, config()) as (process, client), iperf_server():
+        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 3")
+        time.sleep(1)
+        client.reset()
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.2)
+        late = client.lateness()
+        assert 290 <= late.max_ms <= 1000
+        assert 0.29 <= late.over_100_ms_s <= late.over_20_ms_s <= late.over_5_ms_s
+        assert client.stats().woken_late.over_100_ms_s >= late.over_100_ms_s
+        client.reset()
+        assert client.lateness().over_100_ms_s == 0
+        traffic.communicate(timeout=30)

@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hyroads.mininet.machine import TOO_SLOW
 
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
 START_TIMEOUT_S = 40.0
+# A demo on a machine too slow to be believed counts as not made: it runs so often, then its tests are skipped.
+TRIES = 3
+NOT_MADE = "not made"
+COULD_NOT_RUN = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.root)
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tests that were not made are listed where scripts/test.sh looks for them at the end."""
+    listed = os.environ.get("HYROADS_NOT_MADE_LIST")
+    if listed and report.skipped and isinstance(report.longrepr, tuple) and NOT_MADE in report.longrepr[2]:
+        with Path(listed).open("a") as file:
+            file.write(f"{report.nodeid}: {report.longrepr[2]}\n")
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
@@ -125,6 +138,20 @@ def parent_of(pid: int) -> int:
 def run_hyroads(
     *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
+    """A command, to its end; again if the machine was too slow to believe what it found."""
+    for _ in range(TRIES):
+        done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
+        if done.returncode != COULD_NOT_RUN or TOO_SLOW not in done.stderr:
+            return done
+    why = f"{NOT_MADE}, {TRIES} times: {done.stderr.strip().splitlines()[-1]}"
+    if os.environ.get("HYROADS_NOT_MADE") == "fail":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def run_once(
+    *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     """A command, to its end."""
     return subprocess.run(
         [*prefix, *HYROADS, *arguments],
@@ -150,6 +177,7 @@ class Lab:
     namespaces = staticmethod(namespaces)
     alive = staticmethod(alive)
     wait_for = staticmethod(wait_for)
+    hyroads = HYROADS
     run_hyroads = staticmethod(run_hyroads)
     last_json = staticmethod(last_json)
 

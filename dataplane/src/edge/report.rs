@@ -4,6 +4,7 @@ use super::engine::Engine;
 use super::protocol::Reply;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::sys::lateness::Lateness;
 use serde::Serialize;
 
 /// Counters. A report too long for one line comes in parts, all but the last with `more`.
@@ -23,6 +24,8 @@ pub struct Report {
     /// Frames that could not be taken in or passed on: buffers used up, or a device without room.
     pub overrun: u64,
     pub cpu_s: f64,
+    /// How late the machine woke the agent.
+    pub woken_late: Lateness,
 }
 
 #[derive(Debug, Serialize)]
@@ -154,7 +157,7 @@ fn egress(now_ns: u64, number: u16, receiver: &Receiver) -> EgressReport {
 }
 
 /// The report as lines; usually one.
-pub fn lines(engine: &Engine, now_ns: u64, seq: Option<u64>, cpu_ns: u64) -> Vec<String> {
+pub fn lines(engine: &Engine, now_ns: u64, seq: Option<u64>, cpu_ns: u64, woken_late: Lateness) -> Vec<String> {
     let mut senders: Vec<IngressReport> = engine.senders().map(ingress).collect();
     let mut receivers: Vec<EgressReport> = engine.receivers().map(|(n, r)| egress(now_ns, n, r)).collect();
     let links = engine.liveness().links().iter();
@@ -178,6 +181,7 @@ pub fn lines(engine: &Engine, now_ns: u64, seq: Option<u64>, cpu_ns: u64) -> Vec
             unknown_flow: engine.counters.unknown_flow,
             overrun: engine.counters.overrun,
             cpu_s: rounded(cpu_ns as f64 / 1e9),
+            woken_late,
         };
         out.push(Reply::Report(&report).line());
         if !report.more {

@@ -10,6 +10,7 @@ use super::report;
 use crate::sys::clock::{cpu_ns, monotonic_ns};
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::file::read_text;
+use crate::sys::lateness::Lateness;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::unix::ControlSocket;
 use crate::sys::{context, invalid};
@@ -34,6 +35,7 @@ struct Agent {
     token: Option<String>,
     random: u64,
     epoll: Rc<RefCell<Epoll>>,
+    woken_late: Lateness,
 }
 
 impl Agent {
@@ -70,6 +72,10 @@ impl Agent {
             self.engine.from_network(now_ns, buf, &mut self.fx);
         }
         Ok(drained)
+    }
+
+    fn report_lines(&self, seq: Option<u64>) -> Vec<String> {
+        report::lines(&self.engine, monotonic_ns(), seq, cpu_ns(), self.woken_late)
     }
 
     /// Carries out what the engine wants. A device in trouble costs frames, never the agent.
@@ -115,9 +121,10 @@ impl Handler for Agent {
             Request::Rates(rates) => self.engine.set_rates(monotonic_ns(), &rates, &mut self.fx)?,
             Request::ResetCounters => {
                 self.engine.reset_counters();
+                self.woken_late = Lateness::default();
                 FirstNumbers::new()
             }
-            Request::Stats => return Ok(report::lines(&self.engine, monotonic_ns(), seq, cpu_ns())),
+            Request::Stats => return Ok(self.report_lines(seq)),
             Request::Ping => return Ok(vec![Reply::Pong { seq }.line()]),
             Request::Pong | Request::Welcome(_) => return Ok(Vec::new()),
         };
@@ -125,7 +132,7 @@ impl Handler for Agent {
     }
 
     fn report(&mut self) -> Vec<String> {
-        report::lines(&self.engine, monotonic_ns(), None, cpu_ns())
+        self.report_lines(None)
     }
 
     fn link_lines(&self) -> Vec<String> {
@@ -177,6 +184,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         token,
         random,
         epoll: Rc::clone(&epoll),
+        woken_late: Lateness::default(),
     };
     if let Some(config) = config {
         agent.apply(&config).map_err(invalid)?;
@@ -205,6 +213,7 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(asked_ns)) };
         back_by_ns = timeout.map_or(u64::MAX, |wait| asked_ns.saturating_add(wait));
         epoll.borrow_mut().wait(timeout, &mut events)?;
+        agent.woken_late.note(due, asked_ns, monotonic_ns());
         let mut drained = true;
         for event in &events {
             match event.token {

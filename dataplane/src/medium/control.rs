@@ -2,16 +2,26 @@
 
 use super::config::{Config, LinkState};
 use super::model::Model;
+use crate::sys::lateness::Lateness;
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
 
 /// What the shell measures about itself since the last reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meter {
-    /// How late the medium was served at worst, in nanoseconds.
+    /// How late the medium was served at worst, in nanoseconds; its own work is in it.
     pub lateness_max_ns: u64,
+    /// How late the machine woke it.
+    pub woken_late: Lateness,
     /// Processor time at the last reset, in nanoseconds.
     pub cpu_start_ns: u64,
+}
+
+impl Meter {
+    /// Starts at a reading of the processor time.
+    pub fn from(cpu_start_ns: u64) -> Meter {
+        Meter { cpu_start_ns, ..Meter::default() }
+    }
 }
 
 /// Names of links and ports, to answer requests about them.
@@ -56,16 +66,17 @@ impl Control {
             "reset" => {
                 only(request, &["op"])?;
                 model.reset();
-                *meter = Meter { lateness_max_ns: 0, cpu_start_ns: cpu_ns };
+                *meter = Meter::from(cpu_ns);
                 Ok(json!({}))
             }
+            "lateness" => only(request, &["op"]).map(|_| json!({"woken_late": meter.woken_late})),
             "radio" => {
                 only(request, &["op"])?;
                 Ok(self.radio(model))
             }
             "set" => self.set(request, model),
             "uplink" => self.uplink(request, model),
-            _ => Err(format!("op: expected ping, stats, radio, reset, set or uplink, got {op:?}")),
+            _ => Err(format!("op: expected ping, stats, lateness, radio, reset, set or uplink, got {op:?}")),
         }
     }
 
@@ -78,6 +89,7 @@ impl Control {
             "ports": ports,
             "total": model.total_stats(),
             "lateness_max_ms": meter.lateness_max_ns as f64 / 1e6,
+            "woken_late": meter.woken_late,
             "cpu_s": cpu_ns.saturating_sub(meter.cpu_start_ns) as f64 / 1e9,
         })
     }
@@ -160,6 +172,7 @@ mod tests {
     #[test]
     fn requests_are_carried_out() {
         let (control, mut model, mut meter) = setting();
+        meter.woken_late.note(Some(0), 0, 30_000_000);
         let mut ask = |model: &mut Model, line: &str| -> Value {
             serde_json::from_str(&control.handle(line, model, &mut meter, 3_000_000_000)).unwrap()
         };
@@ -176,6 +189,9 @@ mod tests {
         let stats = ask(&mut model, r#"{"op":"stats"}"#);
         assert_eq!(stats["ports"][0]["received_frames"], 1);
         assert_eq!(stats["cpu_s"], 3.0);
+        let late = json!({"max_ms": 30.0, "over_5_ms_s": 0.03, "over_20_ms_s": 0.03, "over_100_ms_s": 0.0});
+        assert_eq!(stats["woken_late"], late);
+        assert_eq!(ask(&mut model, r#"{"op":"lateness"}"#), json!({"ok": true, "woken_late": late}));
         for key in [
             "id",
             "up",
@@ -201,6 +217,7 @@ mod tests {
         assert_eq!(ask(&mut model, r#"{"op":"reset"}"#)["ok"], true);
         let stats = ask(&mut model, r#"{"op":"stats"}"#);
         assert_eq!((&stats["ports"][0]["received_frames"], &stats["cpu_s"]), (&json!(0), &json!(0.0)));
+        assert_eq!(stats["woken_late"]["max_ms"], 0.0);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Shell {
             taps,
             model: Model::new(config, monotonic_ns()),
             control: Control::new(config),
-            meter: Meter { lateness_max_ns: 0, cpu_start_ns: cpu_ns() },
+            meter: Meter::from(cpu_ns()),
             epoll,
             signals,
             clients: HashMap::new(),
@@ -84,9 +84,10 @@ impl Shell {
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
         loop {
-            let timeout_ns = self.model.next_event_ns().map(|due| due.saturating_sub(monotonic_ns()));
-            self.epoll.wait(timeout_ns, &mut events)?;
+            let (due_ns, from_ns) = (self.model.next_event_ns(), monotonic_ns());
+            self.epoll.wait(due_ns.map(|due| due.saturating_sub(from_ns)), &mut events)?;
             let now_ns = monotonic_ns();
+            self.meter.woken_late.note(due_ns, from_ns, now_ns);
             self.serve_medium(&events, now_ns);
             for event in events.iter().filter(|e| e.token >= TOKEN_SIGNALS) {
                 match event.token {

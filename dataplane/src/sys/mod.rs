@@ -7,6 +7,7 @@ pub mod clock;
 pub mod epoll;
 pub mod file;
 pub mod interface;
+pub mod lateness;
 pub mod lines;
 pub mod netns;
 pub mod packet;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from hyroads.controller.agent_protocol import ProtocolError, parse_line
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.plan import Plan
 from hyroads.controller.reports import ReportBook
@@ -54,6 +56,20 @@ def test_the_schema_says_what_is_there(plan: Plan) -> None:
     assert MeasurementsSchema().validate({**document, **others, "more": 1})
     del document["flows"][0]["paths"][0]["delay_ms"]
     assert MeasurementsSchema().validate({**document, **others})
+
+
+def test_how_late_agents_were_woken_is_told_and_checked(plan: Plan) -> None:
+    book = ReportBook(lambda: 100.0)
+    late = {"max_ms": 31.5, "over_5_ms_s": 0.2, "over_20_ms_s": 0.1, "over_100_ms_s": 0.0}
+    for node, told in (("a", {"woken_late": late}), ("b", {})):
+        book.take(node, parse_line(json.dumps({**report(10.0), **told}).encode()))
+    document = book.document(plan)
+    assert {agent["node"]: agent["woken_late"] for agent in document["agents"]} == {"a": late, "b": None}
+    others = {name: [] for name in ("interfaces", "slices", "radios", "snmp", "ports")}
+    assert MeasurementsSchema().validate({**document, **others}) == {}
+    for wrong in (5, [], {"max_ms": "late"}, {"over_5_ms_s": True}):
+        with pytest.raises(ProtocolError):
+            parse_line(json.dumps({**report(10.0), "woken_late": wrong}).encode())
 
 
 def test_rates_are_growth_over_the_agents_own_time(plan: Plan) -> None:

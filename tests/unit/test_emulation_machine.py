@@ -1,0 +1,92 @@
+"""Whether the machine was fast enough to believe a run: what counts as evidence, and what a verdict makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.machine import Look, Machine, Span, span
+
+QUIET = Span(1.0, stolen=0.0, others=0.02, own=0.35, pressure_s=0.1, medium_late_s=0.0, agents_late_s=0.0)
+HOLDS = Check("delivered", 10.0, 9.8, at_least=0.95)
+SHORT = Check("delivered", 10.0, 8.0, at_least=0.95)
+
+
+def changed(**figures: float) -> Span:
+    return Span(**{**{name: getattr(QUIET, name) for name in QUIET.__dataclass_fields__}, **figures})
+
+
+def look(time_s: float, **figures: object) -> Look:
+    nothing = {"free_s": 0.0, "stolen_s": 0.0, "own_s": 0.0, "pressure_s": None, "medium_late_s": 0.0}
+    return Look(time_s, **{**nothing, "agents_late_s": {}, **figures})
+
+
+def stage(checks: list[Check], spans: list[Span]) -> Stage:
+    emulation = SimpleNamespace(options=SimpleNamespace(measured=False))
+    made = Stage("x", emulation, DemoOptions(out=Path()), None)
+    made.checks, made.machine = checks, Machine(spans)
+    return made
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"stolen": 0.1},
+        {"stolen": 0.35, "others": 0.35},
+        {"others": 0.3},
+        {"others": 0.18, "own": 0.8},
+        {"medium_late_s": 0.05},
+        {"agents_late_s": 0.05, "others": 0.08},
+    ],
+)
+def test_what_the_machine_did_is_evidence(figures):
+    assert changed(**figures).slow
+    made = stage([HOLDS, SHORT], [QUIET, changed(**figures), QUIET])
+    assert made.not_made.startswith("the machine was too slow to be believed, in 1 of 3 s: ")
+    document = json.loads(json.dumps(made.document(), allow_nan=False))
+    assert (document["ok"], document["machine"]["believable"]) == (False, False)
+    assert document["machine"]["why"] in made.not_made
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {},
+        {"own": 0.8},
+        {"stolen": 0.02, "others": 0.1, "pressure_s": 1.0, "medium_late_s": 0.01},
+        # An agent that was frozen on purpose, or is stuck in its own work.
+        {"agents_late_s": 0.9},
+        # The run has used up the machine itself.
+        {"own": 0.95, "others": 0.05, "medium_late_s": 0.5, "agents_late_s": 0.9},
+    ],
+)
+def test_what_the_run_did_to_itself_is_no_excuse(figures):
+    assert not changed(**figures).slow
+    made = stage([HOLDS, SHORT], [changed(**figures)] * 10)
+    assert made.not_made == "" and not made.ok
+    assert made.document()["machine"]["believable"] is True
+
+
+def test_what_holds_on_a_slow_machine_holds():
+    made = stage([HOLDS], [changed(stolen=0.6)] * 3)
+    assert made.ok and not made.not_made
+    machine = made.document()["machine"]
+    assert machine["believable"] is True and machine["why"].startswith("in 3 of 3 s: ")
+    assert machine["stolen_ratio"] == pytest.approx(0.6)
+
+
+def test_shares_are_of_all_processors_and_others_have_what_is_left_over():
+    before = look(10.0, free_s=5.0, stolen_s=1.0, own_s=2.0, pressure_s=1.0, agents_late_s={"a": 0.1, "b": 0.3})
+    after = look(12.0, free_s=6.0, stolen_s=1.4, own_s=3.0, pressure_s=1.5, agents_late_s={"a": 0.4, "b": 0.4})
+    found = span(before, after, processors=2)
+    assert (found.stolen, found.others, found.own) == pytest.approx((0.1, 0.4, 0.25))
+    assert (found.pressure_s, found.medium_late_s, found.agents_late_s) == pytest.approx((0.5, 0.0, 0.3))
+
+
+def test_counters_that_were_set_to_zero_count_from_there():
+    late = span(look(0.0, medium_late_s=5.0, agents_late_s={"a": 7.0}),
+                look(1.0, medium_late_s=0.2, agents_late_s={"a": 0.1, "b": 0.3}), processors=2)  # fmt: skip
+    assert (late.medium_late_s, late.agents_late_s) == (0.2, 0.3)

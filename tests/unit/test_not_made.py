@@ -1,0 +1,75 @@
+"""Scenario tests on a machine that is too slow: made three times, then skipped with the reason, and listed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hyroads.mininet.machine import TOO_SLOW
+
+SCENARIO = Path(__file__).parents[1] / "scenario" / "conftest.py"
+COMMAND = """
+import pathlib, sys
+runs = pathlib.Path({runs!r})
+runs.write_text(runs.read_text() + "x")
+if len(runs.read_text()) < {believed_at}:
+    print({words!r}, file=sys.stderr)
+    sys.exit(2)
+"""
+CONFTEST = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("scenario", {scenario!r})
+scenario = importlib.util.module_from_spec(spec)
+sys.modules["scenario"] = scenario
+spec.loader.exec_module(scenario)
+scenario.HYROADS = [sys.executable, {command!r}]
+from scenario import hyroads, pytest_runtest_logreport
+"""
+TEST = "def test_it(hyroads):\n    assert hyroads('demo').returncode == 0\n"
+
+
+def run(folder: Path, believed_at: int, words: str, **environment: str) -> tuple[str, int, list[str]]:
+    """What pytest says, how often the command ran, what is listed; the command holds in the run ``believed_at``."""
+    runs, listed, command = folder / "runs", folder / "listed", folder / "command.py"
+    runs.write_text("")
+    listed.write_text("")
+    command.write_text(COMMAND.format(runs=str(runs), believed_at=believed_at, words=words))
+    (folder / "conftest.py").write_text(CONFTEST.format(scenario=str(SCENARIO), command=str(command)))
+    (folder / "test_it.py").write_text(TEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "HYROADS_NOT_MADE_LIST": str(listed), "HYROADS_NOT_MADE": "", **environment},
+    )
+    return done.stdout, len(runs.read_text()), listed.read_text().splitlines()
+
+
+SLOW = f"hyroads: demo x not made: {TOO_SLOW}, in 3 of 9 s: at worst 40% of the processors stolen"
+
+
+def test_it_is_made_again_until_the_machine_can_be_believed(tmp_path: Path) -> None:
+    said, runs, listed = run(tmp_path, believed_at=3, words=SLOW)
+    assert "1 passed" in said and runs == 3 and listed == []
+
+
+def test_what_was_never_made_is_skipped_and_listed(tmp_path: Path) -> None:
+    said, runs, listed = run(tmp_path, believed_at=9, words=SLOW)
+    assert "1 skipped" in said and "not made, 3 times: " in said and runs == 3
+    (line,) = listed
+    assert "test_it.py::test_it" in line and SLOW in line
+
+
+def test_what_has_failed_once_must_be_made(tmp_path: Path) -> None:
+    said, runs, listed = run(tmp_path, believed_at=9, words=SLOW, HYROADS_NOT_MADE="fail")
+    assert "1 failed" in said and runs == 3 and listed == []
+
+
+def test_what_could_not_run_for_another_reason_fails_at_once(tmp_path: Path) -> None:
+    said, runs, _ = run(tmp_path, believed_at=9, words="hyroads: controller not ready within 30 s")
+    assert "1 failed" in said and runs == 1
