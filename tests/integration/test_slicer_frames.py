@@ -111,7 +111,7 @@ FALSE = {
     "a total length beyond the frame": ipv4(tcp(), total=1),
     "a total length of the header and less": ipv4(tcp(), total=-1 - len(tcp())),
     "an IPv4 header that is too short": ipv4(tcp(), first=0x44, target=THEIRS & 0xFFFF0000 | HTTP),
-    "an IPv4 header longer than its packet": ipv4(bytes(39), first=0x4F) + tcp(),
+    "an IPv4 header longer than its packet": ipv4(bytes(39), first=0x4F) + b"\0" + tcp(),
     "a first fragment": ipv4(tcp(), fragment=0x2000),
     "a TCP header that is cut": ipv4(tcp()[:8], total=0) + MAGIC,
     "a TCP header that is too short": ipv4(tcp(offset=4)),
