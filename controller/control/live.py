@@ -34,6 +34,8 @@ from hyroads.controller.state import measured as with_measured
 REST_AFTER_S = 0.5
 # Silence is noticed after the dead time (140 ms); two observers notice it up to a hello interval and a nap apart.
 TOGETHER_S = 0.3
+# Failures of long ago are forgotten this often while nothing else happens.
+FORGET_EACH_S = 1.0
 
 Aside = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -70,6 +72,9 @@ class Live:
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
+        # Holds are looked at when one ends, or when something changes that they depend on.
+        self._damped_for: tuple[object, ...] = (None,) * 6
+        self._next_release_s = 0.0
         self._fabric = fabric
         agents = [node for node in fabric.network.nodes if fabric.addressing.has_agent(node)]
         self._graph = HelloGraph.of(fabric.network, agents)
@@ -122,13 +127,20 @@ class Live:
         """
         if not self._damps or not (self.damping.histories or state.silent):
             return state
+        basis = (state.silent, state.held, state.switches, state.ports, state.agents, state.capacity_mbps)
+        same = all(now is before for now, before in zip(basis, self._damped_for, strict=True))
+        if same and now_s < self._next_release_s:
+            return state
         self._note_silence(state, now_s)
         self.damping = self.damping.pruned(now_s)
         suppressed = self.damping.held_down(now_s)
         held = self._graph.holdable(suppressed, partial(self._is_usable, replace(state, held=frozenset())))
         # A link that others need now is used until it fails again, so that plans do not follow every turn.
         self.damping = self.damping.released(suppressed.keys() - held)
-        return links_held(state, held)
+        self._next_release_s = min((suppressed[link] for link in held), default=now_s + FORGET_EACH_S)
+        result = links_held(state, held)
+        self._damped_for = (result.silent, result.held, *basis[2:])
+        return result
 
     def _note_silence(self, state: State, now_s: float) -> None:
         """Tells damping which links are silent. Those that fell silent together at one node are excused."""

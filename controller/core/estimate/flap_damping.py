@@ -110,17 +110,18 @@ class FlapDamping:
 
     def held_down(self, now_s: float) -> dict[str, float]:
         """Links that are up but suppressed -> when that ends, if they stay up. Those that failed most come first."""
-        now = {link: history for link in self.histories if (history := self._now(link, now_s)) is not None}
-        held = [link for link, history in now.items() if history.up and history.suppressed]
-        held.sort(key=lambda link: (-now[link].penalty, link))
-        return {link: now[link].since_s + now[link].hold_s for link in held}
+        raw = (link for link, history in self.histories.items() if history.up and history.suppressed)
+        now = {link: history for link in raw if (history := self._now(link, now_s)) and history.suppressed}
+        worst_first = sorted(now, key=lambda link: (-now[link].penalty, link))
+        return {link: now[link].since_s + now[link].hold_s for link in worst_first}
 
     def pruned(self, now_s: float, links: Iterable[str] | None = None) -> FlapDamping:
         """Without the histories of links that are up with a negligible penalty, or not among ``links``."""
         keep = {}
         wanted = None if links is None else frozenset(links)
-        for link in self.histories:
-            history = self._now(link, now_s)
+        for link, raw in self.histories.items():
+            # One that is down has nothing to forget. Where links are discovered, most of those that could be are down.
+            history = self._now(link, now_s) if raw.up else raw
             if history is None or (wanted is not None and link not in wanted):
                 continue
             if not history.up or history.suppressed or history.penalty > _NEGLIGIBLE * self.settings.per_flap:
