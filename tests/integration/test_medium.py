@@ -270,8 +270,12 @@ def test_hostile_clients_do_not_disturb(namespaces: None, tmp_path: Path) -> Non
 
 def test_it_tells_how_late_the_machine_woke_it(namespaces: None, tmp_path: Path) -> None:
     with medium(tmp_path, config()) as (process, client), iperf_server():
-        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 3")
-        time.sleep(1)
+        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 5")
+        deadline_s = time.monotonic() + 10
+        # From here on there is always something due.
+        while client.stats().links["ab"].queued < 50:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
         client.reset()
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(0.3)
