@@ -1,10 +1,17 @@
-"""How good the planned multipaths are: estimate and optimum against the exact optimum over all paths.
+"""How good the planned multipaths are: estimate and optimum against the exact optimum over all paths, and what they
+gain over WiFi alone and over one path.
 
-    python benchmarks/planning_quality.py [--runs N]
+    python benchmarks/planning_quality.py [--runs N] [--ends any-to-ap|ap-to-any|client-to-router]
 
 estimate   what the exploration tree promises (sum of R(P), airtime of the path's own links only)
 optimum    what the airtime of every link of the network grants that multipath (LP)
 all paths  what it grants one flow over all paths at once (link-flow LP)
+gain       mean of the optimum over the mean of that of WiFi's best multipath, and of the single path, of the same flow
+no route   flows between nodes that no path connects; they are left out of all else
+
+As in the publications every node relays, and a multipath has at most as many paths as a node has media. Without
+``--ends``, flows of homes go from a client to a router, all others from any node to an AP (the thesis; ``ap-to-any``
+is the paper's choice).
 """
 
 from __future__ import annotations
@@ -23,37 +30,60 @@ from hyroads.controller.core.planner import Planner
 from rich.console import Console
 from rich.table import Table
 
-FAMILIES: dict[str, Callable[[random.Random], Network]] = {
-    "residential mesh": topologies.residential,
-    "enterprise 50x30, 10 nodes": topologies.enterprise,
-    "enterprise 100x60, 20 nodes": partial(
-        topologies.enterprise, node_count=20, width_m=100.0, height_m=60.0, panels=2
-    ),
-    "paths study 1 (K=3)": partial(topologies.paths_study, number=1),
-    "paths study 3 (K=3)": partial(topologies.paths_study, number=3),
-    "office, 22 nodes": topologies.office22,
+Maker = Callable[[random.Random], Network]
+WIDE = partial(topologies.enterprise, width_m=100.0, height_m=60.0, panels=2)
+MEDIA = 2
+
+# Networks, and the most paths of a multipath.
+FAMILIES: dict[str, tuple[Maker, int]] = {
+    "residential mesh": (topologies.residential, MEDIA),
+    "residential, one router": (partial(topologies.residential, mesh=False), MEDIA),
+    "enterprise 50x30, 10 nodes": (topologies.enterprise, MEDIA),
+    "enterprise 100x60, 10 nodes": (partial(WIDE, node_count=10), MEDIA),
+    "enterprise 100x60, 20 nodes": (partial(WIDE, node_count=20), MEDIA),
+    **{
+        f"paths study {i} (K=3)": (partial(topologies.paths_study, number=i), topologies.PATHS_STUDY_MEDIA)
+        for i in (1, 2, 3, 4)
+    },
+    "office, 22 nodes": (topologies.office22, MEDIA),
 }
 
 
-def measure(make: Callable[[random.Random], Network], runs: int) -> dict[str, list[float]]:
-    """Ratios of all flows that have a route."""
-    seen: dict[str, list[float]] = {"estimate": [], "single": [], "best": [], "arms": [], "other": []}
+def measure(make: Maker, depth: int, runs: int, ends: topologies.Ends | None) -> dict[str, list[float]]:
+    """Ratios and rates of all flows that have a route."""
+    keys = ("estimate", "single", "best", "arms", "other", "mbps", "single mbps", "wifi mbps")
+    seen: dict[str, list[float]] = {key: [] for key in keys}
     for seed in range(runs):
         rng = random.Random(seed)
         network = make(rng)
-        source, target = topologies.endpoints(network, rng)
+        source, target = topologies.endpoints(network, rng, ends)
         try:
-            plan = Planner(network).plan(source, target)
+            plan = Planner(network, clients_relay=True).plan(source, target, depth=depth)
         except PlanningError:
             continue
         optimum = multipath_optimum_mbps(network, plan.multipath.links)
-        limit = flow_optimum_mbps(network, source, target)
+        single = multipath_optimum_mbps(network, [plan.single_path.links])
+        limit = flow_optimum_mbps(network, source, target, clients_relay=True)
         seen["estimate"].append(plan.multipath.total_mbps / optimum)
-        seen["single"].append(multipath_optimum_mbps(network, [plan.single_path.links]) / limit)
+        seen["single"].append(single / limit)
         seen["best"].append(optimum / limit)
         seen["arms"].append(max(multipath_optimum_mbps(network, arm.links) for arm in plan.arms) / limit)
         seen["other"].append(float(plan.single_path.links not in plan.multipath.links))
+        seen["mbps"].append(optimum)
+        seen["single mbps"].append(single)
+        seen["wifi mbps"].append(wifi_mbps(network, source, target, depth))
     return seen
+
+
+def wifi_mbps(network: Network, source: str, target: str, depth: int) -> float:
+    """The rate of the best multipath over WiFi alone; 0 without a route."""
+    wired = {link.id: 0.0 for link in network.links if not link.technology.startswith("wifi")}
+    wifi = network.with_capacities(wired)
+    try:
+        plan = Planner(wifi, clients_relay=True).plan(source, target, depth=depth)
+    except PlanningError:
+        return 0.0
+    return multipath_optimum_mbps(wifi, plan.multipath.links)
 
 
 def spread(values: list[float]) -> str:
@@ -65,23 +95,24 @@ def spread(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Quality of planned multipaths against exact optima.")
     parser.add_argument("--runs", type=int, default=60, help="flows per family (default: %(default)s)")
-    runs = parser.parse_args().runs
-    table = Table(
-        "networks", "flows", "estimate / optimum: median, max", "exceeds by > 1 %", title="Quality of planning"
-    )
-    columns = ("single path", "multipath (target 0.9)", "best of 5 arms")
-    for column in columns:
+    parser.add_argument("--ends", choices=[ends.value for ends in topologies.Ends], help="which nodes flows connect")
+    args = parser.parse_args()
+    ends = topologies.Ends(args.ends) if args.ends else None
+    table = Table("networks", "flows", "no route", "estimate / optimum: median, max", title="Quality of planning")
+    for column in ("single path", "multipath (target 0.9)", "best of 5 arms"):
         table.add_column(f"{column} / all paths: mean (5th pct)")
-    table.add_column("without shortest path")
-    for name, make in FAMILIES.items():
-        seen = measure(make, runs)
-        over = sum(ratio > 1.01 for ratio in seen["estimate"]) / len(seen["estimate"])
+    for column in ("without shortest path", "gain over WiFi", "over one path"):
+        table.add_column(column)
+    for name, (make, depth) in FAMILIES.items():
+        seen = measure(make, depth, args.runs, ends)
+        flows = len(seen["best"])
         ratios = (spread(seen[key]) for key in ("single", "best", "arms"))
         estimate = f"{statistics.median(seen['estimate']):.3f}, {max(seen['estimate']):.3f}"
-        table.add_row(
-            name, str(len(seen["best"])), estimate, f"{over:.0%}", *ratios, f"{statistics.mean(seen['other']):.0%}"
-        )
-    Console(width=170).print(table)
+        mean_mbps = statistics.mean(seen["mbps"])
+        gains = (f"{mean_mbps / statistics.mean(seen[key]) - 1:+.0%}" for key in ("wifi mbps", "single mbps"))
+        other = f"{statistics.mean(seen['other']):.0%}"
+        table.add_row(name, str(flows), f"{1 - flows / args.runs:.0%}", estimate, *ratios, other, *gains)
+    Console(width=200).print(table)
 
 
 if __name__ == "__main__":
