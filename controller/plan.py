@@ -19,6 +19,8 @@ MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 
 # So many interfaces of one medium may say hello at the configured interval; more of them say it less often.
 HELLOS_AT_FULL_RATE = 4
+MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
+"""What agents take (docs/dataplane.md, section 2)."""
 
 Rates = Mapping[str, Sequence[float]]
 """Per multipath flow the rates of its paths in Mb/s, in the order of its route."""
@@ -143,6 +145,7 @@ def hello_configs(fabric: Fabric, options: Options) -> dict[str, HelloConfig]:
     agents = [node for node in network.nodes if addressing.has_agent(node)]
     speakers = [sum(k in network.technologies_of[node] for node in agents) for k in network.technologies]
     scale = max(1.0, max(speakers, default=0) / HELLOS_AT_FULL_RATE)
+    scale = min(scale, MAX_HELLO_INTERVAL_MS / options.hello_interval_ms, MAX_HELLO_DEAD_MS / options.hello_dead_ms)
     expect: dict[str, list[tuple[str, str]]] = {node: [] for node in agents}
     for link in network.links:
         if addressing.has_agent(link.source) and link.target in expect:

@@ -86,6 +86,7 @@ class Addressing:
             attachments={node.id: _attachments(network, node.id) for node in nodes if node.is_plain_client},
         )
         addressing._check_ports(document)
+        addressing._check_interfaces(document)
         return addressing
 
     def port_names(self, node: str) -> tuple[str, ...]:
@@ -99,6 +100,15 @@ class Addressing:
             names = self.port_names(node)
             if len(set(names)) < len(names):
                 raise ConfigError(document, f"nodes.{node}.ports", f"expected distinct names, got {', '.join(names)}")
+
+    def _check_interfaces(self, document: str) -> None:
+        """A host with the address of another node's interface would have what that node sends taken for its own."""
+        owner = {mac: node for node, mac in self.host_mac.items()}
+        for (node, technology), mac in self.interface_mac.items():
+            host = owner.get(mac, node)
+            if host != node:
+                problem = f"{mac} is the address of the interface of node {node} on {technology}"
+                raise ConfigError(document, f"nodes.{host}.mac", problem)
 
     def has_switch(self, node: str) -> bool:
         """Whether the node has a switch; only plain clients don't."""

@@ -87,6 +87,7 @@ def intents_for(
             agent=compiler.agent(node),
             neighbours=compiler.neighbours[node],
             peers=compiler.peers[node],
+            label_sources=compiler.label_sources[node],
             hellos=compiler.hellos(node),
             routes=compiler.routes(node, routes),
             remote_hosts=compiler.remote_hosts(node),
@@ -113,13 +114,18 @@ class _Compiler:
         )
         self.neighbours: dict[str, tuple[Neighbour, ...]] = dict.fromkeys(addressing.dpid, ())
         self.peers: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.label_sources: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
         for link, hop in zip(network.links, self._hops, strict=True):
-            if addressing.has_switch(link.source) and addressing.has_switch(link.target):
-                neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
-                self.neighbours[link.source] += (neighbour,)
-            if addressing.has_agent(link.source) and addressing.has_switch(link.target):
-                own = addressing.interface_name[link.target, link.technology]
-                self.peers[link.target] += (Hop(own, addressing.interface_mac[link.source, link.technology]),)
+            if not (addressing.has_switch(link.source) and addressing.has_switch(link.target)):
+                continue
+            neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
+            self.neighbours[link.source] += (neighbour,)
+            # Whatever the link carries at the moment: what is sent on it must be taken as soon as it is found.
+            own = addressing.interface_name[link.target, link.technology]
+            near = Hop(own, addressing.interface_mac[link.source, link.technology])
+            self.label_sources[link.target] += (near,)
+            if addressing.has_agent(link.source):
+                self.peers[link.target] += (near,)
         self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
         self.strays: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
         for client, attachments in addressing.attachments.items():

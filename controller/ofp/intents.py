@@ -154,6 +154,8 @@ class SwitchIntent:
     neighbours: tuple[Neighbour, ...] = ()
     peers: tuple[Hop, ...] = ()
     """Interfaces (own port, their address) that hello frames may come from."""
+    label_sources: tuple[Hop, ...] = ()
+    """Interfaces (own port, their address) that labels may come from: of switches with a link to here."""
     hellos: tuple[HelloLabel, ...] = ()
     routes: tuple[NodeRoute, ...] = ()
     remote_hosts: Mapping[str, int] = field(default_factory=dict)

@@ -102,9 +102,9 @@ class _Builder:
         for port in intent.access:
             for _, number in self.numbered((port.name,)):
                 yield from access_rules.port_rules(number, port)
-        for name, number in self.numbered(medium.name for medium in intent.media):
-            match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=self.macs[name])
-            yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+        for source in intent.label_sources:
+            for name, number in self.numbered((source.port,)):
+                yield session_rules.labelled_from(source, number, self.macs[name])
         for client in intent.clients:
             for _, number in self.numbered((client.port,)):
                 match = Match(in_port=number, eth_src=client.mac)

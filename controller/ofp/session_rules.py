@@ -7,7 +7,7 @@ several switches of a medium hear is passed on only by those that it is meant fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -72,13 +72,18 @@ def behind(label: int) -> tuple[act.Action, ...]:
     )
 
 
+def labelled_from(source: Hop, number: int, eth_dst: str) -> Rule:
+    """Labels are taken from a neighbour's interface on the medium that it shares with own port ``number``."""
+    match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_src=source.mac, eth_dst=eth_dst)
+    return Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+
+
 def rules_of(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
     """All rules of a switch for sessions."""
-    macs: Mapping[str, str] = {medium.name: medium.mac for medium in intent.media}
-    parents = [branch.parent.port for branch in intent.branches if branch.parent is not None and branch.by_group]
-    for _, number in ports.numbered(dict.fromkeys(name for name in parents if name in macs)):
-        match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_dst=TREE_ADDRESS)
-        yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+    parents = [branch.parent for branch in intent.branches if branch.parent is not None and branch.by_group]
+    for parent in dict.fromkeys(parents):
+        for _, number in ports.numbered((parent.port,)):
+            yield labelled_from(parent, number, TREE_ADDRESS)
     for report in _REPORTS if intent.hears_reports else ():
         # To the controller, and on as before: hosts look after each other's reports.
         yield Rule(Table.CLASSIFY, Priority.REPORT, report, (act.Output(act.CONTROLLER),), goto=Table.FORWARD)

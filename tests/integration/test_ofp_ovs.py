@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -327,6 +328,69 @@ def test_a_users_mpls_frame_is_never_taken_for_one_of_ours(
         assert {place: frames for place, frames in heard.items() if frames} == (
             {("host", target): [frame]} if passes else {}
         )
+
+
+def inject(world: World, source: str) -> dict[tuple[str, str], int]:
+    """How many frames hosts and agents hear when station p sends its access point c 20 of every kind of label."""
+    wifi = mac(world.addressing.interface_mac["c", "wifi"])
+    places = {("host", node): name for node, name in world.hosts.items() if node != "p"}
+    places |= {(side, node): name for (node, side), name in world.rig.agents.items()}
+    heard: dict[tuple[str, str], int] = {}
+    with contextlib.ExitStack() as stack:
+        listeners = {place: stack.enter_context(in_namespace(name)) for place, name in places.items()}
+        station = stack.enter_context(in_namespace(world.hosts["p"]))
+        for rest in labelled(world):
+            for _ in range(20):
+                station.send(wifi + mac(source) + b"\x88\x47" + rest)
+                time.sleep(0.002)
+        for place, listener in listeners.items():
+            if found := collect(listener, b"from the air", 0.2):
+                heard[place] = len(found)
+    return heard
+
+
+def labelled(world: World) -> list[bytes]:
+    """Frames behind labels of every kind, for c's WiFi: a user's frame to the host of a, or the shim of a flow."""
+    addressing, labels = world.addressing, world.labels
+    ends = mac(addressing.host_mac["a"]) + mac(addressing.host_mac["p"])
+    user, shim = ends + b"\x99\x99" + b"from the air" * 5, b"\x01\x01\x00\x10" + bytes(8)
+    by_link, flooded = entry(labels.link["ca-plc"]), b"\xff" * 6 + user[6:]
+    return [
+        entry(labels.node["a"]) + user,
+        by_link + entry(labels.node["a"]) + user,
+        entry(labels.node["c"]) + mac(addressing.host_mac["c"]) + user[6:],
+        entry(labels.flood) + flooded,
+        entry(labels.agent["c"]) + shim + user,
+        by_link + entry(labels.agent["a"]) + shim + user,
+        entry(labels.hello["c", "wifi"]) + user,
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("02:66:00:00:00:01", id="unknown"),
+        pytest.param("a wifi", id="a node that c has no link to on this medium"),
+        pytest.param("a plc", id="a neighbour on another technology"),
+        pytest.param("b plc", id="a neighbour's other interface"),
+        pytest.param("c wifi", id="its own"),
+    ],
+)
+def test_labels_from_a_strangers_address_are_delivered_nowhere(world: World, source: str) -> None:
+    """0 of 20 of each kind: neither at a host nor at an agent."""
+    node, _, technology = source.partition(" ")
+    address = world.addressing.interface_mac[node, technology] if technology else source
+    assert inject(world, address) == {}
+
+
+def test_labels_from_a_neighbours_address_are_delivered(world: World) -> None:
+    """The same frames, so that the test above can fail. (That a neighbour is who it says is not checked here.)"""
+    heard = inject(world, world.addressing.interface_mac["b", "wifi"])
+    # At a's host: by its node label, by the label of the link before it, and as a copy of the flooded frame, if c's
+    # neighbour in the tree is b.
+    assert heard["host", "a"] in (40, 60)
+    assert heard["host", "c"] in (20, 40)
+    assert heard["net", "c"] == heard["net", "a"] == 20
 
 
 def test_hello_frames_reach_the_neighbours_agent(world: World) -> None:

@@ -24,10 +24,11 @@ from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.diff import difference
+from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.readback import parse_groups
 from hyroads.controller.ofp.rules import rules_for
 from hyroads.controller.state import Fabric
-from test_ofp_ovs import in_namespace
+from test_ofp_ovs import collect, in_namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 
@@ -86,6 +87,9 @@ class World5:
             assert batch.ok, batch.refusals
             sent += len(change.adds) + len(change.deletes) + len(change.group_adds) + len(change.group_deletes)
         return sent
+
+    def branches(self, node: str):
+        return told_of(self.world, [self.live])[node].branches
 
     def session(self) -> int:
         return self.install([self.live])
@@ -154,3 +158,29 @@ def test_a_session_of_five_gets_every_message_once_and_ends_without_a_trace(stag
     assert stage.install([]) > 0
     assert not any(stage.groups(node) for node in stage.intents)
     assert set(stage.say("a", 1)) == everyone - {"a"}
+
+
+def test_frames_for_a_tree_are_taken_from_the_parent_alone(stage: World5) -> None:
+    """Station p sends group frames to b's WiFi, behind the labels of trees and of b, from addresses not its own."""
+    names, labels = stage.fabric.addressing, stage.fabric.labels
+    stage.session()
+    (parent,) = {branch.parent for branch in stage.branches("b") if branch.by_group}
+    trees = [branch.label for branch in stage.branches("b") if branch.by_group]
+    user = _udp(names.host_mac["c"], b"from the air")
+    try:
+        with in_namespace(stage.hosts["b"]) as ear, in_namespace(stage.hosts["p"]) as station:
+
+            def heard(source: str, label: int) -> int:
+                ends = bytes.fromhex((TREE_ADDRESS + source).replace(":", ""))
+                for _ in range(20):
+                    station.send(ends + b"\x88\x47" + (label << 12 | 1 << 8 | 64).to_bytes(4, "big") + user)
+                    time.sleep(0.002)
+                return len(collect(ear, b"from the air", 0.2))
+
+            for label in (*trees, labels.node["b"]):
+                assert heard("02:66:00:00:00:01", label) == 0
+                assert heard(names.interface_mac["c", "wifi"], label) == 0
+            # Frames that are taken are heard here.
+            assert heard(parent.mac, trees[0]) == 20
+    finally:
+        assert stage.install([]) > 0

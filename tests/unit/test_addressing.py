@@ -87,6 +87,16 @@ def test_an_override_that_hits_a_default_is_an_error(key: str, value: object) ->
     assert str(error.value).startswith(f"file.yaml: nodes.b.{key}: ")
 
 
+def test_no_host_has_the_address_of_another_nodes_interface() -> None:
+    """Its frames would be taken for those of that node's switch, or the other way round."""
+    of_b = Addressing.of(network(TRIANGLE_NODES, TRIANGLE_LINKS)).interface_mac["b", "wifi"]
+    with pytest.raises(ConfigError) as error:
+        Addressing.of(network(TRIANGLE_NODES | {"c": {"role": "client", "mac": of_b}}, TRIANGLE_LINKS), "file.yaml")
+    assert str(error.value).startswith("file.yaml: nodes.c.mac: ")
+    own = Addressing.of(network(TRIANGLE_NODES | {"b": {"role": "ap", "mac": of_b}}, TRIANGLE_LINKS))
+    assert own.host_mac["b"] == own.interface_mac["b", "wifi"]
+
+
 def test_a_given_port_name_may_repeat_on_another_node_but_not_on_its_own() -> None:
     ports = {"ports": {"plc": "eth1"}}
     both = TRIANGLE_NODES | {"a": {"role": "gateway", **ports}, "b": {"role": "ap", **ports}}

@@ -19,7 +19,7 @@ from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.ofp.compile import Place, attached_only, default_places, intents_for
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
-from hyroads.controller.ofp.pipeline import PIPELINE, Table
+from hyroads.controller.ofp.pipeline import PIPELINE, TREE_ADDRESS, Table
 from hyroads.controller.ofp.rules import rules_for
 from rings import ring
 from switch_model import Delivery, Frame, Label, ModelNetwork, port_numbers
@@ -244,6 +244,135 @@ def test_hello_frames_go_out_on_one_interface_and_reach_the_neighbours_agents() 
     assert (delivery.node, delivery.side) == ("b", "net")
     mac = built.addressing.interface_mac["a", "plc"]
     assert delivery.frame == Frame(mac, BROADCAST, 0x88B6, payload="hello")
+
+
+class Air:
+    """What somebody can send to a switch over a medium: any source address, behind any labels."""
+
+    def __init__(self, built: Built, node: str, technology: str) -> None:
+        self.built, self.node = built, node
+        self.own = built.addressing.interface_mac[node, technology]
+        self.number = built.model.numbers[node][built.addressing.interface_name[node, technology]]
+        near = [link for link in built.network.links if (link.target, link.technology) == (node, technology)]
+        macs = built.addressing.interface_mac
+        self.known = {macs[link.source, technology] for link in near if built.addressing.has_switch(link.source)}
+        # A frame of a client that is attached here is a user's frame, whatever it looks like.
+        here = Place(node, technology)
+        users = {built.addressing.host_mac[client] for client, place in built.places.items() if place == here}
+        addresses = {*macs.values(), *built.addressing.host_mac.values(), UNKNOWN, BROADCAST, TREE_ADDRESS}
+        self.strangers = sorted(addresses - self.known - users)
+
+    def hears(self, src: str, *labels: int, dst: str | None = None, payload: object = None) -> list[Delivery]:
+        user = Frame(UNKNOWN, self.built.addressing.host_mac[self.node], 0x0800, payload="from the air")
+        stack = tuple(map(Label, labels))
+        frame = Frame(src, dst or self.own, 0x8847, stack, user if payload is None else payload)
+        return self.built.model.run([(self.node, self.number, frame)])
+
+
+@settings(few, max_examples=15)
+@given(network=networks, seed=st.integers(0, 1000))
+def test_labels_of_strangers_are_dropped_whatever_they_name(network: Network, seed: int) -> None:
+    """A stranger: no switch at all, one without a link to here, or a neighbour's interface on another technology."""
+    built, rng = Built(network), random.Random(seed)
+    labels = sorted(built.labels.all)
+    for node in built.addressing.dpid:
+        for technology in built.addressing.technologies(node):
+            air = Air(built, node, technology)
+            tries = [(rng.choice(air.strangers), label) for label in labels]
+            tries += [(stranger, rng.choice(labels)) for stranger in air.strangers]
+            tries += [(stranger, built.labels.node[node]) for stranger in air.strangers]
+            for stranger, label in tries:
+                for dst in (air.own, TREE_ADDRESS, BROADCAST):
+                    assert air.hears(stranger, label, dst=dst) == [], (stranger, label, dst)
+
+
+@settings(few, max_examples=15)
+@given(network=networks)
+def test_shims_of_strangers_reach_no_agent_and_those_of_neighbours_do(network: Network) -> None:
+    built = Built(network)
+    for link in network.links:
+        if link.target not in built.addressing.agents:
+            continue
+        air, agent = Air(built, link.target, link.technology), built.labels.agent[link.target]
+        for stranger in air.strangers:
+            assert air.hears(stranger, agent, payload="shim") == []
+        for neighbour in air.known:
+            (delivery,) = air.hears(neighbour, agent, payload="shim")
+            assert (delivery.node, delivery.side, delivery.frame.eth_type) == (link.target, "net", 0x88B5)
+
+
+@few
+@given(network=networks)
+def test_labels_of_the_near_end_of_every_link_are_taken(network: Network) -> None:
+    """Also before anybody knows what the link can carry, and where no route uses it."""
+    built = Built(network.with_capacities({link.id: 0.0 for link in network.links[::2]}))
+    for link in network.links:
+        if not (built.addressing.has_switch(link.source) and built.addressing.has_switch(link.target)):
+            continue
+        air = Air(built, link.target, link.technology)
+        near = built.addressing.interface_mac[link.source, link.technology]
+        assert [(one.node, one.side) for one in air.hears(near, built.labels.node[link.target])] == [
+            (link.target, "host")
+        ]
+        assert air.hears(near, built.labels.node[link.target], dst=UNKNOWN) == []
+
+
+def test_a_link_of_one_direction_takes_labels_in_that_direction() -> None:
+    links = [
+        {"id": "ab", "from": "a", "to": "b", "technology": "plc", "capacity_mbps": 10},
+        {"id": "bc", "from": "b", "to": "c", "technology": "plc", "capacity_mbps": 10, "both": True},
+        {"id": "ca", "from": "c", "to": "a", "technology": "plc", "capacity_mbps": 10, "both": True},
+    ]
+    nodes = {"a": {"role": "gateway"}, "b": {"role": "ap"}, "c": {"role": "ap"}}
+    built = Built(triangle(nodes=nodes, links=links))
+    plc = {node: built.addressing.interface_mac[node, "plc"] for node in nodes}
+    assert Air(built, "a", "plc").hears(plc["b"], built.labels.node["a"]) == []
+    (delivery,) = Air(built, "b", "plc").hears(plc["a"], built.labels.node["b"])
+    assert (delivery.node, delivery.side) == ("b", "host")
+
+
+def discovered() -> Network:
+    """Links are to be found; h is a client with an agent on two technologies."""
+    document = {
+        "nodes": {
+            "a": {"role": "gateway", "technologies": ["plc", "wifi"]},
+            "b": {"role": "ap", "technologies": ["plc", "wifi"]},
+            "c": {"role": "ap", "technologies": ["wifi"], "agent": False},
+            "h": {"role": "client", "technologies": ["plc", "wifi"]},
+            "p": {"role": "client", "technologies": ["wifi"]},
+        },
+        "links": "discover",
+        "interference": {"rule": "technology"},
+    }
+    return parse(document, "discovered", measured=True)
+
+
+def test_a_client_with_an_agent_may_turn_up_at_any_node_that_could_hear_it() -> None:
+    """Before a link to it is found, its candidates have rules: no label is lost while a handover goes on."""
+    built = Built(discovered(), places={})
+    for node in ("a", "b", "c"):
+        air = Air(built, node, "wifi")
+        moved = built.addressing.interface_mac["h", "wifi"]
+        (delivery,) = air.hears(moved, built.labels.node[node])
+        assert (delivery.node, delivery.side) == (node, "host")
+        # Its address on power line is not one that a WiFi interface has.
+        assert air.hears(built.addressing.interface_mac["h", "plc"], built.labels.node[node]) == []
+
+
+@pytest.mark.parametrize(
+    "network", [discovered(), triangle(), ring(seed=2, size=8, technologies=3)], ids=["found", "triangle", "ring"]
+)
+def test_who_may_send_labels_costs_a_rule_for_each_neighbour_interface(network: Network) -> None:
+    built = Built(network, places={})
+    for node, rules in built.rules.items():
+        media = {built.model.numbers[node][medium.name] for medium in built.intents[node].media}
+        mine = [rule for rule in rules if rule.table == Table.PORT and rule.match.eth_type == 0x8847]
+        into = {
+            (link.source, link.technology)
+            for link in network.links
+            if link.target == node and built.addressing.has_switch(link.source)
+        }
+        assert len([rule for rule in mine if rule.match.in_port in media]) == len(into)
 
 
 def test_clients_of_one_access_point_talk_through_it() -> None:

@@ -203,7 +203,7 @@ impl Engine {
             })
             .collect();
         self.hello_interval_ms = hello.interval_ms;
-        self.liveness.configure(now_ns, hello.dead_ms, &hello.expect);
+        self.liveness.configure(now_ns, hello);
         self.timers.arm(HELLO_KEY, Some(now_ns));
     }
 

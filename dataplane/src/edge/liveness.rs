@@ -9,9 +9,13 @@
 //! A link that loses hellos by chance is waited for longer: until so many in a row are missing, k, that it happens by
 //! chance about once a day, p^k / interval <= 1 / day, where p is the share of hellos that were missing lately. At 3 %
 //! these are 5 instead of 3. (The idea of accrual failure detectors: Hayashibara et al., SRDS 2004.)
+//!
+//! Anybody may have sent a hello. How long silence lasts is the configuration's business, which is the same at both
+//! ends: the interval that a hello tells counts for nothing, and what is missing makes at most `LONGEST` times the dead
+//! time.
 
 use super::frame::Hello;
-use super::protocol::HelloExpect;
+use super::protocol::HelloConfig;
 use crate::sys::interface::Mac;
 use std::collections::HashMap;
 
@@ -26,6 +30,8 @@ const FIRST_GRACE_NS: u64 = 500 * MS;
 const FALSE_ALARMS_PER_MS: f64 = 1.0 / 86_400_000.0;
 /// A link that loses more than this may be taken for dead.
 const MOST_MISSING: u32 = 16;
+/// However many hellos are missing, a link is dead after so many dead times.
+const LONGEST: u64 = 5;
 /// Hellos after which what was missing before counts 1/e.
 const MEMORY: f64 = 250.0;
 
@@ -53,13 +59,14 @@ impl Link {
     }
 
     /// How many hellos in a row may be missing by chance.
-    fn missing_by_chance(&self, interval_ms: u16) -> u32 {
+    fn missing_by_chance(&self, interval_ns: u64) -> u64 {
         let loss = self.missing / (self.came + self.missing);
         if loss <= 0.0 {
             return 0;
         }
-        let count = (FALSE_ALARMS_PER_MS * f64::from(interval_ms.max(1))).ln() / loss.ln();
-        count.ceil().clamp(0.0, f64::from(MOST_MISSING)) as u32
+        let interval_ms = (interval_ns / MS).max(1);
+        let count = (FALSE_ALARMS_PER_MS * interval_ms as f64).ln() / loss.ln();
+        count.ceil().clamp(0.0, f64::from(MOST_MISSING)) as u64
     }
 }
 
@@ -70,31 +77,44 @@ pub type Change = (String, bool);
 pub struct Liveness {
     links: Vec<Link>,
     by_mac: HashMap<Mac, Vec<usize>>,
+    interval_ns: u64,
     dead_ns: u64,
 }
 
 impl Liveness {
     /// What to expect; links that stay keep their state.
-    pub fn configure(&mut self, now_ns: u64, dead_ms: u64, expect: &[HelloExpect]) {
-        self.dead_ns = dead_ms * MS;
+    pub fn configure(&mut self, now_ns: u64, hello: &HelloConfig) {
+        self.interval_ns = u64::from(hello.interval_ms) * MS;
+        // One hello may be missing, and the next one late.
+        self.dead_ns = hello.dead_ms.saturating_mul(MS).max(self.interval_ns * 5 / 2);
+        let grace_ns = FIRST_GRACE_NS.max(self.dead_ns.saturating_mul(3));
+        let latest_ns = now_ns.saturating_add(grace_ns.max(self.longest_ns()));
         let mut old: HashMap<String, Link> =
             std::mem::take(&mut self.links).into_iter().map(|l| (l.name.clone(), l)).collect();
         self.by_mac.clear();
-        for (i, entry) in expect.iter().enumerate() {
-            let grace = FIRST_GRACE_NS.max(3 * self.dead_ns);
-            self.links.push(old.remove(&entry.link).unwrap_or_else(|| Link {
+        for (i, entry) in hello.expect.iter().enumerate() {
+            let mut link = old.remove(&entry.link).unwrap_or_else(|| Link {
                 name: entry.link.clone(),
                 up: true,
                 heard_ns: None,
-                dead_at_ns: now_ns + grace,
+                dead_at_ns: now_ns.saturating_add(grace_ns),
                 row: 0,
                 sequence: 0,
                 unobserved_ns: 0,
                 came: 0.0,
                 missing: 0.0,
-            }));
+            });
+            // Other times hold at once: the sender is told of them, too.
+            let heard_ns = link.heard_ns.map_or(0, |at| at.saturating_add(self.dead_ns));
+            link.dead_at_ns = link.dead_at_ns.max(heard_ns).min(latest_ns);
+            self.links.push(link);
             self.by_mac.entry(entry.mac).or_default().push(i);
         }
+    }
+
+    /// The bound of all waiting.
+    fn longest_ns(&self) -> u64 {
+        self.dead_ns.saturating_mul(LONGEST)
     }
 
     pub fn links(&self) -> &[Link] {
@@ -103,6 +123,7 @@ impl Liveness {
 
     /// A hello arrived; false if nobody expected it.
     pub fn heard(&mut self, now_ns: u64, mac: Mac, hello: Hello, changes: &mut Vec<Change>) -> bool {
+        let longest_ns = self.longest_ns();
         let links = match self.by_mac.get(&mac) {
             Some(links) => links,
             None => return false,
@@ -118,12 +139,10 @@ impl Liveness {
             link.sequence = hello.sequence;
             link.heard_ns = Some(now_ns);
             link.unobserved_ns = 0;
-            // A sender that says hello less often than we were told must not be taken for dead.
-            let interval_ns = u64::from(hello.interval_ms) * MS;
-            let patience_ns = self.dead_ns.max(interval_ns * 5 / 2);
-            let tolerated = patience_ns.checked_div(interval_ns).unwrap_or(0);
-            let more = u64::from(link.missing_by_chance(hello.interval_ms)).saturating_sub(tolerated);
-            link.dead_at_ns = now_ns + patience_ns + more * interval_ns;
+            let tolerated = self.dead_ns.checked_div(self.interval_ns).unwrap_or(0);
+            let more = link.missing_by_chance(self.interval_ns).saturating_sub(tolerated);
+            let patience_ns = self.dead_ns.saturating_add(more.saturating_mul(self.interval_ns)).min(longest_ns);
+            link.dead_at_ns = now_ns.saturating_add(patience_ns);
             if !link.up && link.row >= ROW {
                 link.up = true;
                 changes.push((link.name.clone(), true));
@@ -134,7 +153,7 @@ impl Liveness {
 
     /// The agent was not run, and listened to nothing, in this time. Links are waited for that much longer.
     pub fn unobserved(&mut self, from_ns: u64, to_ns: u64) {
-        let most_ns = MOST_UNOBSERVED * self.dead_ns;
+        let most_ns = self.dead_ns.saturating_mul(MOST_UNOBSERVED);
         for link in &mut self.links {
             let since_ns = link.heard_ns.map_or(from_ns, |heard| heard.max(from_ns));
             let more_ns = to_ns.saturating_sub(since_ns).min(most_ns.saturating_sub(link.unobserved_ns));
@@ -161,12 +180,19 @@ impl Liveness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::protocol::HelloExpect;
+    use crate::edge::testing::Rng;
 
     const MAC: Mac = [2, 0, 0, 0, 0, 1];
 
+    fn config(interval_ms: u16, dead_ms: u64, links: &[&str]) -> HelloConfig {
+        let expect = links.iter().map(|link| HelloExpect { link: link.to_string(), mac: MAC }).collect();
+        HelloConfig { interval_ms, dead_ms, expect, ..HelloConfig::default() }
+    }
+
     fn expecting() -> Liveness {
         let mut liveness = Liveness::default();
-        liveness.configure(0, 140, &[HelloExpect { link: "ab".into(), mac: MAC }]);
+        liveness.configure(0, &config(40, 140, &["ab"]));
         liveness
     }
 
@@ -263,7 +289,7 @@ mod tests {
     /// Silences told of a link that lives but loses hellos independently, and how long its death stays unnoticed.
     fn lossy(loss: f64, hellos: u32) -> (usize, u64) {
         let mut liveness = expecting();
-        let mut rng = crate::edge::testing::Rng::new(5);
+        let mut rng = Rng::new(5);
         let (mut changes, mut last_ns) = (Vec::new(), 0);
         for k in 0..hellos {
             let now_ns = u64::from(k) * 40 * MS;
@@ -312,9 +338,98 @@ mod tests {
         let mut liveness = expecting();
         let mut changes = Vec::new();
         liveness.poll(600 * MS, &mut changes);
-        let both = ["ab", "cd"].map(|link| HelloExpect { link: link.into(), mac: MAC });
-        liveness.configure(700 * MS, 140, &both);
+        liveness.configure(700 * MS, &config(40, 140, &["ab", "cd"]));
         let up: Vec<bool> = liveness.links().iter().map(|l| l.up).collect();
         assert_eq!(up, [false, true]);
+    }
+    #[test]
+    fn no_hello_tells_how_long_to_wait() {
+        for interval_ms in [0, 1, 40, 4_000, u16::MAX] {
+            let mut liveness = expecting();
+            let mut changes = Vec::new();
+            for k in 0..10u32 {
+                liveness.heard(u64::from(k) * 40 * MS, MAC, hello(k), &mut changes);
+            }
+            liveness.heard(400 * MS, MAC, Hello { interval_ms, sequence: 10 }, &mut changes);
+            assert_eq!(liveness.next_due(), Some(540 * MS), "{interval_ms}");
+            liveness.poll(540 * MS, &mut changes);
+            assert_eq!(changes, [("ab".to_string(), false)]);
+        }
+    }
+
+    #[test]
+    fn hellos_that_seem_to_be_missing_make_five_dead_times_at_most() {
+        let mut liveness = Liveness::default();
+        // Three times the interval: chance alone would allow 16 hellos and more.
+        liveness.configure(0, &config(100, 300, &["ab"]));
+        let mut changes = Vec::new();
+        for k in 0..500u32 {
+            liveness.heard(u64::from(k) * 100 * MS, MAC, hello(k * 17), &mut changes);
+        }
+        assert_eq!(liveness.next_due(), Some(49_900 * MS + 5 * 300 * MS));
+        assert!(changes.is_empty());
+    }
+
+    #[test]
+    fn other_times_hold_at_once() {
+        let mut liveness = Liveness::default();
+        let mut changes = Vec::new();
+        liveness.configure(0, &config(10_000, 60_000, &["ab"]));
+        liveness.heard(MS, MAC, hello(1), &mut changes);
+        liveness.configure(2 * MS, &config(40, 140, &["ab"]));
+        assert_eq!(liveness.next_due(), Some(2 * MS + 5 * 140 * MS));
+        liveness.heard(3 * MS, MAC, hello(2), &mut changes);
+        // As many agents share the medium now, all say hello less often.
+        liveness.configure(4 * MS, &config(80, 280, &["ab"]));
+        assert_eq!(liveness.next_due(), Some(3 * MS + 280 * MS));
+    }
+
+    #[test]
+    fn a_hello_less_often_is_in_time_if_the_configuration_says_so() {
+        let mut liveness = Liveness::default();
+        liveness.configure(0, &config(400, 1_400, &["ab"]));
+        let mut changes = Vec::new();
+        for k in 0..100u32 {
+            let now_ns = u64::from(k) * 400 * MS;
+            liveness.poll(now_ns, &mut changes);
+            liveness.heard(now_ns, MAC, Hello { interval_ms: 400, sequence: k }, &mut changes);
+        }
+        assert!(changes.is_empty());
+        assert_eq!(liveness.next_due(), Some(99 * 400 * MS + 1_400 * MS));
+    }
+
+    /// Any configurations and hellos at any times: no overflow, and never longer than configured.
+    #[test]
+    fn whatever_comes_the_dead_time_stays_within_its_bounds() {
+        let mut rng = Rng::new(11);
+        let edge = |rng: &mut Rng| match rng.below(4) {
+            0 => rng.next() >> rng.below(64),
+            1 => u64::MAX - rng.below(1000) as u64,
+            2 => rng.below(2000) as u64,
+            _ => u64::MAX / MS - 1 + rng.below(3) as u64,
+        };
+        for _ in 0..500 {
+            let (mut liveness, mut changes) = (Liveness::default(), Vec::new());
+            let mut now_ns = if rng.below(4) == 0 { edge(&mut rng) } else { 0 };
+            let (mut dead_ns, mut sequence) = (0u64, 0u32);
+            for k in 0..100 {
+                if k == 0 || rng.below(20) == 0 {
+                    let (interval_ms, dead_ms) = (rng.next() as u16, edge(&mut rng));
+                    liveness.configure(now_ns, &config(interval_ms, dead_ms, &["ab"]));
+                    dead_ns = dead_ms.saturating_mul(MS).max(u64::from(interval_ms) * MS * 5 / 2);
+                    let most_ns = dead_ns.saturating_mul(LONGEST).max(FIRST_GRACE_NS);
+                    assert!(liveness.next_due().map_or(true, |due| due <= now_ns.saturating_add(most_ns)));
+                }
+                now_ns = now_ns.saturating_add(if rng.below(10) == 0 { edge(&mut rng) } else { 40 * MS });
+                sequence =
+                    sequence.wrapping_add(if rng.below(4) == 0 { rng.next() as u32 } else { rng.below(20) as u32 });
+                liveness.poll(now_ns, &mut changes);
+                liveness.heard(now_ns, MAC, Hello { interval_ms: rng.next() as u16, sequence }, &mut changes);
+                if let Some(due_ns) = liveness.next_due() {
+                    assert!(due_ns >= now_ns.saturating_add(dead_ns));
+                    assert!(due_ns <= now_ns.saturating_add(dead_ns.saturating_mul(LONGEST)));
+                }
+            }
+        }
     }
 }

@@ -17,6 +17,8 @@ pub const FIRST_FLOW: u16 = 16;
 pub const MAX_LABELS: usize = 24;
 const MAX_PATHS: usize = 32;
 pub const MAX_RATE_MBPS: f64 = 1e6;
+/// Of times that the controller names, in ms.
+const MAX_TIME_MS: u64 = 600_000;
 const MAX_BURST_BYTES: u32 = 10_000_000;
 
 /// A line from the controller (or from whoever uses the Unix socket).
@@ -206,9 +208,7 @@ pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
     let request = match envelope.kind.as_str() {
         "welcome" => {
             let welcome: Welcome = serde_json::from_str(line).map_err(|e| invalid(format!("welcome: {e}")))?;
-            if welcome.version != VERSION {
-                return Err(invalid(format!("welcome: version {} is not {VERSION}", welcome.version)));
-            }
+            welcome.check().map_err(|e| invalid(format!("welcome: {e}")))?;
             Request::Welcome(welcome)
         }
         "config" => {
@@ -263,12 +263,30 @@ fn check_rate(rate: Option<f64>) -> Result<(), String> {
     }
 }
 
+fn check_time(name: &str, ms: u64) -> Result<(), String> {
+    if ms > MAX_TIME_MS {
+        return Err(format!("{name} {ms}: expected at most {MAX_TIME_MS}"));
+    }
+    Ok(())
+}
+
+impl Welcome {
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("version {} is not {VERSION}", self.version));
+        }
+        check_time("report_ms", self.report_ms.unwrap_or(0))?;
+        check_time("ping_ms", self.ping_ms.unwrap_or(0))
+    }
+}
+
 impl Config {
     /// Everything that serde does not see.
     pub fn check(&self) -> Result<(), String> {
         if self.hello.interval_ms == 0 || self.hello.dead_ms < u64::from(self.hello.interval_ms) {
             return Err("hello: expected 0 < interval_ms <= dead_ms".into());
         }
+        check_time("hello: dead_ms", self.hello.dead_ms)?;
         for (i, send) in self.hello.send.iter().enumerate() {
             match send.label {
                 Some(label) if label > MAX_LABEL => {

@@ -40,6 +40,9 @@ fn errors_name_the_place() {
         ("[1,2]", "[1,1]", "path 1 twice"),
         ("02:00:00:00:00:0a", "02:00", "expected xx:xx"),
         ("\"dead_ms\":140", "\"dead_ms\":14", "interval_ms <= dead_ms"),
+        ("\"dead_ms\":140", "\"dead_ms\":600001", "hello: dead_ms 600001: expected at most 600000"),
+        ("\"dead_ms\":140", "\"dead_ms\":18446744073709551615", "expected at most 600000"),
+        ("\"interval_ms\":40", "\"interval_ms\":65536", "invalid value"),
         ("\"queue_ms\":60", "\"queue_ms\":\"x\"", "invalid type"),
     ] {
         let line = CONFIG.replacen(from, to, 1);
@@ -49,6 +52,10 @@ fn errors_name_the_place() {
     assert!(refused(r#"{"type":"dance","seq":4}"#).contains("unknown type"));
     assert!(refused(r#"{"type":"rates","seq":4,"rates":{"x":{}}}"#).contains("flow \"x\""));
     assert!(refused(r#"{"type":"welcome","version":2}"#).contains("version 2"));
+    for key in ["report_ms", "ping_ms"] {
+        let line = format!(r#"{{"type":"welcome","version":1,"{key}":18446744073709551615}}"#);
+        assert!(refused(&line).contains(&format!("welcome: {key} 18446744073709551615: expected at most 600000")));
+    }
 }
 
 #[test]

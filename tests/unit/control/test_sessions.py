@@ -36,7 +36,7 @@ from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.rules import rules_for
 from hyroads.controller.state import Fabric
 from rings import ring
-from switch_model import Frame, ModelNetwork, port_numbers
+from switch_model import Frame, Label, ModelNetwork, port_numbers
 
 GROUP = "239.1.2.3"
 RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -136,6 +136,33 @@ def test_each_message_reaches_every_participant_once_and_takes_every_link_of_its
         assert len(sent) == len(from_switches)
         by_group = [one for one in plan.transmissions if len(one) > 1]
         assert sum(frame.dst == TREE_ADDRESS for _, _, frame in sent) == len(by_group)
+
+
+@RELAXED
+@given(st.integers(0, 10_000))
+def test_group_frames_are_taken_from_the_parent_in_a_tree_alone(seed: int) -> None:
+    """Whatever label they carry: of a tree, of a node, of an agent."""
+    stage, rng = Stage(ring(seed, technologies=1), GroupRate.NEIGHBOURS), random.Random(seed)
+    stage.join(*everyone(stage))
+    stage.settle()
+    names, model = stage.fabric.addressing, stage.model()
+    macs = sorted({*names.interface_mac.values(), "02:77:00:00:00:01"})
+    for node, told in stage.in_force.items():
+        labels = {branch.label for branch in told.branches} | stage.fabric.labels.all
+        users = {client.mac for client in told.clients}
+        for medium in told.media:
+            number = model.numbers[node][medium.name]
+            parents = {
+                branch.parent.mac
+                for branch in told.branches
+                if branch.by_group and branch.parent is not None and branch.parent.port == medium.name
+            }
+            for src in rng.sample(macs, 5):
+                if src in parents | users:
+                    continue
+                for label in labels:
+                    frame = Frame(src, TREE_ADDRESS, 0x8847, (Label(label),), Frame(macs[0], macs[1], 0x0800))
+                    assert model.run([(node, number, frame)]) == []
 
 
 def _source_of(self, link: str) -> str:

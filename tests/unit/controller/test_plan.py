@@ -18,7 +18,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
 from hyroads.controller.netfile_io import read_file
-from hyroads.controller.plan import MULTIPATH, SINGLE, UNREACHABLE
+from hyroads.controller.plan import MULTIPATH, SINGLE, UNREACHABLE, Options, hello_configs
 from hyroads.controller.state import (
     DeclaredFlow,
     Fabric,
@@ -189,6 +189,10 @@ def test_hello_frames_are_rarer_on_a_crowded_medium() -> None:
     fabric = fabric_of(parse(document, "test"))
     hello = planned(fabric, start(fabric)).agents["n0"].hello
     assert (hello.interval_ms, hello.dead_ms) == (80, 280)
+    # Both grow by the same factor, as far as agents take it (interval_ms is a number of 16 bits on the air).
+    for interval_ms, dead_ms, wanted in ((40_000, 160_000, (60_000, 240_000)), (10_000, 400_000, (15_000, 600_000))):
+        hello = hello_configs(fabric, Options(hello_interval_ms=interval_ms, hello_dead_ms=dead_ms))["n0"]
+        assert (hello.interval_ms, hello.dead_ms) == wanted
 
 
 @st.composite
