@@ -104,7 +104,14 @@ class Desks:
         return whole_view(self.coordinator, self.mover)
 
     def _begin_clients(self, radios: Callable[[], Mapping[str, Session]]) -> None:
-        self.clients = ClientDesk(self.fabric, self.settings.access, self.coordinator, self._publish, time.monotonic)
+        self.clients = ClientDesk(
+            self.fabric,
+            self.settings.access,
+            self.coordinator,
+            self._publish,
+            time.monotonic,
+            switch_grace_s=self.settings.timings.switch_grace_s,
+        )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
     def _begin_handovers(self, kept: Kept) -> None:

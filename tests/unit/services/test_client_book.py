@@ -72,7 +72,7 @@ class Lab:
         self.now_s = 10.0
         self.managers: dict[str, str] = {}
         clock = self.clock
-        self.desk = ClientDesk(self.fabric, AccessSettings(), self.office, lambda *_: None, clock)
+        self.desk = ClientDesk(self.fabric, AccessSettings(), self.office, lambda *_: None, clock, switch_grace_s=15.0)
         steering = Steering(self.desk, dict, lambda *_: None, clock)
         self.book = ClientBook(
             self.desk,
