@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -43,6 +44,7 @@ from hyroads.controller.services.ryu_queries import RyuQueries
 from hyroads.controller.services.slicer_view import slices_before
 from hyroads.controller.settings import IDLE, MEASURED, load
 from hyroads.controller.state import Fabric, State
+from hyroads.controller.state_file import Origin
 from hyroads.controller.state_store import Store, to_save
 from hyroads.controller.switch_server import SwitchServer
 from hyroads.controller.switches import SwitchSession
@@ -54,6 +56,7 @@ from hyroads.rest.api import create_app
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
+_FROM = {Origin.FILE: "what is left of it", Origin.OLDER: "the older copy", Origin.NOTHING: "nothing"}
 _KIND = struct.Struct("!xBxxxxxxH")
 
 
@@ -85,17 +88,31 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.fabric = Fabric.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
         self.store = Store(self.settings.state_file)
         kept, problems = kept_in(self.store, self.fabric)
-        for problem in problems:
-            LOG.warning("something saved is left out: %s", problem)
         self.feed = Feed(self.fabric, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
         self.coordinator = self._coordinator(kept, source, tests)
         self.pair_tests = PairTestDesk(self.coordinator, tests.get("pair tests"))
         self.desks = Desks(self.coordinator, self.feed, lambda: self.agents.radios, kept, _document())
+        self._tell_of_state_file(problems + self.desks.left_out)
         self.agents = self._agents()
         self.queries = RyuQueries(self.coordinator)
         self._begin_openflow()
+
+    def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
+        """What was wrong with it; and what is left out of it is not lost."""
+        content, tell = self.store.content, self.coordinator.events.publish
+        for broken in content.broken:
+            self.coordinator.fault("state file", f"{broken}; started from {_FROM[content.origin]}")
+            document = {"file": broken.file, "problem": broken.problem, "aside": broken.aside}
+            tell("state_file.broken", {**document, "started_from": content.origin.value})
+        for problem in left_out:
+            LOG.warning("something saved is left out: %s", problem)
+        if left_out:
+            copy = self.store.copy_aside()
+            where = f"the file as it was is {copy}" if copy else "no copy of the file could be made"
+            self.coordinator.fault("state file", f"{len(left_out)} entries are left out; {where}")
+            tell("state_file.left_out", {"entries": len(left_out), "copy": copy})
 
     def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
         """What the loop measures with, and the tests that overrule what it says of interference."""
@@ -165,6 +182,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.feed.start(self.coordinator)
         self.desks.requests.use(web)
         self.desks.start()
+        self._follow_signals()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         settings = self.settings
@@ -182,7 +200,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """The REST API."""
         limits = self.settings.api_limits
         return create_app(
-            ControllerService(self.coordinator, Path(self.settings.network).name, self.feed.document),
+            ControllerService(
+                self.coordinator, Path(self.settings.network).name, self.feed.document, self.store.content
+            ),
             self.desks.tokens,
             resources=[
                 events.blueprint(self.event_log, max_listeners=limits.listeners),
@@ -196,6 +216,23 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             on_defect=self.coordinator.exception,
             pause=lambda: shim.sleep(0),
         )
+
+    def _follow_signals(self) -> None:
+        ending = (signal.SIGTERM, signal.SIGINT)
+        received = shim.signals((signal.SIGHUP, *ending))
+
+        def follow() -> None:
+            for number in received:
+                if number == signal.SIGHUP:
+                    LOG.warning("SIGHUP is ignored: settings are read at the start only")
+                    continue
+                LOG.info("ends, by %s", signal.Signals(number).name)
+                # Whoever asks twice does not wait for a disk.
+                shim.let_end(ending)
+                self.coordinator.saver.finish()
+                shim.end_by(number)
+
+        shim.spawn(follow)
 
     # -- OpenFlow
 
@@ -288,12 +325,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.coordinator.fault(f"OpenFlow peer {peer}", what)
 
     def _save(self, state: State, numbers: Numbers) -> None:
-        try:
-            # Syncing a disk takes as long as it likes.
-            services, flows = self.desks.to_save(state), state.flows.values()
-            shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
-        except OSError as error:
-            self.coordinator.fault("state file", f"can't be written: {error.strerror}")
+        # Syncing a disk takes as long as it likes.
+        services, flows = self.desks.to_save(state), state.flows.values()
+        shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
 
 
 def _set_up_log() -> None:

@@ -126,7 +126,14 @@ class Coordinator:
         self._has_news = False
         self._turned_s = 0.0
         self._tried_version = -1
-        self.saver = Saver(lambda: save(self.state, self.live.numbers), self.progress.notify, self.exception)
+        self.saver = Saver(
+            lambda: save(self.state, self.live.numbers),
+            wake=self.wake,
+            progress=self.progress,
+            faults=self.faults,
+            events=self.events,
+            clock=clock,
+        )
         self.marks = Marks(self._hear)
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""

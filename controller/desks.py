@@ -71,6 +71,8 @@ class Desks:
         self.tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self._publish = coordinator.events.publish
         self._preferred: dict[str, str] = {}
+        self.left_out: list[ConfigError] = []
+        """What of the state file does not fit, and is left out."""
         self._begin_plugins(document)
         self._begin_clients(radios)
         self._begin_handovers(kept)
@@ -104,7 +106,14 @@ class Desks:
         return whole_view(self.coordinator, self.mover)
 
     def _begin_clients(self, radios: Callable[[], Mapping[str, Session]]) -> None:
-        self.clients = ClientDesk(self.fabric, self.settings.access, self.coordinator, self._publish, time.monotonic)
+        self.clients = ClientDesk(
+            self.fabric,
+            self.settings.access,
+            self.coordinator,
+            self._publish,
+            time.monotonic,
+            switch_grace_s=self.settings.timings.switch_grace_s,
+        )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
     def _begin_handovers(self, kept: Kept) -> None:
@@ -162,16 +171,18 @@ class Desks:
     # -- the state file
 
     def _restore(self, kept: Kept) -> None:
-        problems: list[ConfigError] = []
+        problems = self.left_out
         for name, restore in (
             ("sessions", self.sessions.restore),
             ("reservations", self.reservations.restore),
             ("preferences", self.book.restore),
         ):
-            problems += restore(kept.services.get(name))
+            try:
+                problems += restore(kept.services.get(name))
+            except Exception as error:  # noqa: BLE001 - the controller starts nevertheless; it is counted and shown
+                self.coordinator.exception(f"taking in the saved {name}", error)
+                problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(kept.services.get("members"))
-        for problem in problems:
-            LOG.warning("something saved is left out: %s", problem)
 
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,11 +48,17 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def _outlive_hangups() -> None:
+    """A terminal that closes, or a habit of reloading, ends no controller. The application says so in its log."""
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
 def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
     prepare_eventlet()
     _quiet_eventlet()
     _allow_many_connections()
+    _outlive_hangups()
     try:
         if find_spec(FRAMEWORK + ".cmd"):
             manager = import_module(f"{FRAMEWORK}.cmd.manager")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -222,6 +224,43 @@ def later(delay_s: float, function: Callable[[], object]) -> None:
 def sleep(seconds: float) -> None:
     """Let others run."""
     hub.sleep(seconds)
+
+
+def signals(numbers: Sequence[int]) -> Iterator[int]:
+    """These signals as they come, from now on, for the green thread that asks for the next one."""
+    reader, writer = os.pipe()
+    for descriptor in (reader, writer):
+        os.set_blocking(descriptor, False)
+    # The hub sleeps in a system call, which a handler of Python's does not end; what is in the pipe does.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, _noted)
+
+    def received() -> Iterator[int]:
+        while True:
+            wait_readable(reader)
+            with contextlib.suppress(BlockingIOError):
+                # Other signals that Python handles are told here, too.
+                yield from (number for number in os.read(reader, 64) if number in numbers)
+
+    return received()
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """The wakeup descriptor has it."""
+
+
+def let_end(numbers: Iterable[int]) -> None:
+    """From now on these signals end the process at once."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def end_by(number: int) -> None:
+    """End the process as that signal does by itself."""
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    # In the hub, where an interrupt ends the manager and not one green thread.
+    eventlet.hubs.get_hub().schedule_call_global(0, os.kill, os.getpid(), number)
 
 
 def wait_readable(descriptor: int) -> None:

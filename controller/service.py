@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
@@ -14,21 +15,31 @@ from hyroads.controller.loop_documents import health_document, interfaces_docume
 from hyroads.controller.metrics import Metrics
 from hyroads.controller.plan import MULTIPATH, FlowPlan
 from hyroads.controller.push_gate import Views
+from hyroads.controller.saver import Change
 from hyroads.controller.service_network import NetworkDocuments
 from hyroads.controller.services.waiting import wait_until
 from hyroads.controller.state import DeclaredFlow, Origin, Presence
+from hyroads.controller.state_file import Content
 from hyroads.controller.state_store import parse_flow
 from hyroads.controller.version import version
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
 
 CONFIRM_WITHIN_S = 5.0
 MAX_FLOWS = 40_000
+NO_CONTENT = Content()
 
 
 class ControllerService:
     """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
 
-    def __init__(self, coordinator: Coordinator, network_name: str, feed: Callable[[], Document] = dict) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        network_name: str,
+        feed: Callable[[], Document] = dict,
+        content: Content = NO_CONTENT,
+    ) -> None:
+        self._content = content
         self._coordinator = coordinator
         self._network_name = network_name
         self._network = NetworkDocuments(coordinator, network_name)
@@ -78,43 +89,64 @@ class ControllerService:
         known = coordinator.state.flows.get(spec.id)
         if known is not None and known.spec != spec:
             raise ConflictError(f"flow {spec.id!r} exists with other content")
+        change = None
         if known is None:
+            coordinator.saver.check()
             if len(coordinator.state.flows) >= MAX_FLOWS:
                 raise ConflictError(f"there are {MAX_FLOWS} flows already")
             in_file = next((flow for flow in coordinator.fabric.network.flows if flow.id == spec.id), None)
+            change = coordinator.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
             coordinator.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
         if wait:
-            self._confirmed(spec.id)
+            self._confirmed(spec.id, change)
         return self.flow(spec.id), known is None
 
     def remove_flow(self, flow: str, *, wait: bool) -> None:
         """See ``rest.contract.Service``."""
         coordinator = self._coordinator
-        if flow not in coordinator.state.flows:
+        declared = coordinator.state.flows.get(flow)
+        if declared is None:
             raise NotFoundError(f"no flow {flow[:64]!r}")
+        coordinator.saver.check()
+        change = coordinator.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
         coordinator.remove(flow)
         if wait:
-            self._confirmed(flow)
+            self._confirmed(flow, change)
+
+    def _take_back(self, flow: str, before: DeclaredFlow | None = None) -> None:
+        """A flow is again as it was."""
+        if before is not None:
+            self._coordinator.declare(before)
+        elif flow in self._coordinator.state.flows:
+            self._coordinator.remove(flow)
 
     def flow_pending(self, flow: str) -> list[str]:
         """See ``rest.contract.Service``."""
+        self._coordinator.saver.check_refused(f"flow {flow}")
         if flow not in self._coordinator.state.flows:
             raise NotFoundError(f"flow {flow[:64]!r} was removed")
         return self._coordinator.pending(flow, self._coordinator.views())
 
     def removal_pending(self, flow: str) -> list[str]:
         """See ``rest.contract.Service``."""
+        self._coordinator.saver.check_refused(f"flow {flow}")
         if flow in self._coordinator.state.flows:
             raise ConflictError(f"flow {flow[:64]!r} was declared again")
         return self._coordinator.pending(flow, self._coordinator.views())
 
-    def _confirmed(self, flow: str) -> None:
+    def _confirmed(self, flow: str, change: Change | None) -> None:
         coordinator = self._coordinator
 
         def pending() -> list[str]:
             return coordinator.pending(flow, coordinator.views())
 
-        if not wait_until(lambda: not pending(), CONFIRM_WITHIN_S, coordinator.clock, coordinator.progress):
+        def is_over() -> bool:
+            return not pending() or (change is not None and change.refusal is not None)
+
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, coordinator.clock, coordinator.progress)
+        if change is not None:
+            change.check()
+        if not is_confirmed:
             raise NotConfirmedError(f"flow {flow}", pending())
 
     def _planned(self, plan: FlowPlan, views: Views) -> Document:
@@ -197,7 +229,7 @@ class ControllerService:
         names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
         began_s = coordinator.started_s
         return {
-            "ok": coordinator.settled and not unsynced and not counters["exceptions"],
+            "ok": coordinator.settled and not unsynced and not counters["exceptions"] and not coordinator.saver.failure,
             "version": version(),
             "uptime_s": coordinator.clock() - began_s,
             "settling": not coordinator.settled,
@@ -205,6 +237,7 @@ class ControllerService:
             "switches": [self._switch_health(node) for node in coordinator.state.switches],
             "agents": [self._agent_health(node) for node in coordinator.state.agents],
             "pending": unsynced,
+            "state_file": self._state_file(),
             "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
             "plan": None
             if coordinator.plan is None
@@ -214,6 +247,18 @@ class ControllerService:
                 {"time_s": fault.time_s - began_s, "where": fault.where, "what": fault.what}
                 for fault in coordinator.faults
             ],
+        }
+
+    def _state_file(self) -> Document | None:
+        content, saver = self._content, self._coordinator.saver
+        if self._coordinator.settings.state_file is None:
+            return None
+        return {
+            "ok": saver.failure is None,
+            "reason": saver.failure,
+            "failing_s": None if saver.failure is None else self._coordinator.clock() - saver.failing_since_s,
+            "started_from": content.origin.value,
+            "broken": [{"file": each.file, "problem": each.problem, "aside": each.aside} for each in content.broken],
         }
 
     def _switch_health(self, node: str) -> Document:

@@ -1,30 +1,25 @@
-"""What survives a restart, in one JSON file: flows declared over REST, file flows removed, numbers given, and
-what the desks of services keep.
+"""What survives a restart, in one JSON file (``state_file``): flows declared over REST, file flows removed, numbers
+given, and what the desks of services keep.
 
-Written whole to a temporary file beside it and moved over it, so that a crash leaves the old or the new one.
+Whatever is in the file, the controller starts with what is sound of it.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller.control.handover import Confined, Key, places_of
 from hyroads.controller.core.checking import Place, Problems
-from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.netfile_flows import flow_document, parse_flows
+from hyroads.controller.core.netfile_flows import MAX_FLOWS, flow_document, parse_flows
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.services.place import Place as Attached
-from hyroads.controller.netfile_io import read_text
-from hyroads.controller.numbering import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers
+from hyroads.controller.numbering import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
 from hyroads.controller.state import DeclaredFlow, Origin
-
-VERSION = 1
+from hyroads.controller.state_file import Content, Document, Format, StateFile
 
 
 @dataclass(frozen=True)
@@ -52,29 +47,43 @@ def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> Flow
     return flows[0]
 
 
-def decode(text: str, name: str, network: Network) -> tuple[Saved, list[ConfigError]]:
-    """The content, and why some flows of it are left out (the network file may have changed)."""
-    document = load_document(text, name)
-    if not isinstance(document, Mapping) or document.get("version") != VERSION:
-        raise ConfigError(name, "version", f"expected a state file of version {VERSION}")
-    flows, problems = [], []
-    for entry in document.get("flows", []):
-        try:
-            flows.append(parse_flow(entry, network, name))
-        except ConfigError as error:
-            problems.append(error)
-    services = document.get("services", {})
-    if not isinstance(services, Mapping):
-        raise ConfigError(name, "services", "expected what services keep, by their names")
-    places, misplaced = _places(document.get("places", []), name, network)
-    removed, numbers = frozenset(document.get("removed", [])), _numbers(document, name)
-    return Saved(tuple(flows), removed, numbers, places, services), problems + misplaced
+def _with_all_sections(document: Document) -> Document:
+    """Version 1 -> 2: the first files of version 1 had neither places nor services, and none had a checksum."""
+    empty: Document = {"flows": [], "removed": [], "numbers": {}, "paths": {}, "places": [], "services": {}}
+    return {**empty, **document}
 
 
-def encode(saved: Saved) -> str:
-    """The text of the file."""
-    document = {
-        "version": VERSION,
+FORMAT = Format(
+    version=2,
+    sections={"flows": list, "removed": list, "numbers": dict, "paths": dict, "places": list, "services": dict},
+    migrations={1: _with_all_sections},
+    checked_from=2,
+)
+
+
+def decode(document: Document, name: str, network: Network) -> tuple[Saved, list[ConfigError]]:
+    """The content, and why some of it is left out (the network file may have changed). ``document`` may have any values
+    in its sections, and may lack some.
+    """
+    problems: list[ConfigError] = []
+
+    def left_out(place: str, problem: str) -> None:
+        problems.append(ConfigError(name, place, problem))
+
+    flows = _flows(document.get("flows", ()), name, network, problems)
+    removed = frozenset(each for each in document.get("removed", ()) if isinstance(each, str))
+    if len(removed) < len(document.get("removed", ())):
+        left_out("removed", "expected different ids of flows")
+    numbers = Numbers(
+        dict(_flow_numbers(document.get("numbers", {}), left_out)), dict(_path_ids(document.get("paths", {}), left_out))
+    )
+    places, misplaced = _places(document.get("places", ()), name, network)
+    return Saved(flows, removed, numbers, places, document.get("services", {})), problems + misplaced
+
+
+def encode(saved: Saved) -> Document:
+    """The sections of the file."""
+    return {
         "flows": [flow_document(flow) for flow in saved.flows],
         "removed": sorted(saved.removed),
         "numbers": dict(sorted(saved.numbers.flows.items())),
@@ -89,14 +98,33 @@ def encode(saved: Saved) -> str:
         ],
         "services": dict(sorted(saved.services.items())),
     }
-    return json.dumps(document, indent=1) + "\n"
 
 
-def _places(entries: Any, name: str, network: Network) -> tuple[dict[Key, Confined], list[ConfigError]]:
+def _flows(entries: Iterable[Any], name: str, network: Network, problems: list[ConfigError]) -> tuple[FlowSpec, ...]:
+    """Flows that fit the network; the first of several with one id."""
+    found: dict[str, FlowSpec] = {}
+    for index, entry in enumerate(entries):
+        where = f"flows[{index}]"
+        if not isinstance(entry, Mapping):
+            problems.append(ConfigError(name, where, "expected a flow"))
+            continue
+        try:
+            flow = parse_flow(entry, network, name)
+        except ConfigError as error:
+            problems.append(ConfigError(name, f"{where}.{error.place}", error.problem))
+            continue
+        if flow.id in found or len(found) >= MAX_FLOWS:
+            problems.append(ConfigError(name, where, f"expected at most {MAX_FLOWS} flows of different ids"))
+        else:
+            found[flow.id] = flow
+    return tuple(found.values())
+
+
+def _places(entries: Iterable[Any], name: str, network: Network) -> tuple[dict[Key, Confined], list[ConfigError]]:
     """Where clients' flows are; places that the network file does not have any more are left out."""
     found: dict[Key, Confined] = {}
     problems = []
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    for index, entry in enumerate(entries):
         match entry:
             case {
                 "client": str(client),
@@ -112,51 +140,62 @@ def _places(entries: Any, name: str, network: Network) -> tuple[dict[Key, Confin
     return found, problems
 
 
-def _numbers(document: Mapping[str, Any], name: str) -> Numbers:
-    try:
-        flows = {str(flow): int(number) for flow, number in document.get("numbers", {}).items()}
-        paths = {
-            str(flow): {tuple(str(link) for link in links): int(number) for number, *links in entries}
-            for flow, entries in document.get("paths", {}).items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(name, "numbers", "expected the numbers of flows and paths") from error
-    ids = [number for given in paths.values() for number in given.values()]
-    if not all(FIRST_FLOW <= number <= LAST_FLOW for number in flows.values()):
-        raise ConfigError(name, "numbers", f"expected numbers from {FIRST_FLOW} to {LAST_FLOW}")
-    if len(set(flows.values())) != len(flows) or not all(FIRST_PATH <= number <= LAST_PATH for number in ids):
-        raise ConfigError(name, "numbers", "expected distinct flow numbers, and path ids of one byte")
-    return Numbers(flows, paths)
+LeftOut = Callable[[str, str], None]
+
+
+def _flow_numbers(entries: Mapping[str, Any], left_out: LeftOut) -> Iterator[tuple[str, int]]:
+    taken: set[int] = set()
+    for flow, number in entries.items():
+        if type(number) is int and FIRST_FLOW <= number <= LAST_FLOW and number not in taken:
+            taken.add(number)
+            yield flow, number
+        else:
+            left_out(f"numbers.{flow}", f"expected a number from {FIRST_FLOW} to {LAST_FLOW} that no other flow has")
+
+
+def _path_ids(entries: Mapping[str, Any], left_out: LeftOut) -> Iterator[tuple[str, dict[PathName, int]]]:
+    for flow, given in entries.items():
+        ids: dict[PathName, int] = {}
+        for entry in given if isinstance(given, list) else (given,):
+            match entry:
+                case [int(number), str(), *_] if (
+                    type(number) is int
+                    and FIRST_PATH <= number <= LAST_PATH
+                    and all(isinstance(link, str) for link in entry[1:])
+                    and tuple(entry[1:]) not in ids
+                    and number not in ids.values()
+                ):
+                    ids[tuple(entry[1:])] = number
+                case _:
+                    left_out(f"paths.{flow}", "expected ids of one byte, each with the links of its path")
+        yield flow, ids
 
 
 class Store:
     """The file; without a name nothing is kept."""
 
     def __init__(self, path: str | None) -> None:
-        self._path = None if path is None else Path(path)
-        self._written: str | None = None
+        self.file = None if path is None else StateFile(Path(path), FORMAT)
+        self.content = Content()
+        """What was found at the start."""
 
     def load(self, network: Network) -> tuple[Saved, list[ConfigError]]:
-        """What was saved; nothing if there is no file yet."""
-        if self._path is None or not self._path.exists():
+        """What was saved, as far as it is sound, and what of it does not fit the network; nothing without a file."""
+        if self.file is None:
             return Saved(), []
-        return decode(read_text(self._path), str(self._path), network)
+        self.content = self.file.load()
+        if self.content.document is None:
+            return Saved(), []
+        return decode(self.content.document, str(self.file.path), network)
+
+    def copy_aside(self) -> str | None:
+        """Keeps what was read as it is, since the next save leaves some of it out; where, None if that failed."""
+        return None if self.file is None else self.file.copy_aside()
 
     def save(self, saved: Saved) -> None:
         """Write if it differs from what was last written; OSError if it can't."""
-        if self._path is None:
-            return
-        text = encode(saved)
-        if text == self._written:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-        self._written = text
+        if self.file is not None:
+            self.file.save(encode(saved))
 
 
 def declared(network: Network, saved: Saved) -> list[DeclaredFlow]:

@@ -8,7 +8,7 @@ what is wanted meanwhile goes with the next one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 from hyroads.controller.ofp import wire
@@ -35,12 +35,12 @@ class HostLayer:
     report: Callable[[str], None]
     changed: Callable[[], None] = lambda: None
     """Told of every confirmation."""
-    is_adopted: bool = False
-    """Whether what was in the switch before has been looked at; until then nothing of it is taken away."""
     flow_mods: int = 0
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
+    _unclaimed: dict[str, None] = field(default_factory=dict)
+    """Hosts with rules from before of whom nobody has said yet where they are; nothing of theirs is taken away."""
     _refused: dict[str, float] = field(default_factory=dict)
     _sent: frozenset[str] = frozenset()
     _batch: Batch | None = None
@@ -61,9 +61,17 @@ class HostLayer:
         """What the switch has from before; and how many frames it may send to the controller from now on."""
         for rule in rules:
             self._installed[host_of(rule.match_fields) or ""][rule.key] = rule
-        # Whoever is not wanted until the first flush has to go.
-        self._dirty = dict.fromkeys(self._installed)
+        self._unclaimed = dict.fromkeys(self._installed)
         self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
+
+    def all_known(self, somewhere: Container[str]) -> None:
+        """Hosts that are not ``somewhere`` by now are nowhere: what is left of them from before has to go. What others
+        shall have here is yet to be said.
+        """
+        nowhere = [host for host in self._unclaimed if host not in somewhere]
+        for host in nowhere:
+            del self._unclaimed[host]
+            self._dirty[host] = None
 
     def sources(self) -> list[tuple[int, str]]:
         """Port number and host of all that are let in by what is in the switch."""
@@ -79,7 +87,9 @@ class HostLayer:
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
         """All rules of one host, sent with the next :meth:`flush`."""
-        if self._wanted.get(host, ()) != rules:
+        is_new = host in self._unclaimed
+        self._unclaimed.pop(host, None)
+        if is_new or self._wanted.get(host, ()) != rules:
             self._dirty[host] = None
             self._refused.pop(host, None)
         if rules:
@@ -89,7 +99,7 @@ class HostLayer:
 
     def flush(self) -> None:
         """Send what is not in force yet, unless a batch is under way (then after it)."""
-        if self._batch is not None or not self._dirty or not self.is_adopted:
+        if self._batch is not None or not self._dirty:
             return
         hosts, self._dirty = self._dirty, {}
         wanted = (rule for host in hosts for rule in self._wanted.get(host, ()))

@@ -9,7 +9,7 @@ from pathlib import Path
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.network import Network
-from hyroads.controller.radio.private_files import write_atomically
+from hyroads.controller.private_files import write_atomically
 
 
 def interfaces_of(network: Network, addressing: Addressing, node: str) -> list[dict[str, object]]:

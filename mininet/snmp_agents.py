@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network, Role
-from hyroads.controller.radio.private_files import write_atomically
+from hyroads.controller.private_files import write_atomically
 from hyroads.mininet.access_points import agent_document, write_private
 from hyroads.mininet.programs import Program
 

@@ -49,6 +49,10 @@ class NotConfirmedError(HyroadsError):
         super().__init__(f"{what}: not confirmed in time by {', '.join(pending)}")
 
 
+class NotSavedError(HyroadsError):
+    """What was asked for could not be written to the state file, and is not in force."""
+
+
 class Service(Protocol):
     """Queries and commands; documents are JSON-ready (shapes: docs/rest.md). Links are long lists in large networks."""
 

@@ -276,6 +276,24 @@ class FaultSchema(Schema):
     what = fields.String(**answered())
 
 
+class BrokenFileSchema(Schema):
+    """A state file that was not what it should be."""
+
+    file = fields.String(**answered())
+    problem = fields.String(**answered())
+    aside = fields.String(**told("its name now; null: it is gone, or could not be moved", allow_none=True))
+
+
+class StateFileSchema(Schema):
+    """The state file."""
+
+    ok = fields.Boolean(**told("whether it could be written the last time"))
+    reason = fields.String(**told("why it could not", allow_none=True))
+    failing_s = fields.Float(**told("for how long", allow_none=True))
+    started_from = fields.String(**answered(validate=validate.OneOf(["file", "older copy", "nothing"])))
+    broken = fields.List(fields.Nested(BrokenFileSchema), **told("what was found at the start"))
+
+
 class HealthSchema(Schema):
     """What is connected, in sync, wrong."""
 
@@ -287,6 +305,7 @@ class HealthSchema(Schema):
     switches = fields.List(fields.Nested(SwitchHealthSchema), **answered())
     agents = fields.List(fields.Nested(AgentHealthSchema), **answered())
     pending = fields.List(fields.String(), **told("what has not confirmed"))
+    state_file = fields.Nested(StateFileSchema, **told("null: there is none", allow_none=True))
     counters = fields.Nested(CountersSchema, **answered())
     plan = fields.Nested(LastPlanSchema, **told("null: nothing is planned yet", allow_none=True))
     slots = fields.Nested(SlotsSchema, **answered())

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document, NotFoundError
+from hyroads.rest.contract import PREFIX, Document
 from hyroads.rest.operations import accepted, confirmed
 from hyroads.rest.paging import page
 from hyroads.rest.replies import reply
@@ -47,6 +47,12 @@ class NCasts(Protocol):
 
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then what the flow is declared to use; whether that is so already. NotFoundError."""
+
+    def pending(self, flow: str) -> list[str]:
+        """What has to happen until copies are sent and that is saved; NotFoundError, NotSavedError."""
+
+    def pending_end(self, flow: str) -> list[str]:
+        """What has to happen until an n-cast is over and that is saved."""
 
 
 class NCastRequest(Strict):
@@ -118,8 +124,8 @@ def _changes(found: Resource, desk: NCasts) -> None:
         document = desk.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
         flow = document["flow"]
         address = f"{ADDRESS}/{quote(flow, safe='')}"
-        later = partial(accepted, f"n-cast of {flow}", address, partial(_pending, desk, flow))
-        is_on = document["copying_after_s"] is not None
+        later = partial(accepted, f"n-cast of {flow}", address, partial(desk.pending, flow))
+        is_on = document["copying_after_s"] is not None and not desk.pending(flow)
         return confirmed(lambda: reply(document, 201, location=address) if is_on else None, later)
 
     @found.delete("/<id:flow>")
@@ -130,17 +136,5 @@ def _changes(found: Resource, desk: NCasts) -> None:
     def switch_off(query: dict[str, Any], flow: str) -> ResponseReturnValue:
         """Switch an n-cast off; the flow uses again what it is declared to use."""
         is_off = desk.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0)
-        later = partial(accepted, f"end of n-cast of {flow}", None, partial(_lingering, desk, flow))
+        later = partial(accepted, f"end of n-cast of {flow}", None, partial(desk.pending_end, flow))
         return confirmed(lambda: Response(status=204) if is_off else None, later)
-
-
-def _pending(desk: NCasts, flow: str) -> list[str]:
-    document = desk.document(flow)
-    return [f"n-cast of {flow}: {document['phase']}"] if document["copying_after_s"] is None else []
-
-
-def _lingering(desk: NCasts, flow: str) -> list[str]:
-    try:
-        return [f"n-cast of {flow}: {desk.document(flow)['phase']}"]
-    except NotFoundError:
-        return []

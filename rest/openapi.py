@@ -27,6 +27,8 @@ _ALWAYS = {"401": "no token, or none that is known", "403": "the token may not d
            "429": "too many requests; see Retry-After", "500": "a defect of the controller"}  # fmt: skip
 _WITH_BODY = {"400": "no JSON", "411": "a body without Content-Length", "413": "the body is too long",
               "415": "the body is not application/json", "422": "what is expected where"}  # fmt: skip
+_SAVED = tuple(f"{PREFIX}/{name}" for name in ("flows", "sessions", "reservations", "ncasts", "clients"))
+_WITH_FILE = {"504": "it takes the disk long to save this", "507": "this could not be saved, and was taken back"}
 _WITH_KEY = {"400": "not readable", "409": "there is something else, or the first request with this key is at work",
              "422": "what is expected where, or the key was used for another request"}  # fmt: skip
 _DESCRIPTION = (
@@ -100,6 +102,8 @@ def _complete(path: str, method: str, operation: Document, shared: list[Document
     if method == "post" and path.startswith(PREFIX):
         problems |= _WITH_KEY
         parameters.append(_header(HEADER, "the same request with the same key is done once", MAX_KEY_LENGTH))
+    if method != "get" and path.startswith(_SAVED):
+        problems |= _WITH_FILE
     if path == f"{PREFIX}/events":
         parameters.append(_header("Last-Event-ID", "events after this one", 18, 0, "^[0-9]*$"))
     for status, text in problems.items():

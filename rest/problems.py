@@ -16,6 +16,7 @@ from hyroads.rest.contract import (
     ForbiddenError,
     NotConfirmedError,
     NotFoundError,
+    NotSavedError,
     TooBusyError,
     ValueRefusedError,
 )
@@ -43,6 +44,7 @@ _STATUS: Mapping[type[HyroadsError], int] = {
     NotFoundError: 404,
     ConflictError: 409,
     TooBusyError: 503,
+    NotSavedError: 507,
 }
 
 

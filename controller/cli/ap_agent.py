@@ -131,8 +131,8 @@ def _divert_stderr(path: str) -> None:
 def _run_snmpd(args: argparse.Namespace) -> int:
     """Becomes snmpd, in the foreground; logs go to stderr."""
     from hyroads.controller.core.errors import ConfigError
+    from hyroads.controller.private_files import write_atomically
     from hyroads.controller.radio.config import parse
-    from hyroads.controller.radio.private_files import write_atomically
     from hyroads.controller.radio.snmpd_conf import snmpd_conf
 
     path = Path(args.config).resolve()

@@ -38,10 +38,11 @@ def load_document(text: str, document: str) -> Any:
     """The value of a text: JSON if ``document`` ends in ``.json``, else YAML (which includes nearly all of JSON)."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(document, "", f"expected at most {MAX_CHARACTERS} characters, got {len(text)}")
-    return (_load_json if document.endswith(".json") else _load_yaml)(text, document)
+    return (load_json if document.endswith(".json") else _load_yaml)(text, document)
 
 
-def _load_json(text: str, document: str) -> Any:
+def load_json(text: str, document: str) -> Any:
+    """The value of a JSON text of any size."""
     try:
         return json.loads(text, object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from hyroads.controller.private_files import write_atomically
 from hyroads.controller.radio.agentx import AgentXError, Session
 from hyroads.controller.radio.mib import Oid, Value
-from hyroads.controller.radio.private_files import write_atomically
 from hyroads.controller.radio.wireless import (
     RadioAbilities,
     Report,

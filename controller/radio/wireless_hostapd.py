@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hyroads.controller.private_files import write_atomically
 from hyroads.controller.radio import hostapd_conf
 from hyroads.controller.radio.hostapd import MAX_MESSAGE, is_news
 from hyroads.controller.radio.hostapd_conf import Join, Leave, Place, Power, Start, Step, Stop
 from hyroads.controller.radio.model import RadioError
-from hyroads.controller.radio.private_files import write_atomically
 from hyroads.controller.radio.wireless import BssReport, Report, Wireless, WirelessError
 from hyroads.controller.radio.wireless_config import WirelessConfig
 

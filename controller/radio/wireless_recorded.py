@@ -13,8 +13,8 @@ import socket
 from hashlib import sha256
 from pathlib import Path
 
+from hyroads.controller.private_files import write_atomically
 from hyroads.controller.radio.model import RadioError
-from hyroads.controller.radio.private_files import write_atomically
 from hyroads.controller.radio.wireless import BssReport, Report, Wireless, WirelessError, document_of
 from hyroads.controller.radio.wireless_config import WirelessConfig
 from hyroads.controller.radio.wireless_hostapd import Run, attach_command, detach_command, ports_of

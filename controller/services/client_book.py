@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.clients import Interface
 from hyroads.controller.core.services.place import Place
+from hyroads.controller.saver import Change, Saver
 from hyroads.controller.services.clients import ClientDesk
 from hyroads.controller.services.steering import Steering
 from hyroads.controller.services.waiting import wait_until
@@ -23,8 +25,9 @@ MAX_NAME = 64
 class Office(Protocol):
     """What the book needs of the coordinator."""
 
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
 
     def is_saved(self) -> bool:
         """Whether all that is to be saved is on disk."""
@@ -130,11 +133,15 @@ class ClientBook:
         is_more = name not in self._preferences and new != Preference()
         if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
-        self._put(name, new)
         if new != old:
-            self._office.note_unsaved()
-            wait_until(self._office.is_saved, CONFIRM_S, self._clock, self._office)
+            self._office.saver.check()
+            change = self._change(name, old)
+            self._put(name, new)
+            self._office.saver.wait(change)
         return self.document(name)
+
+    def _change(self, client: str, old: Preference) -> Change:
+        return self._office.saver.change(f"preferences of client {client}", partial(self._put, client, old))
 
     def _put(self, client: str, preference: Preference) -> None:
         tables: tuple[tuple[dict[str, Any], object], ...] = (
@@ -162,15 +169,20 @@ class ClientBook:
         name = self._id(client)
         if name in self._declared:
             raise ConflictError(f"client {name} is declared in the network file")
-        if name in self._preferences:
+        old = self._preferences.get(name)
+        if old is not None:
+            self._office.saver.check()
+            change = self._change(name, old)
             self._put(name, Preference())
-            self._office.note_unsaved()
+            if wait:
+                self._office.saver.wait(change)
         self._desk.forget(name)
         if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._desk.progress):
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
         """See ``rest.clients.Clients``."""
+        self._office.saver.check_refused(f"preferences of client {client}")
         macs = self._declared.get(client, (client.lower(),))
         switches = [f"switch {node}" for mac in macs for node in self._desk.tables.pending(mac)]
         return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]

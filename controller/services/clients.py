@@ -78,7 +78,14 @@ class ClientDesk:
     """Holds ``state``; ``listeners`` are called with every notice, after the rules that follow from it were wanted."""
 
     def __init__(
-        self, fabric: Fabric, settings: AccessSettings, office: Office, publish: Publish, clock: Callable[[], float]
+        self,
+        fabric: Fabric,
+        settings: AccessSettings,
+        office: Office,
+        publish: Publish,
+        clock: Callable[[], float],
+        *,
+        switch_grace_s: float,
     ) -> None:
         self.state = Clients(limits=settings.limits)
         self.listeners: list[Callable[[Notice], None]] = []
@@ -88,6 +95,9 @@ class ClientDesk:
         self._office = office
         self._publish = publish
         self._clock = clock
+        self._started_s = clock()
+        self._switch_grace_s = switch_grace_s
+        self._knows_all = False
         self._ready: dict[str, SwitchSession] = {}
         self._ports: dict[str, dict[str, int]] = {}
         self.tables = HostTables(self._ready, clock)
@@ -216,6 +226,18 @@ class ClientDesk:
                     if (node, name) in self._place_of:
                         self._take(core.place_down(self.state, self._place_of[node, name], self._clock()))
                 self.tables.switch_ready(node)
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
+        age_s = self._clock() - self._started_s
+        if self._knows_all or not core.are_all_told(
+            self._fabric.addressing.dpid, self._ready, age_s, self._switch_grace_s
+        ):
+            return
+        self._knows_all = True
+        for session in self._ready.values():
+            session.hosts.all_known(self.tables)
 
     def _welcome(self, node: str, session: SwitchSession) -> None:
         """A switch was read: whom it lets in is there, unless we know better."""
@@ -229,7 +251,8 @@ class ClientDesk:
             interface = self.state.interfaces.get(mac)
             if interface is not None and interface.place is not None and interface.place.node == node:
                 self._claim(Claim(mac, ip, By.ARP), interface.place)
-        session.hosts.is_adopted = True
+        if self._knows_all:
+            session.hosts.all_known(self.tables)
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
 

@@ -91,6 +91,10 @@ class HostTables:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, mac: object) -> bool:
+        """Whether a host is somewhere."""
+        return mac in self._entries
+
     def spot_of(self, mac: str) -> Spot | None:
         """Where a host's frames are sent."""
         entry = self._entries.get(mac)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
@@ -20,6 +21,7 @@ from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.numbering import PathName
 from hyroads.controller.plan import FlowPlan
+from hyroads.controller.saver import Change, Saver
 from hyroads.controller.services.carrying import Carrier, Carrying
 from hyroads.controller.services.journey import MAX_STEPS
 from hyroads.controller.services.ncast_documents import CHOSEN, KeptNCast, ncast_document
@@ -47,6 +49,10 @@ class Office(Carrier, Protocol):
     def flow_known(self, flow: str) -> bool:
         """Whether a flow is declared."""
 
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+
     def note_unsaved(self) -> None:
         """What is to be saved has changed."""
 
@@ -68,6 +74,8 @@ class Running:
     paths: tuple[PathName, ...]
     asked_s: float
     copying_s: float | None = None
+    change: Change | None = None
+    """Once copies are wanted: their way to the state file."""
 
     @property
     def key(self) -> Key:
@@ -144,6 +152,7 @@ class NCastDesk:
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
         flow = body["flow"]
+        self._office.saver.check()
         if flow in self._running:
             raise ConflictError(f"flow {flow} is n-cast already")
         if len(self._running) >= MAX_NCASTS:
@@ -160,21 +169,46 @@ class NCastDesk:
         self._go_on(running)
 
         def is_settled() -> bool:
-            return running.state.is_over or (running.copying_s is not None and self._office.is_saved())
+            is_saved = running.change is not None and running.change.is_over
+            return running.state.is_over or (running.copying_s is not None and is_saved)
 
         self._until(is_settled, wait_s)
+        if running.change is not None:
+            running.change.check()
         return running.document()
 
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
         running = self._of(flow)
-        plan = self._office.flow_plan(flow)
+        self._office.saver.check()
+        self._end_copies(running)
+        return self._until(lambda: not self.pending_end(flow), wait_s)
+
+    def pending(self, flow: str) -> list[str]:
+        """See ``rest.ncasts.NCasts``."""
+        self._office.saver.check_refused(f"n-cast of {flow}")
+        running = self._of(flow)
+        if running.copying_s is None:
+            return [f"n-cast of {flow}: {running.state.phase.value}"]
+        return ["state file"] if running.change is not None and not running.change.is_saved else []
+
+    def pending_end(self, flow: str) -> list[str]:
+        """See ``rest.ncasts.NCasts``."""
+        if flow in self._running:
+            return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
+        return [] if self._office.is_saved() else ["state file"]
+
+    def _take_back(self, flow: str) -> None:
+        if flow in self._running:
+            self._end_copies(self._running[flow])
+
+    def _end_copies(self, running: Running) -> None:
+        plan = self._office.flow_plan(running.flow)
         alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
         keep = next((path for path in running.paths if path in alive), running.paths[0])
         running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
         self._office.note_unsaved()
         self._go_on(running)
-        return self._until(lambda: flow not in self._running and self._office.is_saved(), wait_s)
 
     # -- what is asked for
 
@@ -237,7 +271,10 @@ class NCastDesk:
             self._want(running)
             if running.state == before and running.carrying.is_in_force == in_force:
                 break
-        if running.state.phase is not phase:
+        if running.state.phase is Phase.COPYING is not phase:
+            undo = partial(self._take_back, running.flow)
+            running.change = self._office.saver.change(f"n-cast of {running.flow}", undo)
+        elif running.state.phase is not phase:
             self._office.note_unsaved()
         running.carrying.settle()
         if running.state.phase is Phase.COPYING and running.carrying.is_drained:

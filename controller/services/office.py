@@ -9,6 +9,7 @@ from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.marks import Marks
 from hyroads.controller.plan import MULTIPATH, FlowPlan
+from hyroads.controller.saver import Saver
 
 
 class CoordinatorOffice:
@@ -77,6 +78,11 @@ class CoordinatorOffice:
         """What is to be saved has changed."""
         self._coordinator.saver.note()
         self._coordinator.wake()
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+        return self._coordinator.saver
 
     def is_saved(self) -> bool:
         """Whether all that is to be saved is on disk."""

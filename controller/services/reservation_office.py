@@ -11,6 +11,7 @@ from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.coordinator import Coordinator
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import RateProblem
+from hyroads.controller.saver import Saver
 
 
 class ReservationOffice:
@@ -54,10 +55,10 @@ class ReservationOffice:
         """See ``Office``."""
         return self._coordinator.live.loop.granted
 
-    def note_unsaved(self) -> None:
+    @property
+    def saver(self) -> Saver:
         """See ``Office``."""
-        self._coordinator.saver.note()
-        self._coordinator.wake()
+        return self._coordinator.saver
 
     def publish(self, kind: str, document: Mapping[str, Any]) -> object:
         """See ``Office``."""

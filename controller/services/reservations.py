@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from hyroads.controller.control.allocators import Grant
@@ -18,6 +19,7 @@ from hyroads.controller.core.network import Network, Policy
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
 from hyroads.controller.core.services.sessions import rate
+from hyroads.controller.saver import Saver
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
 LOG = logging.getLogger("hyroads.reservations")
@@ -80,8 +82,9 @@ class Office(Protocol):
     def granted(self) -> Mapping[str, Grant]:
         """What was made of them in the last slot."""
 
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
 
     def publish(self, kind: str, document: Mapping[str, Any]) -> object:
         """Tell listeners of an event."""
@@ -159,6 +162,7 @@ class ReservationDesk:
             if known != new:
                 raise ConflictError(f"reservation {new.id!r} exists with other content")
             return self.document(new.id), False
+        self._office.saver.check()
         self._admit(new)
         self._office.publish("reservation.made", _declared(new))
         return self.document(new.id), True
@@ -168,6 +172,7 @@ class ReservationDesk:
         old = self._get(name)
         new = _parsed({**_declared(old), **document}, "request")
         if new != old:
+            self._office.saver.check()
             self._admit(new)
             self._office.publish("reservation.changed", _declared(new))
         return self.document(name)
@@ -175,9 +180,8 @@ class ReservationDesk:
     def release(self, name: str) -> None:
         """See ``rest.reservations.Reservations``."""
         self._get(name)
-        del self._kept[name]
-        self._tell()
-        self._office.note_unsaved()
+        self._office.saver.check()
+        self._put(name, None)
         self._office.publish("reservation.released", {"id": name})
 
     def _get(self, name: str) -> Reservation:
@@ -203,9 +207,18 @@ class ReservationDesk:
         if not answer.admitted:
             what = f"reservation {new.id!r}"
             raise NotAdmittedError(what, new.rate_mbps, answer.possible_mbps, self._domains(answer.full))
-        self._kept[new.id] = new
+        self._put(new.id, new)
+
+    def _put(self, name: str, new: Reservation | None) -> None:
+        """There is such a reservation (None: none) from now on, and once this returns it is on the disk."""
+        before = dict(self._kept)
+        change = self._office.saver.change(f"reservation {name}", partial(self._become, before))
+        self._become({**before, name: new} if new is not None else {n: r for n, r in before.items() if n != name})
+        self._office.saver.wait(change)
+
+    def _become(self, reservations: Mapping[str, Reservation]) -> None:
+        self._kept = dict(reservations)
         self._tell()
-        self._office.note_unsaved()
 
     def _asked(self, new: Reservation, others: Sequence[Reservation]) -> Answer:
         problem = self._office.problem()

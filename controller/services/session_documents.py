@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,11 +113,15 @@ def _hosts(given: list[object], spec: SessionSpec, network: Network) -> Iterator
             continue
         participant = spec.find(str(host.get("name")))
         mac, ip = host.get("mac"), host.get("ip")
-        sound = host.get("node") in network.nodes and isinstance(mac, str) and _MAC.fullmatch(mac) is not None
+        sound = _is_in(host.get("node"), network.nodes) and isinstance(mac, str) and _MAC.fullmatch(mac) is not None
         if participant is not None and sound:
             technology = host.get("technology") if host.get("technology") in network.technologies else None
             ip = ip if isinstance(ip, str) else None
             yield Host(participant.name, participant.is_source, host["node"], mac, ip, technology)
+
+
+def _is_in(name: object, known: Container[str]) -> bool:
+    return isinstance(name, str) and name in known
 
 
 def _plan(source: object, tree: object, network: Network) -> LabelledPlan | None:
@@ -128,10 +132,10 @@ def _plan(source: object, tree: object, network: Network) -> LabelledPlan | None
         return None
     if not isinstance(sent, list) or not all(isinstance(one, list) and one for one in sent):
         return None
-    if not isinstance(receivers, list) or not all(node in network.nodes for node in receivers):
+    if not isinstance(receivers, list) or not all(_is_in(node, network.nodes) for node in receivers):
         return None
     links = [link for one in sent for link in one]
-    if not all(isinstance(link, str) and link in network.link_index for link in links):
+    if not all(_is_in(link, network.link_index) for link in links):
         return None
     transmissions = tuple(tuple(one) for one in sent)
     plan = TreePlan(str(source), transmissions, frozenset(receivers))

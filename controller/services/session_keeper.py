@@ -40,6 +40,7 @@ from hyroads.controller.core.services.sessions import (
 )
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.session_trees import RootedTree
+from hyroads.controller.saver import Saver
 from hyroads.controller.services.session_documents import Saved, from_saved, to_save
 from hyroads.controller.state import Fabric
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError
@@ -78,6 +79,10 @@ class Office(Protocol):
 
     def wake(self) -> None:
         """There is something to tell switches."""
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
 
     def note_unsaved(self) -> None:
         """What is to be saved has changed."""
@@ -134,14 +139,23 @@ class SessionKeeper:
     def restore(self, documents: object) -> list[ConfigError]:
         """Takes in what an earlier controller saved; what is wrong with some of it."""
         problems = []
+        taken: set[int] = set()
         for document in documents if isinstance(documents, list) else ():
             try:
                 saved = from_saved(document, self._fabric.network, "state file")
             except ConfigError as error:
                 problems.append(error)
-            else:
-                self._saved[saved[0].id] = saved
-                self._documents[saved[0].id] = document
+                continue
+            spec, plans, hosts = saved
+            if any(spec.id == other.id or spec.group.meets(other.group) for other, _, _ in self._saved.values()):
+                problems.append(ConfigError("state file", "sessions", f"{spec.id!r} or its group is there twice"))
+                continue
+            # A label is that of one tree. Trees that are planned anew get new ones.
+            labels = [plan.label for plan in plans.values()]
+            are_distinct = len(set(labels)) == len(labels) and not taken.intersection(labels)
+            taken.update(labels)
+            self._saved[spec.id] = (spec, plans if are_distinct else {}, hosts)
+            self._documents[spec.id] = document
         return problems
 
     def to_save(self) -> list[Document]:
@@ -363,8 +377,8 @@ class SessionKeeper:
 
     # -- what is confirmed
 
-    def pending(self, name: str) -> list[str]:
-        """See ``rest.sessions.Sessions``."""
+    def waits_for(self, name: str) -> list[str]:
+        """What has not confirmed a session yet."""
         live = self._live.get(name) or self._ending.get(name)
         if live is None:
             return []

@@ -13,6 +13,7 @@ from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.services.clients import Clients
 from hyroads.controller.core.services.place import WIRED
 from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.saver import Saver
 from hyroads.controller.state import Fabric
 
 
@@ -54,6 +55,11 @@ class SessionOffice:
         """See ``Office``."""
         self._coordinator.saver.note()
         self._coordinator.wake()
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+        return self._coordinator.saver
 
     def is_saved(self) -> bool:
         """See ``Office``."""

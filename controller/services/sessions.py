@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hyroads.controller.control.sessions import Host, LiveSession, forgotten
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, session_document, session_spec
+from hyroads.controller.saver import Change
 from hyroads.controller.services.session_documents import session_view
 from hyroads.controller.services.session_keeper import SessionKeeper
 from hyroads.controller.services.waiting import wait_until
@@ -31,33 +33,35 @@ class SessionDesk(SessionKeeper):
 
     def document(self, name: str) -> Document:
         """See ``rest.sessions.Sessions``."""
-        return session_view(self._get(name), self.media, self._rates, self.pending(name))
+        return session_view(self._get(name), self.media, self._rates, self.waits_for(name))
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """See ``rest.sessions.Sessions``."""
         spec = session_spec(document, "request")
-        known = self._live.get(spec.id)
+        known, change = self._live.get(spec.id), None
         if known is not None:
             if known.spec != spec:
                 raise ConflictError(f"session {spec.id!r} exists with other content")
         else:
-            self._begin(spec)
+            change = self._begin(spec)
         if wait:
-            self._wait(spec.id)
+            self._wait(spec.id, change)
         return self.document(spec.id), known is None
 
-    def _begin(self, spec: SessionSpec) -> None:
+    def _begin(self, spec: SessionSpec) -> Change | None:
+        self._office.saver.check()
         if len(self._live) >= MAX_SESSIONS:
             raise TooBusyError(f"there are {MAX_SESSIONS} sessions already")
         if spec.id in self._ending:
             # The labels of its last trees are still on their way out; new trees have other ones.
             self._ending[f"{spec.id} {next(self._count_endings)}"] = self._ending.pop(spec.id)
-        self._admit(spec)
+        change = self._admit(spec)
         self._office.publish("session.declared", session_document(spec))
+        return change
 
-    def _admit(self, spec: SessionSpec, found: Collection[Host] = ()) -> None:
+    def _admit(self, spec: SessionSpec, found: Collection[Host] = (), *, is_asked: bool = True) -> Change | None:
         """Plans a session as it shall be; if somebody new can't be reached nothing changes. ``found`` are hosts that
-        were heard where they are.
+        were heard where they are. What is asked for is taken back if it can't be saved.
         """
         with self._planning:
             before = self._live.get(spec.id)
@@ -68,8 +72,21 @@ class SessionDesk(SessionKeeper):
             for source, nodes in sorted(after.lost.items()):
                 for node in sorted(nodes - known.get(source, frozenset())):
                     raise ConflictError(f"session {spec.id!r}: no way from {source} to {node}")
+            undo = partial(self._remove, spec.id) if before is None else partial(self._admit_again, before.spec)
+            change = self._office.saver.change(f"session {spec.id}", undo) if is_asked else None
             self._put(spec.id, after)
         self._improve_later()
+        return change
+
+    def _admit_again(self, spec: SessionSpec) -> None:
+        """What was asked for since could not be saved: the session is as before, for all who can be reached now."""
+        with self._planning:
+            self._put(spec.id, self._planned(spec, self._hosts(LiveSession(spec, self._hosts_of(spec.id)))))
+        self._improve_later()
+
+    def _hosts_of(self, name: str) -> tuple[Host, ...]:
+        live = self._live.get(name)
+        return () if live is None else live.hosts
 
     def _check(self, spec: SessionSpec, found: Collection[str]) -> None:
         for other in self._live.values():
@@ -116,7 +133,7 @@ class SessionDesk(SessionKeeper):
         spec = live.spec.with_participant(Participant(mac)) if joins else live.spec.without(mac)
         if spec != live.spec:
             # Where it was heard is where it is, until somebody knows better.
-            self._admit(spec, [host] if joins else [])
+            self._admit(spec, [host] if joins else [], is_asked=False)
             self._office.publish("session.changed", session_document(spec))
 
     def knows(self, name: str) -> bool:
@@ -128,25 +145,33 @@ class SessionDesk(SessionKeeper):
         self._office.note_unsaved()
 
     def _become(self, name: str, spec: SessionSpec, *, wait: bool) -> Document:
-        live = self._get(name)
+        live, change = self._get(name), None
         if spec != live.spec:
-            self._admit(spec)
+            self._office.saver.check()
+            change = self._admit(spec)
             self._office.publish("session.changed", session_document(spec))
         if wait:
-            self._wait(name)
+            self._wait(name, change)
         return self.document(name)
 
     def remove(self, name: str, *, wait: bool) -> None:
         """See ``rest.sessions.Sessions``."""
-        self._get(name)
+        spec = self._get(name).spec
+        self._office.saver.check()
+        change = self._office.saver.change(f"session {name}", partial(self._admit_again, spec))
+        self._remove(name)
+        if wait:
+            self._wait(name, change)
+
+    def _remove(self, name: str) -> None:
+        if name not in self._live:
+            return
         self._ending[name] = forgotten(self._live.pop(name))
         self._rates = {key: value for key, value in self._rates.items() if key[0] != name}
         self._count()
         self._office.note_unsaved()
         self._office.publish("session.removed", {"id": name})
         self._office.wake()
-        if wait:
-            self._wait(name)
 
     def _get(self, name: str) -> LiveSession:
         live = self._live.get(name)
@@ -154,7 +179,19 @@ class SessionDesk(SessionKeeper):
             raise NotFoundError(f"no session {name[:64]!r}")
         return live
 
-    def _wait(self, name: str) -> None:
+    def pending(self, name: str) -> list[str]:
+        """See ``rest.sessions.Sessions``."""
+        self._office.saver.check_refused(f"session {name}")
+        return self.waits_for(name)
+
+    def _wait(self, name: str, change: Change | None = None) -> None:
         office = self._office
-        if not wait_until(lambda: not self.pending(name), CONFIRM_WITHIN_S, office.clock, office):
-            raise NotConfirmedError(f"session {name}", self.pending(name))
+
+        def is_over() -> bool:
+            return not self.waits_for(name) or (change is not None and change.refusal is not None)
+
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, office.clock, office)
+        if change is not None:
+            change.check()
+        if not is_confirmed:
+            raise NotConfirmedError(f"session {name}", self.waits_for(name))

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.state_file import Document, StateFile
 from hyroads.controller.tls_contexts import client_side, server_side
 from hyroads.slices.change import difference_of
 from hyroads.slices.model import SliceModel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("hyroads.slicer")
 
 SAVE_AFTER_S = 0.05
+RETRY_FIRST_S, RETRY_MOST_S = 0.5, 30.0
 SPARE_CONNECTIONS = 32
 TLS_WITHIN_S = 5.0
 
@@ -63,7 +65,13 @@ class Server:
     def __init__(self, config: str, settings: SlicerSettings) -> None:
         self.config = config
         self.settings = settings
-        self.saved = state.read(settings.state_file)
+        self._file: StateFile | None = None
+        self._failure: str | None = None
+        self.saved = state.Saved()
+        if settings.state_file is not None:
+            self._file, self.saved, broken = state.read(settings.state_file)
+            for each in broken:
+                LOG.warning("state file: %s", each)
         model = settings.model
         if self.saved.slices is not None and self.saved.file_hash == _hash(model):
             model = parse(self.saved.slices, settings.state_file or "")
@@ -141,18 +149,22 @@ class Server:
     # -- the state file -----------------------------------------------------------------------------------------------
 
     async def _save_for_ever(self) -> None:
+        pause_s = SAVE_AFTER_S
         while True:
             await self.slicer.dirty.wait()
-            await asyncio.sleep(SAVE_AFTER_S)
+            await asyncio.sleep(pause_s)
             self.slicer.dirty.clear()
-            text = self._text()
-            await asyncio.to_thread(self._write, text)
+            if await asyncio.to_thread(self._write, self._sections()):
+                pause_s = SAVE_AFTER_S
+            else:
+                self.slicer.dirty.set()
+                pause_s = min(max(2 * pause_s, RETRY_FIRST_S), RETRY_MOST_S)
 
     def save(self) -> None:
         """Write the state file now."""
-        self._write(self._text())
+        self._write(self._sections())
 
-    def _text(self) -> str:
+    def _sections(self) -> Document:
         model = self.slicer.model
         slices = document_of(model) if difference_of(self.settings.model, model) else None
         saved = state.Saved(
@@ -160,10 +172,18 @@ class Server:
         )
         return state.encode(saved)
 
-    def _write(self, text: str) -> None:
-        if self.settings.state_file is None:
-            return
+    def _write(self, sections: Document) -> bool:
+        """Whether the file is written; once is said that it can't be, and that it can again."""
+        if self._file is None:
+            return True
         try:
-            state.write(self.settings.state_file, text)
+            self._file.save(sections)
         except OSError as error:
-            LOG.warning("%s: can't be written: %s", self.settings.state_file, error.strerror)
+            if self._failure != error.strerror:
+                self._failure = error.strerror
+                LOG.warning("%s: can't be written, it is tried again: %s", self.settings.state_file, error.strerror)
+            return False
+        if self._failure is not None:
+            self._failure = None
+            LOG.info("%s: is written again", self.settings.state_file)
+        return True

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 import signal
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.state_file import Document, Format, Origin, StateFile
 from hyroads.slices.snmpvisor.config import Endpoint, Settings, load
 from hyroads.slices.snmpvisor.front import Front
 from hyroads.slices.snmpvisor.visor import Audited, Out, ToDevice, ToManager, Visor, described
@@ -23,6 +23,7 @@ LOG = logging.getLogger("hyroads.snmpvisor")
 TICK_S = 0.1
 ENTERPRISE = 8072
 """net-snmp's number, under which also our own module is (mibs/HYROADS-MIB.txt)."""
+MAX_BOOTS = 2**31 - 1
 
 
 class _Socket(asyncio.DatagramProtocol):
@@ -112,6 +113,7 @@ def serve(path: str) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, LOG.warning, "SIGHUP is ignored: settings are read at the start only")
         await Server(settings, visor).run(stop)
 
     try:
@@ -122,23 +124,35 @@ def serve(path: str) -> int:
 
 
 def _engine(path: Path | None) -> tuple[bytes, int]:
-    """Our engine id and how often it has started (RFC 3414, 2.2.2); without a file it is a new one each time."""
+    """Our engine id and how often it has started (RFC 3414, 2.2.2). Without a file, or with one that can't be read, it
+    is a new one: how often the old one has started is not known.
+    """
     fresh = (0x80000000 | ENTERPRISE).to_bytes(4, "big") + b"\x05" + secrets.token_bytes(8)
     if path is None:
         return fresh, 1
+    file = StateFile(path, FORMAT)
+    content = file.load()
+    for broken in content.broken:
+        LOG.warning("state file: %s", broken)
+    engine, boots = fresh, 0
+    # The older copy would count a start twice.
+    if content.document is not None and content.origin is Origin.FILE:
+        engine, boots = _engine_of(content.document)
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else json.dumps({"engine": fresh.hex(), "boots": 0})
-        known = json.loads(text)
-        engine, boots = bytes.fromhex(known["engine"]), int(known["boots"]) + 1
-        text = json.dumps({"engine": engine.hex(), "boots": boots})
-        new = path.with_suffix(path.suffix + ".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        new.replace(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError("settings", "state_file", f"{path}: {error}") from error
+        file.save({"engine": engine.hex(), "boots": boots + 1})
+    except OSError as error:
+        raise ConfigError("settings", "state_file", f"{path}: {error.strerror or error}") from error
+    return engine, boots + 1
+
+
+def _engine_of(document: Document) -> tuple[bytes, int]:
+    engine, boots = bytes.fromhex(document["engine"]), document["boots"]
+    if not 5 <= len(engine) <= 32 or not 0 <= boots < MAX_BOOTS:
+        raise ValueError("expected an engine id and how often it has started")
     return engine, boots
+
+
+FORMAT = Format(2, {"engine": str, "boots": int}, {1: dict}, checked_from=2, first=1, whole=_engine_of)
 
 
 class _Audit:

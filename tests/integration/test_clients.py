@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -25,6 +26,8 @@ from hostapd_peer import Peer
 
 pytestmark = pytest.mark.root
 QUIET_S = 1.0
+NOBODY = 9
+"""A port where nobody listens."""
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +236,92 @@ def test_clients_over_rest(lab):
     assert lab.rest("DELETE", f"/clients/{x}")[0] == 404
     lab.send("n2", x, y, payload=b"here again")
     assert lab.came("n1", b"here again")
+
+
+def ages_s(lab: ClientLab, node: str) -> dict[str, float]:
+    """How long each rule of learned hosts has been in a switch; one that is deleted and added again starts anew."""
+    found = {}
+    for line in lab.ofctl("dump-flows", node).splitlines():
+        host = re.search(r"dl_(?:src|dst)=(02:aa:00:07:[0-9a-f:]+)|arp_sha=(02:aa:00:07:[0-9a-f:]+)", line)
+        if host is not None:
+            duration = re.search(r"duration=([0-9.]+)s", line)
+            rule = re.sub(r"(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]+, ?", "", line.strip())
+            found[rule] = float(duration[1])
+    return found
+
+
+def with_hosts(lab: ClientLab, each: int) -> dict[str, str]:
+    """Hosts at every access port, known to all switches."""
+    homes = {f"02:aa:00:07:{i:02x}:{n:02x}": node for i, node in enumerate(lab.addressing.dpid) for n in range(each)}
+    for mac, node in homes.items():
+        lab.send(node, mac)
+    assert eventually(lambda: all(is_at(lab, mac, home) for mac, home in homes.items()), 30)
+    return homes
+
+
+def restarted_without_switches(lab: ClientLab) -> float:
+    """A new controller that no switch dials yet; when that was."""
+    lab.stop_controller()
+    for node in lab.addressing.dpid:
+        lab.connect(node, NOBODY)
+    started_s = time.monotonic()
+    lab.start_controller(alone=True)
+    return started_s
+
+
+def test_switches_that_come_back_one_after_the_other_lose_no_rule_of_a_host(lab):
+    with_hosts(lab, 5)
+    before = {node: ages_s(lab, node) for node in lab.addressing.dpid}
+    assert sum(map(len, before.values())) == 15 * 5
+    started_s = restarted_without_switches(lab)
+    for node in lab.addressing.dpid:
+        lab.connect(node)
+        eventually(lambda node=node: connected(lab, node))
+        time.sleep(1.0)
+    eventually(lambda: lab.rest("GET", "/health")[1]["ok"])
+    time.sleep(1.0)
+    past_s = time.monotonic() - started_s
+    for node, rules_before in before.items():
+        after = ages_s(lab, node)
+        assert after.keys() == rules_before.keys()
+        assert all(age_s > past_s for age_s in after.values()), f"{node}: rules were deleted and added again"
+
+
+def connected(lab: ClientLab, node: str) -> bool:
+    return any(s["node"] == node and s["connected"] for s in lab.rest("GET", "/health")[1]["switches"])
+
+
+def test_hosts_of_a_switch_that_does_not_come_back_go_after_the_grace_time(lab):
+    homes = with_hosts(lab, 3)
+    usual, grace_s = lab.settings, 8.0
+    lab.settings = {**usual, "timings": {"switch_grace_s": grace_s, "grace_s": 0.5}}
+    try:
+        started_s = restarted_without_switches(lab)
+        missing, *others = lab.addressing.dpid
+        for node in others:
+            lab.connect(node)
+        eventually(lambda: all(connected(lab, node) for node in others))
+        lost = [mac for mac, home in homes.items() if home == missing]
+
+        def there() -> int:
+            return sum(len(rules(lab, mac)[node]) for mac in lost for node in others)
+
+        assert there() == len(lost) * len(others)
+        eventually(lambda: there() == 0, 15)
+        # The process needs a while until its own time begins.
+        assert time.monotonic() - started_s > grace_s
+        still = {mac: home for mac, home in homes.items() if home != missing}
+        assert all(
+            len(rules(lab, mac)[node]) == (3 if node == home else 1) for mac, home in still.items() for node in others
+        )
+        lab.connect(missing)
+        assert eventually(lambda: all(is_at(lab, mac, home) for mac, home in homes.items()), 15)
+    finally:
+        lab.settings = usual
+        lab.stop_controller()
+        for node in lab.addressing.dpid:
+            lab.connect(node)
+        lab.start_controller()
 
 
 def test_a_new_controller_leaves_all_hosts_where_they_are(lab):

@@ -185,3 +185,9 @@ def test_strangers_get_no_answer_or_a_report(rig):
     plain = ("-v3", "-l", "authNoPriv", "-u", "lab", "-a", "SHA-256", "-A", PASSWORD, "-n", "ap1")
     assert "security level" in rig.get(IF_NUMBER, *plain).stderr
     assert PASSWORD not in rig.log() and "of-web" not in rig.log()
+
+
+def test_a_hangup_is_ignored_and_said(rig):
+    rig.visor.send_signal(signal.SIGHUP)
+    assert wait_for(lambda: "SIGHUP is ignored" in rig.log())
+    assert rig.visor.poll() is None and rig.get(IF_NUMBER, *WEB).returncode == 0

@@ -49,13 +49,12 @@ class ControllerProcess:
         self.settings = folder / "hyroads.json"
         self.settings.write_text(json.dumps(document))
         self.log = folder / "controller.log"
+        self.command = [sys.executable, "-c", PROGRAM]
         self._environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}
 
     def __enter__(self) -> ControllerProcess:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM], env=self._environment, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self.command, env=self._environment, stdout=log, stderr=log)
         try:
             eventually(lambda: self.process.poll() is not None or self.rest("GET", "/health")[0])
             assert self.process.poll() is None, self.log.read_text()

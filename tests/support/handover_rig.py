@@ -24,6 +24,7 @@ from hyroads.controller.services.handovers import HandoverDesk
 from hyroads.controller.services.ncasts import NCastDesk
 from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
 from hyroads.controller.state_store import decode, encode, to_save
+from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
@@ -78,6 +79,7 @@ class Rig:
         self.fabric = Fabric.of(read_file(ROAMING))
         self.now_s = 100.0
         self.unsaved = 0
+        self.saver = instant_saver(clock=lambda: self.now_s)[0]
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.sent: dict[int, int] = {} if after is None else after.sent
@@ -109,8 +111,8 @@ class Rig:
             return Kept(flows, Numbers(), before or {}, {}, [], {})
         services = {"ncasts": after.ncasts.to_save()}
         declared = after.state.flows.values()
-        text = encode(to_save(network, declared, after.live.numbers, after.state.confined, services))
-        saved, _ = decode(text, "state file", network)
+        text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.confined, services)))
+        saved, _ = decode(json.loads(text), "state file", network)
         kept, problems = ready(saved, self.fabric)
         assert not problems
         return kept
@@ -246,3 +248,4 @@ class Rig:
 
     def wait(self, timeout_s: float) -> None:
         self.after(timeout_s)
+        self.saver.once()

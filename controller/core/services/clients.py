@@ -8,7 +8,7 @@ an interface that is active elsewhere unless it associates anew (or DHCP gives i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import TypeVar
@@ -269,6 +269,13 @@ def expired(state: Clients, now_s: float) -> Change:
     old = [i for i in state.interfaces.values() if _is_forgettable(i, now_s - state.limits.forget_s)]
     notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in old if i.place is not None)
     return Change(_without(state, (i.mac for i in old)), notices) if old else Change(state)
+
+
+def are_all_told(switches: Iterable[str], read: Container[str], age_s: float, grace_s: float) -> bool:
+    """Whether a controller of this age knows all hosts that an earlier one had let in: their switches tell of them when
+    they are read, and those that have not come back within the grace time are not waited for.
+    """
+    return age_s > grace_s or all(node in read for node in switches)
 
 
 def checked_mac(mac: str) -> str:

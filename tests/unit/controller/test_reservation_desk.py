@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession
@@ -22,7 +26,8 @@ from hyroads.controller.services.reservation_office import ReservationOffice
 from hyroads.controller.services.reservations import SHORT_FOR_S, NotAdmittedError, ReservationDesk
 from hyroads.rest import reservations
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
+from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError, TooBusyError
+from instant_saver import full_disk, instant_saver
 
 NET = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}
@@ -58,7 +63,7 @@ class World:
             settled=True,
             plan=object(),
             live=SimpleNamespace(loop=self.loop),
-            saver=SimpleNamespace(note=lambda: None),
+            saver=instant_saver()[0],
             wake=lambda: None,
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
@@ -142,6 +147,25 @@ def test_later_promises_give_way_when_capacity_falls_and_that_is_told(world: Wor
     assert world.desk.document("first")["state"] == "kept"
     world.turn(cb_wifi=20.0, ca_wifi=20.0)
     assert world.events[-1] == ("reservation.kept", {"id": "second"})
+
+
+def test_what_can_not_be_saved_is_not_promised(world: World) -> None:
+    world.reserve("first", 8.0, "narrow")
+    saver = world.coordinator.saver
+    for ask in (
+        lambda: world.reserve("second", 2.0, "third"),
+        lambda: world.desk.change("first", {"rate_mbps": 4.0}),
+        lambda: world.desk.release("first"),
+    ):
+        saver._save = full_disk
+        for _ in range(2):
+            with pytest.raises(NotSavedError):
+                ask()
+        saver._save = lambda: None
+        saver.once()
+        assert world.desk.names() == ("first",) and world.desk.document("first")["rate_mbps"] == 8.0
+        assert world.turn()["narrow"] >= 7.99
+    world.reserve("second", 2.0, "third")
 
 
 def test_a_short_moment_is_no_news(world: World) -> None:

@@ -18,7 +18,8 @@ from hyroads.controller.services.sessions import MAX_SESSIONS, SessionDesk
 from hyroads.controller.state import Fabric
 from hyroads.rest import sessions
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
+from instant_saver import full_disk, instant_saver
 from rings import ring
 
 GROUP = "239.1.2.3"
@@ -37,6 +38,7 @@ class Office:
         self.traffic = None
         self.now_s = 0.0
         self.unsaved = 0
+        self.saver = instant_saver()[0]
 
     def clock(self) -> float:
         return self.now_s
@@ -60,6 +62,7 @@ class Office:
 
     def wait(self, timeout_s: float) -> None:
         self.now_s += timeout_s
+        self.saver.once()
         self.desk.follow()
         for node, intent in self.live.intents.items():
             if node not in self.deaf:
@@ -98,6 +101,40 @@ def test_a_session_is_active_once_switches_have_confirmed(office: Office) -> Non
     assert declared(office) == (document, False)
     with pytest.raises(ConflictError):
         declared(office, participants=("n0", "n1"))
+
+
+def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(office: Office) -> None:
+    before, _ = declared(office)
+    office.wait(0.1)
+    for ask in (
+        lambda: declared(office, "t", "239.1.2.4"),
+        lambda: office.desk.join("s", {"name": "n2"}, wait=True),
+        lambda: office.desk.leave("s", "c0", wait=True),
+        lambda: office.desk.remove("s", wait=True),
+    ):
+        office.saver._save = full_disk
+        with pytest.raises(NotSavedError, match="No space left"):
+            ask()
+        # The next one is refused before anything happens.
+        with pytest.raises(NotSavedError, match="nothing was changed"):
+            ask()
+        office.saver._save = lambda: None
+        for _ in range(3):
+            office.wait(0.1)
+        after = office.desk.document("s")
+        assert office.desk.names() == ("s",) and after["participants"] == before["participants"]
+        assert after["state"] == "active" and len(after["trees"]) == len(before["trees"])
+    assert declared(office, "t", "239.1.2.4")[1] and office.desk.pending("t") == []
+
+
+def test_a_host_that_joins_by_itself_stays_though_that_can_not_be_saved_yet(office: Office) -> None:
+    declared(office, membership=True)
+    office.wait(0.1)
+    office.saver._save = full_disk
+    mac = "02:99:00:00:00:07"
+    office.desk.member("s", Host(mac, True, "n2", mac), joins=True)
+    office.wait(0.1)
+    assert office.saver.failure and mac in [one["name"] for one in office.desk.document("s")["participants"]]
 
 
 def test_participants_may_be_named_by_mac_or_ip(office: Office) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,10 @@ from hyroads.controller.core.network import FlowSpec, Policy, Utility
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.netfile_io import read_file
 from hyroads.controller.numbering import Numbers
-from hyroads.controller.state import DeclaredFlow, Origin
-from hyroads.controller.state_store import Saved, Store, declared, decode, encode, parse_flow, to_save
+from hyroads.controller.state import DeclaredFlow
+from hyroads.controller.state import Origin as FlowOrigin
+from hyroads.controller.state_file import Origin
+from hyroads.controller.state_store import FORMAT, Saved, Store, declared, decode, encode, parse_flow, to_save
 
 NETWORK_FOLDER = Path(__file__).resolve().parents[3] / "mininet" / "networks"
 NETWORK = read_file(NETWORK_FOLDER / "triangle.yaml")
@@ -61,26 +65,72 @@ def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     assert Store(str(tmp_path / "deep" / "state.json")).load(NETWORK) == (saved, [])
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["state.json"]
     flows = declared(NETWORK, saved)
-    assert [(flow.spec.id, flow.origin) for flow in flows] == [("voice", Origin.API)]
+    assert [(flow.spec.id, flow.origin) for flow in flows] == [("voice", FlowOrigin.API)]
     assert to_save(NETWORK, flows, numbers) == saved
 
 
 def test_flows_that_no_longer_fit_the_network_are_left_out() -> None:
-    gone = DeclaredFlow(FlowSpec("x", "a", "nowhere"), Origin.API)
-    text = encode(Saved((gone.spec, FlowSpec("y", "a", "b"))))
-    saved, problems = decode(text, "state.json", NETWORK)
+    gone = DeclaredFlow(FlowSpec("x", "a", "nowhere"), FlowOrigin.API)
+    document = encode(Saved((gone.spec, FlowSpec("y", "a", "b"))))
+    saved, problems = decode(document, "state.json", NETWORK)
     assert [flow.id for flow in saved.flows] == ["y"]
-    assert len(problems) == 1 and problems[0].place == "to"
+    assert len(problems) == 1 and problems[0].place == "flows[0].to"
+
+
+FLOW = {"id": "x", "from": "a", "to": "c"}
+OTHER, THIRD = {**FLOW, "id": "y"}, {**FLOW, "id": "z"}
+BAD_PATHS = [[1, "m"], [2, "l"], [0, "n"], ["3", "o"], [True, "p"], 5, [6], [7, 8]]
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[]", "{}", '{"version": 2}', '{"version": 1, "numbers": {"a": 3}}', '{"version": 1, "numbers": []}',
-     '{"version": 1, "numbers": {"a": 20, "b": 20}}', '{"version": 1, "paths": {"a": [[0, "l"]]}}', "{"],
-)  # fmt: skip
-def test_damaged_files_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"state\.json"):
-        decode(text, "state.json", NETWORK)
+    ("section", "value", "places"),
+    [
+        ("flows", [FLOW, None, 3, "x", [], {}, {**FLOW, "id": 3}], [f"flows[{i}]" for i in range(1, 7)]),
+        ("flows", [FLOW, {**FLOW, "weight": 2.0}], ["flows[1]"]),
+        ("flows", [FLOW, {**OTHER, "to": "nowhere"}, {**THIRD, "to": "a"}], ["flows[1]", "flows[2]"]),
+        ("flows", [FLOW, {**OTHER, "weight": 1e999}, {**THIRD, "paths": 3}], ["flows[1]", "flows[2]"]),
+        ("removed", ["f1", 3, None, ["f1"]], ["removed"]),
+        ("numbers", {"a": 20, "b": 20, "c": 3, "d": 65536, "e": "20", "f": True, "g": None}, ["numbers"] * 6),
+        ("paths", {"a": [[1, "l"], *BAD_PATHS]}, ["paths.a"] * 8),
+        ("paths", {"a": [[1, "l"]], "b": 5, "c": {}}, ["paths.b", "paths.c"]),
+        ("places", [None, {"client": "c", "flow": None, "node": "a", "technology": "none"}, [[]]], ["places"] * 3),
+    ],
+)
+def test_what_is_unsound_is_left_out_and_the_rest_counts(section: str, value: Any, places: list[str]) -> None:
+    saved, problems = decode({section: value}, "state.json", NETWORK)
+    assert [problem.place[: len(place)] for problem, place in zip(problems, places, strict=True)] == places
+    assert [flow.id for flow in saved.flows] == (["x"] if section == "flows" else [])
+    assert saved.removed == (frozenset({"f1"}) if section == "removed" else frozenset())
+    assert saved.numbers.flows == ({"a": 20} if section == "numbers" else {})
+    assert saved.numbers.paths.get("a", {}) == ({("l",): 1} if section == "paths" else {})
+    assert not saved.confined and not saved.services
+    # And it can be written again.
+    assert decode(json.loads(json.dumps(encode(saved))), "state.json", NETWORK) == (saved, [])
+
+
+FIRST: dict[str, Any] = {
+    "version": 1,
+    "flows": [FLOW],
+    "removed": ["f1"],
+    "numbers": {"x": 77},
+    "paths": {"x": [[5, "ab-plc", "bc-wifi"]]},
+}
+"""As the first controller that had a state file wrote it; places and services came later, in the same version."""
+
+
+def test_files_of_all_earlier_controllers_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    for document in (FIRST, {**FIRST, "places": []}, {**FIRST, "places": [], "services": {"sessions": []}}):
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        path.with_name("state.json.1").unlink(missing_ok=True)
+        store = Store(str(path))
+        saved, problems = store.load(NETWORK)
+        assert not problems and not store.content.broken and store.content.origin is Origin.FILE
+        assert [flow.id for flow in saved.flows] == ["x"] and saved.removed == {"f1"}
+        assert saved.numbers.paths == {"x": {("ab-plc", "bc-wifi"): 5}} and saved.numbers.flows == {"x": 77}
+        store.save(saved)
+        assert Store(str(path)).load(NETWORK) == (saved, [])
+        assert json.loads(path.read_text())["version"] == FORMAT.version
 
 
 def test_places_of_clients_come_back_but_for_what_the_network_has_no_more(tmp_path: Path) -> None:

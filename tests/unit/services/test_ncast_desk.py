@@ -13,7 +13,8 @@ from hyroads.controller.control.handover import Confined
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.place import Place
 from hyroads.controller.services.ncast_documents import ncast_document, ncasts_from
-from hyroads.rest.contract import ConflictError, NotFoundError
+from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError
+from instant_saver import full_disk
 
 A = Place("a", "wifi1")
 LINKS = {"ac-wifi1", "bc-wifi2", "bc-plc", "xc-lte"}
@@ -49,12 +50,30 @@ def test_on_and_off_again():
     assert [kind for kind, _ in rig.events] == ["ncast.on", "ncast.off"]
 
 
+def test_copies_that_can_not_be_saved_end_again():
+    rig = Rig()
+    rig.saver._save = full_disk
+    with pytest.raises(NotSavedError, match="No space left"):
+        rig.ncasts.switch_on({"flow": "down", "copies": 3}, wait_s=2.0)
+    for _ in range(3):
+        rig.step()
+        rig.arrive("down", *LINKS)
+    assert rig.ncasts.names() == [] and not copies(rig, "down") and rig.state.confined == {}
+    with pytest.raises(NotSavedError):
+        rig.ncasts.pending("down")
+    with pytest.raises(NotSavedError, match="nothing was changed"):
+        rig.ncasts.switch_on({"flow": "down", "copies": 3})
+    rig.saver._save = lambda: None
+    rig.ncasts.switch_on({"flow": "down", "copies": 3}, wait_s=2.0)
+    assert copies(rig, "down") and rig.ncasts.pending("down") == []
+
+
 def test_a_new_controller_goes_on_with_it_and_tells_agents_nothing():
     old = Rig()
     old.ncasts.switch_on({"flow": "down", "copies": 3})
     old.step()
     old.arrive("down", *LINKS)
-    assert old.unsaved
+    assert old.saver.pending
     before = old.ncasts.document("down")
     runs = {node: (dict(agent.ingress), dict(agent.egress)) for node, agent in old.agents.items()}
     new = Rig(after=old)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hyroads.controller.core.endpoints import Endpoint
@@ -72,22 +74,48 @@ def test_the_state_comes_back_and_is_private(tmp_path: Path) -> None:
     blocks = MappingProxyType({"red": Block(2, 9, 8), PRODUCTION: Block(1, 1, 8)})
     allocation = Allocation({PRODUCTION: 1, "red": 2}, {7: blocks})
     saved = state.Saved(b"k" * 32, allocation, {7: {"red": {"groups": {5: 1}}}}, "hash", {"slices": []})
-    state.write(path, state.encode(saved))
+    file, _, _ = state.read(path)
+    file.save(state.encode(saved))
     assert Path(path).stat().st_mode & 0o777 == 0o600
-    found = state.read(path)
-    assert found == saved
+    _, found, broken = state.read(path)
+    assert found == saved and not broken
     model = parse_settings({"slices": [{"name": "red", "flowspace": [{}]}]}, "x").model
     assert allocate(model, (7,), found.allocation).blocks[7]["red"] == Block(2, 9, 8)
 
 
-def test_a_damaged_or_public_state_file_is_refused(tmp_path: Path) -> None:
+WHOLE = {"key": "00" * 32, "numbers": {"red": 3}, "blocks": {}, "ids": {}, "file_hash": "", "slices": None}
+
+
+WRONG: list[dict[str, Any]] = [{"numbers": {"a": "b"}}, {"key": "x"}, {"ids": {"0x1": [3]}}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"version": 2}', '{"version": 7}', "\0" * 99,
+     *(json.dumps({"version": 1, **WHOLE, **wrong}) for wrong in WRONG)],
+)  # fmt: skip
+def test_from_a_damaged_state_file_it_starts_with_the_older_copy_and_then_anew(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state"
-    for text in ("", "[]", '{"version": 2}', '{"version": 1, "numbers": {"a": "b"}}'):
+    # As it was written before there were checksums.
+    path.write_text(json.dumps({"version": 1, **WHOLE}))
+    path.chmod(0o600)
+    file, found, broken = state.read(str(path))
+    assert found.allocation.numbers == {"red": 3} and not broken
+    file.save(state.encode(found))
+    for expected in ({"red": 3}, {}):
         path.write_text(text)
         path.chmod(0o600)
-        with pytest.raises(ConfigError, match="expected a state file"):
-            state.read(str(path))
+        _, found, broken = state.read(str(path))
+        assert found.allocation.numbers == expected and broken
+        aside = path.with_name(broken[0].aside or "")
+        assert aside.read_text() == text and not path.exists()
+        path.with_name("state.1").unlink(missing_ok=True)
+
+
+def test_a_public_state_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text("")
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="0600"):
         state.read(str(path))
-    assert state.read(str(tmp_path / "none")).slices is None
+    assert state.read(str(tmp_path / "none"))[1].slices is None

@@ -1,0 +1,52 @@
+"""Files that hold secrets, or what must survive a loss of power: only their owner can read them, and nobody ever sees
+half of one. Needs the standard library alone, so that every program of ours can write with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is as before or has the whole text, also after a loss of power; mode 0600 from its first moment on."""
+    put_in_place(write_beside(path, text), path)
+
+
+def write_beside(path: Path, text: str) -> Path:
+    """A new file with the text, on the disk, to be put in the place of ``path``; nothing is left if that fails."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except BaseException:
+        # A full disk would else be a little fuller.
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    return new
+
+
+def put_in_place(new: Path, path: Path) -> None:
+    """From now on ``path`` is that file, and still is after a loss of power."""
+    new.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems have nothing to sync there.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)

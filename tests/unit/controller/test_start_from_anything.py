@@ -1,0 +1,223 @@
+"""The controller's own parts start from whatever a state file says, plan, and can save again."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hyroads.controller.control.governors import Governors
+from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.desks import Desks
+from hyroads.controller.feed import Feed
+from hyroads.controller.kept import ready
+from hyroads.controller.settings import load
+from hyroads.controller.state import Fabric, agent_up, switch_up
+from hyroads.controller.state_store import decode, encode, to_save
+
+NETWORKS = Path(__file__).resolve().parents[3] / "mininet" / "networks"
+ROAMING = NETWORKS / "roaming.yaml"
+NETWORK = """
+nodes:
+  g: {role: gateway}
+  a: {role: ap}
+  b: {role: ap}
+  c: {role: client, agent: true}
+  p: {role: client}
+links:
+  - {id: ga, from: g, to: a, technology: plc, capacity_mbps: 50, both: true}
+  - {id: gb, from: g, to: b, technology: plc, capacity_mbps: 50, both: true}
+  - {id: ac-wifi1, from: a, to: c, technology: wifi1, capacity_mbps: 20, both: true}
+  - {id: bc-wifi2, from: b, to: c, technology: wifi2, capacity_mbps: 20, both: true}
+  - {id: ap, from: a, to: p, technology: wifi1, capacity_mbps: 50, both: true}
+  - {id: bp, from: b, to: p, technology: wifi1, capacity_mbps: 20, both: true}
+interference: {rule: technology}
+flows:
+  - {id: of-file, from: g, to: p}
+  - {id: second, from: p, to: g}
+"""
+FABRIC = Fabric.of(load_text(NETWORK, "lab"))
+
+
+class Controller:
+    """Everything of the application but its sockets and green threads."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.settings = load({"HYROADS_NETWORK": str(ROAMING), "HYROADS_CONFIG": ""})
+        saved, self.problems = decode(document, "state.json", FABRIC.network)
+        kept, more = ready(saved, FABRIC)
+        self.now_s = 100.0
+        self.saved: dict[str, Any] | None = None
+        feed = Feed(FABRIC, self.settings, self.clock)
+        self.coordinator = Coordinator(
+            FABRIC,
+            self.settings,
+            kept.flows,
+            kept.numbers,
+            clock=self.clock,
+            save=self._save,
+            confined=kept.confined,
+            places=kept.places,
+            governor=Governors({}),
+        )
+        self.desks = Desks(self.coordinator, feed, dict, kept, "settings")
+        self.problems = [*self.problems, *more, *self.desks.left_out]
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def _save(self, state: Any, numbers: Any) -> None:
+        found = to_save(FABRIC.network, state.flows.values(), numbers, state.confined, self.desks.to_save(state))
+        self.saved = json.loads(json.dumps(encode(found)))
+
+    def run(self) -> dict[str, Any]:
+        """Plans, gives the services their turns, and saves; the document."""
+        coordinator = self.coordinator
+        addressing, state = FABRIC.addressing, coordinator.state
+        for node in addressing.dpid:
+            names = [name for (at, _), name in addressing.interface_name.items() if at == node]
+            own = (addressing.access_port, addressing.agent_access_port, addressing.agent_network_port)
+            names += [ports[node] for ports in own if node in ports]
+            state = switch_up(state, node, names)
+        for node in state.agents:
+            state = agent_up(state, FABRIC, node, fresh=False, now_s=self.now_s)
+        coordinator._become(state)
+        for _ in range(3):
+            self.now_s += 30.0
+            coordinator._tick()
+            coordinator._cycle()
+            self.desks.membership.once()
+        coordinator.saver.once()
+        assert coordinator.saver.failure is None and self.saved is not None
+        return self.saved
+
+    @property
+    def defects(self) -> list[str]:
+        return [f"{fault.where}: {fault.what}" for fault in self.coordinator.faults]
+
+
+HOST = "02:aa:00:00:00:01"
+SOUND: dict[str, Any] = {
+    "flows": [
+        {"id": "up", "from": "c", "to": "g", "weight": 2.0, "match": {"eth_type": 2048, "ip_proto": 17, "udp_dst": 9}},
+        {"id": "down", "from": "g", "to": "c", "paths": [["ga", "ac-wifi1"], ["gb", "bc-wifi2"]]},
+    ],
+    "removed": ["of-file"],
+    "numbers": {"second": 79, "up": 77, "down": 78},
+    "paths": {"up": [[1, "ac-wifi1~", "ga~"]], "down": []},
+    "places": [
+        {"client": "c", "flow": None, "node": "a", "technology": "wifi1"},
+        {"client": "c", "flow": "up", "node": "b", "technology": "wifi2"},
+    ],
+    "services": {
+        "sessions": [
+            {
+                "id": "video",
+                "group": "239.1.2.3",
+                "participants": ["g", "a", "b", HOST],
+                "sources": ["g"],
+                "membership": True,
+                "trees": {"g": {"label": 700_000, "transmissions": [["ga", "gb"]], "receivers": ["a", "b"]}},
+                "hosts": [{"name": HOST, "node": "a", "mac": HOST, "ip": "10.0.0.9", "technology": "plc"}],
+            },
+            {"id": "audio", "group": "239.1.2.4", "participants": ["a", "b"], "sources": ["a", "b"]},
+        ],
+        "members": [["video", HOST, "a", "a-acc", True]],
+        "reservations": [
+            {"id": "r", "flow": "up", "session": None, "rate_mbps": 1.5},
+            {"id": "s", "flow": None, "session": "video", "rate_mbps": 0.5},
+        ],
+        "ncasts": [
+            {
+                "flow": "down",
+                "paths": [["ga", "ac-wifi1"], ["gb", "bc-wifi2"]],
+                "before": [["ga", "ac-wifi1"]],
+                "copying_after_s": 0.5,
+                "chosen": {"shared_links": 0, "contending_pairs": 1, "expected_loss": 0.0},
+            }
+        ],
+        "preferences": [{"client": "c", "manager": "hard", "steering": False}],
+        "places": [{"client": "p", "node": "b", "technology": "wifi1"}],
+    },
+}
+ODD: list[Any] = [
+    None, True, False, 0, -1, 1, 1e308, 2**70, float("1e999"), "", "nowhere", "\ud800", "x" * 5000,
+    [], [[]], [None], [[[]]], [{}], {}, {"": None}, {"a": []}, {"id": {}}, [1, "a", []],
+]  # fmt: skip
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a document with every key of it."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in ((value, key), *_places(value[key]))]
+
+
+def _damaged(seed: int) -> dict[str, Any]:
+    """Some values replaced by others, doubled, removed, or put where they do not belong."""
+    chance = random.Random(seed)
+    document = copy.deepcopy(SOUND)
+    for _ in range(chance.randint(1, 4)):
+        where, key = chance.choice(_places(document))
+        what = chance.randrange(4)
+        try:
+            if what == 0:
+                del where[key]
+            elif what == 1 and isinstance(where, list):
+                where.append(copy.deepcopy(where[key]))
+            elif what == 2:
+                other, other_key = chance.choice(_places(document))
+                where[key] = copy.deepcopy(other[other_key])
+            else:
+                where[key] = copy.deepcopy(chance.choice(ODD))
+        except (KeyError, IndexError):
+            continue
+    # Sections of a wrong kind do not come so far.
+    kinds = {section: type(value) for section, value in SOUND.items()}
+    return {section: value for section, value in document.items() if isinstance(value, kinds.get(section, object))}
+
+
+def test_what_is_sound_comes_back_and_is_saved_again() -> None:
+    controller = Controller(SOUND)
+    assert controller.problems == []
+    saved = controller.run()
+    assert controller.defects == []
+    assert saved["flows"] == [{"utility": "log", "weight": 1.0, "policy": "throughput", **f} for f in SOUND["flows"]]
+    assert saved["removed"] == ["of-file"] and saved["numbers"] == dict(sorted(SOUND["numbers"].items()))
+    services = saved["services"]
+    for name in ("reservations", "preferences", "places", "members", "ncasts"):
+        assert services[name] == SOUND["services"][name]
+    assert [session["id"] for session in services["sessions"]] == ["video", "audio"]
+    assert services["sessions"][0]["trees"] == SOUND["services"]["sessions"][0]["trees"]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_controller_starts_from_any_damage(part: int) -> None:
+    for seed in range(25 * part, 25 * part + 25):
+        document = _damaged(seed)
+        controller = Controller(document)
+        saved = controller.run()
+        assert not [defect for defect in controller.defects if "Error" in defect], (seed, controller.defects, document)
+        # What it has made of it is sound.
+        again = Controller(saved)
+        assert not again.problems, (seed, again.problems)
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(
+        st.sampled_from(list(SOUND["services"])),
+        st.recursive(
+            st.sampled_from(ODD[:7]) | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        ),
+    )
+)
+def test_services_take_anything_for_what_they_have_saved(services: dict[str, Any]) -> None:
+    controller = Controller({**SOUND, "services": services})
+    controller.run()
+    assert not [defect for defect in controller.defects if "Error" in defect]
