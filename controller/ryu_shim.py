@@ -363,6 +363,8 @@ def _http_protocol(wsgi: Any) -> Any:
     class HttpProtocol(wsgi.HttpProtocol):  # type: ignore[misc]
         """Refuses with a problem document, and ends the connection: what follows may be anything."""
 
+        rfile: Any
+
         def parse_request(self) -> bool:
             lines: list[bytes] = []
             self.rfile = _Remembering(self.rfile, lines)

@@ -22,7 +22,8 @@ DIGITS = b"9" * 4301
 HOSTILE = [
     DIGITS, b"-" + DIGITS, b"9" * 4000, b"9" * 301, b"1e999", b"-1e999", b"9" * 400 + b".0", b"NaN", b"Infinity",
     b'"\\ud800"', b'"x\\uDFFFy"', b'{"\\udc00": 1}', b'["\\uD83D", "\\uDE00"]', b'"\xed\xa0\x80"', b'"\xff"',
-    b'"\xc0\x80"', b"[" * 100_000, b'"a\nb"', b"", b"nul", b"\xef\xbb\xbf1", '"x"'.encode("utf-16"), '"x"'.encode("utf-32"),
+    b'"\xc0\x80"', b"[" * 100_000, b'"a\nb"', b"", b"nul", b"\xef\xbb\xbf1",
+    '"x"'.encode("utf-16"), '"x"'.encode("utf-32"),
 ]  # fmt: skip
 
 
