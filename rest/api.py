@@ -78,6 +78,8 @@ class _App(Flask):
 def _routed_path(request: Request) -> str:
     """The path with what its parts' slashes and percent signs stand for; as WSGI has it where nobody knows more."""
     raw = next((request.environ[name] for name in _RAW_ADDRESSES if name in request.environ), "")
+    if raw and "%" not in raw:
+        return request.path
     parts = [unquote(part, errors="replace") for part in str(raw).partition("?")[0].split("/")]
     sent = "/".join(parts)
     return "/".join(map(_routed, parts if sent == request.path else request.path.split("/")))

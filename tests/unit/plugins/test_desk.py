@@ -85,6 +85,14 @@ WRONGS = {
     "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "no answer within 1 s"),
     "garbles": ("def tick(self, network): os.write(int(sys.argv[1]), b'{}\\n')", "wrong answer", "wrote what is no"),
     "lists": ("def tick(self, network): os.write(int(sys.argv[1]), b'[1]\\n')", "wrong answer", "wrote what is no"),
+    "exceeds": (
+        "def tick(self, network): os.write(int(sys.argv[1]), b'{\"ask\": 1e999, \"do\": \"view\", \"with\": {}}\\n')",
+        "wrong answer", "wrote what is no",
+    ),
+    "halves": (
+        "def tick(self, network): os.write(int(sys.argv[1]), b'{\"ask\": 1, \"do\": \"\\\\ud800\", \"with\": {}}\\n')",
+        "wrong answer", "wrote what is no",
+    ),
     "floods": (
         "def tick(self, network): os.write(int(sys.argv[1]), b'x' * 500000)", "wrong answer", "wrote what is no",
     ),
