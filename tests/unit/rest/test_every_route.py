@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from hyroads import rest
+from hyroads.controller.services.requests import Requests
 from hyroads.rest.access import READS
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
@@ -121,6 +122,29 @@ def test_a_method_that_an_address_lacks_is_told_with_those_that_it_has() -> None
             assert answer.status_code == 405, (at, method, answer.status)
             assert answer.content_type == "application/problem+json"
             assert set(answer.headers["Allow"].split(", ")) == ALLOWED[place], (at, method)
+
+
+ADDRESSES = {
+    "/api/v1/sessions/a%2Fparticipants%2Fb": ("DELETE", "remove"),
+    "/api/v1/sessions/a/participants/b": ("DELETE", "leave"),
+    "/api/v1/sessions/a/participants/b%2Fc": ("DELETE", "leave"),
+    "/api/v1/sessions/a%2Fparticipants": ("GET", "document"),
+    "/api/v1/flows/%252F%25": ("GET", "flow"),
+    "/api/v1/clients/a%2Ftransition": ("GET", "document"),
+}
+
+
+@pytest.mark.parametrize("place", ADDRESSES)
+def test_an_id_with_a_slash_is_no_other_resource(place: str) -> None:
+    """Over HTTP, and from inside the controller."""
+    method, reached = ADDRESSES[place]
+    inside = Requests()
+    inside.use(APP)
+    with pytest.raises(Reached, match=f"^{reached}$"):
+        APP.test_client().open(place, method=method)
+    with pytest.raises(Reached, match=f"^{reached}$"):
+        inside.ask(Token("plugin x", "", "admin"), method, place.removeprefix("/api/v1"))
+    assert APP.test_client().get("/api/v1/flows/a/b").status_code == 404
 
 
 def with_body() -> Iterator[tuple[str, str]]:

@@ -19,12 +19,15 @@ SERVER = """
 import logging, sys
 from hyroads.controller import ryu_shim as shim
 from hyroads.rest.api import create_app
+from hyroads.rest.contract import NotFoundError
 
 class Network:
     def health(self):
         return {"ok": True}
     def flow_ids(self):
         return []
+    def flow(self, flow):
+        raise NotFoundError(f"no flow {flow}")
 
 listener = shim.listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
@@ -134,6 +137,15 @@ def test_a_refusal_is_a_problem_document(port: int) -> None:
         told = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = told.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head and b"Connection: close" in head and b'"status": 411' in body
+
+
+@pytest.mark.parametrize(("sent", "flow"), [("a%2Fb", "a/b"), ("%252F", "%2F"), ("%C3%BC", "\\u00fc"), ("a/b", None)])
+def test_an_id_is_one_part_of_an_address(port: int, sent: str, flow: str | None) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S) as connection:
+        line = f"GET /api/v1/flows/{sent} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        connection.sendall(line.encode())
+        told = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert "404" in told and (f'"detail": "no flow {flow}"' in told) == (flow is not None)
 
 
 NAMES = st.from_regex(rb"[A-Za-z-]{1,12}", fullmatch=True).filter(
