@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.strict_json import JsonError
 
 VERSION = 1
 MAX_LINE = 1 << 20
@@ -237,9 +239,9 @@ def parse_line(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line has more than {MAX_LINE} bytes")
     try:
-        message = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a line is not JSON: {type(error).__name__}") from error
+        message = strict_json.parse(line)
+    except JsonError as error:
+        raise ProtocolError(f"a line: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError("a line is not an object with a type")
     check = _CHECKS.get(message["type"])
@@ -256,10 +258,6 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
     names = ("node", "program", "boot", "token", "revision", "role")
     return Hello(*(message[name] for name in names))
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _integer(message: Mapping[str, Any], key: str, high: int = 2**63) -> int:

@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import signal
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,7 +27,10 @@ def prepare_eventlet() -> None:
     """Choose green threads, and give ``eventlet.wsgi`` the name that Ryu 4.34 imports (an empty response body)."""
     # Everything of ours runs in green threads; newer os-ken would otherwise use those of the operating system.
     os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
-    wsgi = import_module("eventlet.wsgi")
+    with warnings.catch_warnings():
+        # It advises every program against itself, on its terminal. Ryu has no other green threads.
+        warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
+        wsgi = import_module("eventlet.wsgi")
     if not hasattr(wsgi, "ALREADY_HANDLED"):
         wsgi.ALREADY_HANDLED = ()  # type: ignore[attr-defined]
 

@@ -8,16 +8,19 @@ front of the framework's message parser.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from importlib import import_module
 from typing import Any, TypeVar
 
 from hyroads.controller.launcher import FRAMEWORK, prepare_eventlet
+from hyroads.controller.request_framing import refusal
 
 prepare_eventlet()
 
@@ -393,10 +396,56 @@ class Timer:
         return self.fired
 
 
+def _http_protocol(wsgi: Any) -> Any:
+    """The server's side of HTTP: the framework's, but for requests about whose end two programs could differ."""
+
+    class HttpProtocol(wsgi.HttpProtocol):  # type: ignore[misc]
+        """Refuses with a problem document, and ends the connection: what follows may be anything."""
+
+        rfile: Any
+
+        def parse_request(self) -> bool:
+            lines: list[bytes] = []
+            self.rfile = _Remembering(self.rfile, lines)
+            if not super().parse_request():
+                return False
+            refused = refusal(self.raw_requestline, lines)
+            if refused is not None:
+                self.send_error(*refused)
+            return refused is None
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            status = HTTPStatus(code)
+            told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
+            body = json.dumps(told).encode() + b"\n"
+            head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
+            self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            self.close_connection = 1
+
+        def log_message(self, *_: object) -> None:
+            """Strangers can't fill the disk with what they send."""
+
+    return HttpProtocol
+
+
+class _Remembering:
+    """The lines that are read, as they are."""
+
+    def __init__(self, file: Any, lines: list[bytes]) -> None:
+        self._file = file
+        self._lines = lines
+
+    def readline(self, size: int = -1) -> bytes:
+        """The next line."""
+        line: bytes = self._file.readline(size)
+        self._lines.append(line)
+        return line
+
+
 def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
     """Serve a WSGI application for ever in the calling green thread."""
     wsgi = import_module("eventlet.wsgi")
     # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
     # What an application gives goes out at once: events must not wait for 16 KiB of them.
-    options = {"socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
+    options = {"protocol": _http_protocol(wsgi), "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
     wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

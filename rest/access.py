@@ -91,6 +91,9 @@ class Access:
     def admit(self) -> Response | None:
         """The answer to who may not do this; None: go on, ``g.asker`` is the name of who asks."""
         g.asker, g.identity = "", _NOBODY_KNOWN
+        # Whoever asks: what a web page of somebody else's sends is the page's wish, not its reader's.
+        if request.method not in READS and _is_from_another_page():
+            return problem(403, "a web page from elsewhere may change nothing here")
         inside: Token | None = request.environ.get(IDENTITY)
         if inside is not None:
             refused = _permit(inside)
@@ -142,6 +145,19 @@ def may(role: str) -> bool:
         return True
     writes = WRITES[role]
     return writes is _ANYTHING or request.path.removeprefix(PREFIX).split("/")[1] in writes
+
+
+def _is_from_another_page() -> bool:
+    """Whether a browser says that a page asks which is not ours. A browser always says so where it may ask without
+    asking us first; programs say nothing.
+    """
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+        return True
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    scheme, _, host = origin.partition("://")
+    return scheme not in ("http", "https") or host.lower() != request.host.lower()
 
 
 def _host() -> str:

@@ -6,27 +6,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from urllib.parse import quote, unquote
 
-from flask import Flask, Response, request
+from flask import Flask, Request, Response
 from flask_smorest import Api, Blueprint
 from hyroads.rest import flows, network, openapi, operations, replies
 from hyroads.rest.access import Access, Limit
 from hyroads.rest.contract import Service, Token
 from hyroads.rest.idempotency import Idempotency
 from hyroads.rest.operations import Operations
-from hyroads.rest.problems import problem, register
-from werkzeug.routing import BaseConverter
+from hyroads.rest.problems import register
+from hyroads.rest.resource import read_body
+from werkzeug.routing import BaseConverter, MapAdapter
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY = 64 * 1024
-JSON = "application/json"
 
 
 class _Id(BaseConverter):
-    """The rest of the address, slashes included: ids may be any printable text."""
+    """One part of the address: ids may be any printable text, a slash in them is percent-encoded."""
 
-    regex = ".+"
-    part_isolating = False
+    def to_python(self, value: str) -> str:
+        """The id."""
+        return value.replace(_SLASH, "/").replace(_PERCENT, "%")
+
+    def to_url(self, value: Any) -> str:
+        """As it is routed, percent-encoded."""
+        return quote(_routed(str(value)), safe="")
 
 
 class _SliceName(BaseConverter):
@@ -47,7 +53,41 @@ class _Dpid(BaseConverter):
     regex = "[0-9a-f]{16}"
 
 
+# How a part of an address is routed: a slash in an id is not one that divides the address.
+_SLASH, _PERCENT = "%2F", "%25"
+_RAW_ADDRESSES = ("RAW_URI", "REQUEST_URI", "RAW_PATH_INFO")
+
+
+def _routed(part: str) -> str:
+    return part.replace("%", _PERCENT).replace("/", _SLASH)
+
+
+class _App(Flask):
+    """Takes the parts of an address as they were sent: in WSGI's own path ``a%2Fb`` and ``a/b`` are the same, so that
+    an id with a slash would reach another resource, and an unknown method of one resource the id of another.
+    """
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        """Routes by what was sent."""
+        adapter = super().create_url_adapter(request)
+        if adapter is not None and request is not None:
+            adapter.path_info = _routed_path(request).lstrip("/")
+        return adapter
+
+
+def _routed_path(request: Request) -> str:
+    """The path with what its parts' slashes and percent signs stand for; as WSGI has it where nobody knows more."""
+    raw = next((request.environ[name] for name in _RAW_ADDRESSES if name in request.environ), "")
+    if raw and "%" not in raw:
+        return request.path
+    parts = [unquote(part, errors="replace") for part in str(raw).partition("?")[0].split("/")]
+    sent = "/".join(parts)
+    return "/".join(map(_routed, parts if sent == request.path else request.path.split("/")))
+
+
 _CONVERTERS: Mapping[str, tuple[type[BaseConverter], Mapping[str, Any]]] = {
+    "default": (_Id, {"type": "string", "minLength": 1}),
+    "string": (_Id, {"type": "string", "minLength": 1}),
     "id": (_Id, {"type": "string", "minLength": 1}),
     "flow_id": (_Id, {"type": "string", "minLength": 1}),
     "dpid": (_Dpid, {"type": "string", "pattern": "^[0-9a-f]{16}$"}),
@@ -78,7 +118,7 @@ def create_app(
     ``limit`` bounds the requests of each token, ``pause`` lets others run while a long answer is made. Where requests
     are answered by several threads, ``exclusive`` is held while what they share is looked at and changed.
     """
-    app = Flask("hyroads.rest", instance_path=instance_path, static_folder=None)
+    app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
         API_TITLE=title,
         API_VERSION=version,
@@ -118,7 +158,7 @@ def _guard(app: Flask, access: Access, idempotency: Idempotency, exclusive: Abst
         with exclusive:
             refused = access.admit()
         if refused is None:
-            refused = _readable()
+            refused = read_body()
         if refused is not None:
             return refused
         with exclusive:
@@ -130,16 +170,3 @@ def _guard(app: Flask, access: Access, idempotency: Idempotency, exclusive: Abst
 
     app.before_request(before)
     app.after_request(after)
-
-
-def _readable() -> Response | None:
-    """Is the body what we read? Otherwise it would be taken for an empty one. None: go on."""
-    if request.content_length is None and "Transfer-Encoding" in request.headers:
-        return problem(411, "expected a body with Content-Length")
-    if request.content_length and request.mimetype != JSON:
-        return problem(415, f"expected Content-Type: {JSON}")
-    try:
-        request.get_json(silent=True)
-    except RecursionError:
-        return problem(400, "expected a body that is not nested so deeply")
-    return None

@@ -23,7 +23,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.strict_json import JsonError
 
 Document = dict[str, Any]
 PREFIX = "/api/v1"
@@ -347,8 +349,8 @@ def _document(response: HTTPResponse, data: bytes) -> Any:
     if not data or not response.headers.get_content_type().endswith("json"):
         return None
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return strict_json.parse(data)
+    except JsonError as error:
         raise HTTPException(f"no JSON: {error}") from error
 
 
@@ -366,6 +368,6 @@ def _events(response: HTTPResponse) -> Iterator[Event]:
             block[name] = value.removeprefix(" ")
             continue
         if block.get("id", "").isdigit():
-            data = json.loads(block["data"]) if "data" in block else {}
+            data = strict_json.parse(block["data"]) if "data" in block else {}
             yield Event(int(block["id"]), block.get("event", ""), data)
         block = {}

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from flask import Response, request
 from flask.typing import ResponseReturnValue
-from flask_smorest import Blueprint
 from hyroads.rest.contract import PREFIX, TooBusyError
 from hyroads.rest.problems import problem
+from hyroads.rest.resource import Resource
 from hyroads.rest.schemas import EventsQuery, ProblemSchema
 
 MAX_LISTENERS = 64
@@ -69,9 +69,9 @@ def blueprint(
     max_listeners: int = MAX_LISTENERS,
     heartbeat_s: float = HEARTBEAT_S,
     told: Callable[[], Filter] = lambda: lambda event: True,
-) -> Blueprint:
+) -> Resource:
     """The resource ``events``; ``told`` says which of them who asks may hear."""
-    blueprint = Blueprint("events", "events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
+    blueprint = Resource("events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
     # Who listens, by a number each: a reader that ends twice must not free two places.
     listening: set[int] = set()
     numbers = count()

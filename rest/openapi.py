@@ -23,9 +23,10 @@ DOCUMENT_PATH, PAGE_PATH = f"{PREFIX}/openapi.json", f"{PREFIX}/docs"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 _METHODS = ("get", "put", "post", "delete", "patch")
 
-_ALWAYS = {"401": "no token, or none that is known", "403": "the token may not do this",
+_ALWAYS = {"401": "no token, or none that is known",
+           "403": "the token may not do this, or a web page from elsewhere asks",
            "429": "too many requests; see Retry-After", "500": "a defect of the controller"}  # fmt: skip
-_WITH_BODY = {"400": "no JSON", "411": "a body without Content-Length", "413": "the body is too long",
+_WITH_BODY = {"400": "no body, or no JSON", "411": "a body without Content-Length", "413": "the body is too long",
               "415": "the body is not application/json", "422": "what is expected where"}  # fmt: skip
 _SAVED = tuple(f"{PREFIX}/{name}" for name in ("flows", "sessions", "reservations", "ncasts", "clients"))
 _WITH_FILE = {"504": "it takes the disk long to save this", "507": "this could not be saved, and was taken back"}

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flask import Response, request
+from hyroads.controller.core import strict_json
 from hyroads.rest.contract import Document, ValueRefusedError
 from hyroads.rest.replies import reply
 
@@ -67,8 +68,8 @@ def _start(ids: Sequence[str], cursor: str | None) -> int:
 
 def _parsed(cursor: str) -> tuple[int, list[str]]:
     try:
-        end, *anchors = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, TypeError, RecursionError) as error:
+        end, *anchors = strict_json.parse(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, TypeError) as error:
         raise ValueRefusedError("cursor", "expected the cursor of a `next` address") from error
     sound = isinstance(end, int) and end >= 0 and all(isinstance(anchor, str) for anchor in anchors)
     if not sound or len(anchors) > _ANCHORS:

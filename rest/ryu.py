@@ -119,7 +119,7 @@ def _add(stats: Resource, queries: Queries, address: str, what: str, names: Sequ
     endpoint = f"{address}-{len(names)}"
     stats.get(f"/{address}{place}", endpoint=endpoint)(_described(stats, ask))
     if address in _FILTERED:
-        filtered = stats.arguments(schemas.RyuFilter)(_described(stats, ask_filtered))
+        filtered = stats.arguments(schemas.RyuFilter, required=False)(_described(stats, ask_filtered))
         stats.post(f"/{address}{place}", endpoint=f"{endpoint}-filtered")(filtered)
 
 

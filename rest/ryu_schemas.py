@@ -43,7 +43,9 @@ class RyuHost(Schema):
 
 
 class RyuFilter(Strict):
-    """Which rules are asked for."""
+    """Which rules are asked for; as in Ryu, no body is no filter."""
+
+    body_optional = True
 
     table_id = fields.Integer(strict=True, validate=validate.Range(0, 255))
     out_port = fields.Integer(strict=True, validate=_U32)

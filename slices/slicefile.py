@@ -208,7 +208,7 @@ def _check_queue(section: Section, values: Mapping[str, Any]) -> None:
 def _ssid(place: Place) -> Ssid:
     section = place.section(_SSID_KEYS, ("name",))
     name = section["name"].value if "name" in section else ""
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= 32 or not name.isprintable():
+    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= 32:
         section.place.key("name", name).expected("an SSID of 1 to 32 bytes")
         name = ""
     security = section["security"].choice(_SECURITY, "open") if "security" in section else "open"

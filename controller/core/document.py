@@ -10,12 +10,13 @@ Every failure is a :class:`ConfigError` that names the document and the line.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NoReturn
 
 import yaml
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.strict_json import JsonError
 
 MAX_CHARACTERS = 8 * 1024 * 1024
 MAX_DEPTH = 32
@@ -44,26 +45,18 @@ def load_document(text: str, document: str) -> Any:
 def load_json(text: str, document: str) -> Any:
     """The value of a JSON text of any size."""
     try:
-        return json.loads(text, object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise ConfigError(document, f"line {error.lineno}", f"not valid JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise ConfigError(document, "", "expected a document that is not nested so deeply") from error
-    except ValueError as error:
-        raise ConfigError(document, "", f"not valid JSON: {error}") from error
+        return strict_json.parse(text, pairs=_unique_pairs)
+    except JsonError as error:
+        raise ConfigError(document, "" if error.line is None else f"line {error.line}", error.problem) from error
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"duplicate key {_short(key)}")
+            raise JsonError(f"not valid JSON: duplicate key {_short(key)}")
         result[key] = value
     return result
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
 
 
 def _load_yaml(text: str, document: str) -> Any:
@@ -201,10 +194,10 @@ def _resolve(text: str) -> Any:
         return _WORDS[text]
     if text[0] not in "-+.0123456789":
         return text
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _HEXADECIMAL.fullmatch(text):
-        return int(text, 16)
+    if _INTEGER.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
+        if len(text) > strict_json.MAX_DIGITS:
+            raise ValueError("too many digits")
+        return int(text, 16 if "x" in text else 10)
     if _FLOAT.fullmatch(text):
         return float(text)
     return float(text.replace(".", "")) if _NOT_FINITE.fullmatch(text) else text

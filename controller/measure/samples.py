@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
 
 MAX_LINE_BYTES = 1 << 20
@@ -108,7 +109,7 @@ def to_line(event: Event) -> bytes:
 def from_line(line: bytes) -> Event:
     """The event of a line; :class:`SampleError` for anything else."""
     try:
-        document = json.loads(line[:MAX_LINE_BYTES])
+        document = strict_json.parse(line[:MAX_LINE_BYTES])
         kind = _KINDS[document.pop("type")]
         if "interfaces" in document:
             document["interfaces"] = tuple(map(_interface, document["interfaces"]))

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
 _DOCUMENT = "collector configuration"
@@ -47,7 +48,7 @@ class CollectorConfig:
 def parse(text: str, document_name: str = _DOCUMENT) -> CollectorConfig:
     """The configuration; :class:`ConfigError` with the place and what was expected. Secrets are never quoted."""
     try:
-        raw = json.loads(text)
+        raw = strict_json.parse(text)
         entries = raw.pop("targets")
         times = {key: float(value) for key, value in raw.items()}
         targets = tuple(_target(entry, i, document_name) for i, entry in enumerate(entries))

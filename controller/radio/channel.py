@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.radio.model import Reading
 
@@ -241,7 +242,7 @@ class Channel:
         while (end := session.received.find(b"\n")) >= 0:
             line = bytes(session.received[:end])
             del session.received[: end + 1]
-            message = json.loads(line)
+            message = strict_json.parse(line)
             if not isinstance(message, dict):
                 raise ValueError("the controller sent a line that is no object")
             request = self._requests.get(str(message.get("type")))

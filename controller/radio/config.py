@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.strict_json import JsonError
 from hyroads.controller.radio.emulated import EstimateErrors, Peer
 from hyroads.controller.radio.wireless_config import WirelessConfig, parse_wireless
 
@@ -106,9 +107,11 @@ def parse(text: str, name: str) -> AgentConfig:
     """The configuration; :class:`ConfigError` naming file, place and what was expected. Secrets are never quoted."""
     document = _Document(name)
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(name, "", f"expected JSON: {error}") from error
+        raw = strict_json.parse(text)
+    except JsonError as error:
+        raise ConfigError(
+            name, "" if error.line is None else f"line {error.line}", f"expected JSON: {error}"
+        ) from error
     top = document.mapping(raw, "", tuple(f.name for f in fields(AgentConfig)))
     if "node" not in top:
         raise document.fail("node", "the node's name")

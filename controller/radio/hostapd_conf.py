@@ -11,7 +11,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hyroads.controller.radio.wireless import OPEN, WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless, frequency_mhz
+from hyroads.controller.radio.wireless import (
+    OPEN,
+    WPA2,
+    WPA3,
+    Bss,
+    Radio,
+    RadioAbilities,
+    Wireless,
+    WirelessError,
+    frequency_mhz,
+    is_passphrase,
+)
 
 _POWER = re.compile(r"^\s*txpower (-?\d+(?:\.\d+)?) dBm\s*$", re.MULTILINE)
 POWER_TOLERANCE_DB = 1.0
@@ -64,13 +75,25 @@ def _bss_lines(bss: Bss) -> list[str]:
         lines.append("utf8_ssid=1")
     if bss.airtime_weight != 1:
         lines.append(f"airtime_bss_weight={bss.airtime_weight}")
-    return [*lines, *(line.format(passphrase=bss.passphrase) for line in _SECURITY[bss.security])]
+    return [*lines, *_SECURITY[bss.security], *_passphrase_lines(bss)]
+
+
+def _passphrase_lines(bss: Bss) -> list[str]:
+    """The one text of others that is in the file as it is. hostapd takes all up to the end of the line as the
+    passphrase, for SAE too: not with ``sae_password``, in which ``|mac=``, ``|vlanid=``, ``|pk=`` and ``|id=`` are
+    options. A ``{`` means nothing either, to hostapd or to us.
+    """
+    if bss.security == OPEN:
+        return []
+    if not is_passphrase(bss.passphrase):
+        raise WirelessError(f"{bss.name}: expected a passphrase of 8 to 63 printable characters")
+    return [f"wpa_passphrase={bss.passphrase}"]
 
 
 _SECURITY: dict[str, tuple[str, ...]] = {
     OPEN: (),
-    WPA2: ("wpa=2", "wpa_key_mgmt=WPA-PSK", "rsn_pairwise=CCMP", "ieee80211w=1", "wpa_passphrase={passphrase}"),
-    WPA3: ("wpa=2", "wpa_key_mgmt=SAE", "rsn_pairwise=CCMP", "ieee80211w=2", "sae_password={passphrase}"),
+    WPA2: ("wpa=2", "wpa_key_mgmt=WPA-PSK", "rsn_pairwise=CCMP", "ieee80211w=1"),
+    WPA3: ("wpa=2", "wpa_key_mgmt=SAE", "rsn_pairwise=CCMP", "ieee80211w=2"),
 }
 KEY_MANAGEMENT = {OPEN: None, WPA2: "WPA-PSK", WPA3: "SAE"}
 

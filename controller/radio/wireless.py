@@ -24,6 +24,7 @@ MOST_WEIGHT = 256
 MAX_SSID_BYTES, MAX_NAME_BYTES, MAX_SLICE_BYTES = 32, 15, 32
 _PASSPHRASE = re.compile(r"[ -~]{8,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+_BSSID = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _SLICE = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 _ADDRESSES = 63
 """How many addresses one radio can have: six bits of the first byte."""
@@ -257,9 +258,11 @@ def _radio(entry: Any, fresh: Radio) -> Radio:
 
 
 def _bss(name: str, entry: Any) -> Bss:
-    if not is_interface(name) or entry["security"] not in SECURITIES:
+    passphrase, bssid = str(entry["passphrase"]), str(entry["bssid"])
+    sound = is_interface(name) and entry["security"] in SECURITIES and is_slice_name(str(entry["slice"]))
+    if not sound or not (passphrase == "" or is_passphrase(passphrase)) or not (bssid == "" or _BSSID.fullmatch(bssid)):
         raise ValueError(name)
     return Bss(
-        name, str(entry["radio"]), bytes.fromhex(entry["ssid"]), entry["security"], str(entry["passphrase"]),
-        bool(entry["enabled"]), str(entry["slice"]), int(entry["airtime_weight"]), str(entry["bssid"]),
+        name, str(entry["radio"]), bytes.fromhex(entry["ssid"]), entry["security"], passphrase,
+        bool(entry["enabled"]), str(entry["slice"]), int(entry["airtime_weight"]), bssid,
     )  # fmt: skip

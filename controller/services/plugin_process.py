@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller import ryu_shim as shim
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.services.bucket import Bucket
 from hyroads.plugins.found import Found
@@ -185,7 +186,7 @@ class PluginProcess:
             while (line := reader.next(None)) is not None:
                 self._take(line)
                 shim.sleep(0)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             self.kill(PluginFaultError(FaultKind.WRONG, "wrote what is no message"))
         except OSError:
             pass
@@ -202,7 +203,7 @@ class PluginProcess:
     def _take(self, line: bytes) -> None:
         if len(line) > MAX_LINE:
             raise ValueError("a line too long")
-        message = json.loads(line)
+        message = strict_json.parse(line)
         if "ask" in message:
             self._take_ask(int(message["ask"]), str(message["do"]), dict(message["with"]))
         elif message.get("done", message.get("failed")) == self._number:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import socket
 import struct
@@ -11,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.plugins.api import Event, RequestError, Requests
 from hyroads.plugins.sfnet.messages import (
     GROUP,
@@ -113,7 +113,7 @@ class Controller(Requests):
             if not data or start > MAX_ANSWER:
                 raise ConnectionError("the controller ended the connection")
             self._buffer += data
-        message = json.loads(self._buffer[:end])
+        message = strict_json.parse(self._buffer[:end])
         del self._buffer[: end + 1]
         return message if isinstance(message, dict) else {}
 

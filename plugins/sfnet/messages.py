@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.strict_json import JsonError
 
 GROUP, PORT = "224.0.0.3", 2209
 VERSION = 1
@@ -147,7 +149,7 @@ def _known(line: bytes, names: tuple[str, ...]) -> Mapping[str, Any]:
 
 def _mapping(text: bytes) -> Mapping[str, Any]:
     try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
+        message = strict_json.parse(text)
+    except JsonError:
         return {}
     return message if isinstance(message, dict) else {}

@@ -7,13 +7,14 @@ and every registration has a random cookie that each event must carry.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from secrets import token_hex
 from typing import Any
 
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.strict_json import JsonError
 from hyroads.slices.flowvisor.apply import Connection
 from hyroads.slices.flowvisor.entries import FlowVisorError
 
@@ -72,8 +73,8 @@ class Events:
     def take(self, body: bytes) -> bool:
         """One posted body; False if it is none of ours."""
         try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
+            document = strict_json.parse(body)
+        except JsonError:
             return False
         parameters = document.get("params") if isinstance(document, dict) else None
         if not isinstance(parameters, dict) or document.get("method") != METHOD:
@@ -94,7 +95,7 @@ class Events:
             def do_POST(self) -> None:
                 """One event."""
                 length = self.headers.get("Content-Length", "")
-                if not (length.isascii() and length.isdigit()) or int(length) > MAX_BODY:
+                if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > MAX_BODY:
                     self.send_error(413)
                     return
                 taken = events.take(self.rfile.read(int(length)))

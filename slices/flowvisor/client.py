@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.strict_json import JsonError
 from hyroads.slices.flowvisor.entries import FlowVisorError
 from requests.adapters import HTTPAdapter
 
@@ -103,8 +105,8 @@ def _result(method: str, status: int, body: bytes) -> Any:
     if not body:
         raise FlowVisorError(f"{method}: FlowVisor failed inside (HTTP {status} without a word); its log says why")
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = strict_json.parse(body)
+    except JsonError as error:
         raise FlowVisorError(f"{method}: HTTP {status}, and the answer is not JSON") from error
     if not isinstance(document, dict):
         raise FlowVisorError(f"{method}: the answer is no JSON object")

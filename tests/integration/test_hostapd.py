@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyroads.controller.radio.hostapd_conf import Place, radio_text
 from hyroads.controller.radio.hostapd_follower import HostapdFollower
+from hyroads.controller.radio.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from client_lab import within
@@ -145,3 +147,34 @@ def test_whoever_hostapd_let_in_is_gone_with_it(wire):
     assert complaints
     assert not follower.snapshot()
     follower.close()
+
+
+HARMLESS = "correct horse battery staple"
+MEANT = ["12345678|vlanid=7|id=x", "12345678|mac=02:00:00:00:00:01", "12345678|pk=a:b", ' #"\\{}%=$`|  ', "x" * 63]
+
+
+@pytest.mark.parametrize("security", [WPA2, WPA3])
+@pytest.mark.parametrize("passphrase", [HARMLESS, *MEANT])
+def test_hostapd_takes_a_passphrase_as_it_is(tmp_path, security, passphrase):
+    """No radio is needed for hostapd to read its file and to say, being asked to tell secrets, what it has read."""
+    able = RadioAbilities("lo", (6,), options=("sae_pwe=2",))
+    bss = Bss("lo", "lo", b"a|b\nc", security, passphrase, enabled=True, bssid="02:00:00:00:00:01")
+    wireless = Wireless({"lo": Radio(6)}, {"lo": bss})
+    file = tmp_path / "lo.conf"
+    file.write_text(radio_text(able, Radio(6), wireless, Place(str(tmp_path / "control"), "none")))
+    with subprocess.Popen([str(HOSTAPD), "-ddK", str(file)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "AP-ENABLED" in line or "rror" in line:
+                break
+        process.kill()
+    text = "".join(said)
+    assert "AP-ENABLED" in text, text
+    title = "SAE: password - " if security == WPA3 else "PSK (ASCII passphrase) - "
+    dump = text.split(f"{title}hexdump_ascii(len={len(passphrase)}):\n")[1]
+    # Sixteen bytes a line: five blanks, each byte in two digits and a blank, and then as characters.
+    rows = dump.splitlines()[: -(-len(passphrase) // 16)]
+    assert bytes.fromhex("".join(row[5:53] for row in rows)).decode() == passphrase
+    assert "identifier" not in text

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,3 +187,21 @@ def test_command_line_says_what_is_wrong_in_one_line(lab: RestLab) -> None:
     assert "may not do this" in hyroads(lab, "flows", "remove", "f1", role="viewer", status=2)
     assert "expected" in hyroads(lab, "handover", "begin", "c", "nowhere", status=2)
     assert "refused" in hyroads(lab, "flows", "--url", "http://127.0.0.1:9", status=2)
+
+
+def test_a_page_from_elsewhere_changes_nothing(lab: RestLab) -> None:
+    """Not even with a token of its reader's; all that the running controller says that it can do is tried."""
+    document = lab.controller.rest("GET", "/openapi.json", token=TOKENS["admin"])[1]
+    before = lab.controller.rest("GET", "/plugins", token=TOKENS["admin"])[1]
+    headers = {"Authorization": f"Bearer {TOKENS['admin']}", "Origin": "http://elsewhere.example"}
+    tried = 0
+    for path, operations in document["paths"].items():
+        for method in {"post", "put", "patch", "delete"} & set(operations):
+            request = urllib.request.Request(lab.url + re.sub(r"{[^}]+}", "signal", path), method=method.upper())
+            for name, value in headers.items():
+                request.add_header(name, value)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=20)
+            assert refused.value.code == 403 and b"web page" in refused.value.read(), (method, path)
+            tried += 1
+    assert tried > 20 and lab.controller.rest("GET", "/plugins", token=TOKENS["admin"])[1] == before

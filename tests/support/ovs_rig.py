@@ -191,7 +191,10 @@ class Rig:
             listener.bind(path)
             listener.listen()
             self.listeners[name] = listener
-            self.vsctl("set-controller", name, f"unix:{path}", "--", "set", "controller", name, "max_backoff=1000")
+            # A bare connection reads when it is asked to, so the switch must not wait for signs of life: after ten
+            # seconds (two probes) in which others were built or asked it would end the connection.
+            options = ("max_backoff=1000", "inactivity_probe=0")
+            self.vsctl("set-controller", name, f"unix:{path}", "--", "set", "controller", name, *options)
 
     def connect(self, bridge: str) -> Connection:
         # A switch that was changed after it had dialled dials again: the connection that waits first may be dead.

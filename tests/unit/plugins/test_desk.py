@@ -17,7 +17,7 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.plugins.found import Bounds
 from hyroads.plugins.host import Limits
 from hyroads.rest.contract import ConflictError, NotFoundError
-from plugin_rig import Rig, eventually
+from plugin_rig import HASTY, PATIENT, Rig, eventually
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ GOOD = app(
 
 def test_an_app_sees_events_and_asks_for_flows_in_its_role(rig):
     """A request that takes longer than the deadline is the controller's time, not the plugin's."""
-    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"})])
+    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"}, bounds=HASTY)])
     eventually(lambda: rig.flows.declared)
     assert rig.flows.declared == [{"id": "wifi-12.5", "from": "a", "to": "b"}]
     rig.events.publish("switch.up", {"node": "a"})
@@ -81,10 +81,18 @@ WRONGS = {
     "kills": ("def tick(self, network): os.kill(os.getpid(), 9)", "exited", "killed by SIGKILL"),
     "forks": ("def tick(self, network): os.fork()", "raised", "tick: PermissionError"),
     "eats": ("def tick(self, network): self.all = bytearray(1 << 30)", "raised", "tick: MemoryError"),
-    "loops": ("def tick(self, network):\n    while True: pass", "hung", "tick: no answer within 1 s"),
-    "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "tick: no answer within 1 s"),
+    "loops": ("def tick(self, network):\n    while True: pass", "hung", "no answer within 1 s"),
+    "sleeps": ("def tick(self, network): time.sleep(100)", "hung", "no answer within 1 s"),
     "garbles": ("def tick(self, network): os.write(int(sys.argv[1]), b'{}\\n')", "wrong answer", "wrote what is no"),
     "lists": ("def tick(self, network): os.write(int(sys.argv[1]), b'[1]\\n')", "wrong answer", "wrote what is no"),
+    "exceeds": (
+        "def tick(self, network): os.write(int(sys.argv[1]), b'{\"ask\": 1e999, \"do\": \"view\", \"with\": {}}\\n')",
+        "wrong answer", "wrote what is no",
+    ),
+    "halves": (
+        "def tick(self, network): os.write(int(sys.argv[1]), b'{\"ask\": 1, \"do\": \"\\\\ud800\", \"with\": {}}\\n')",
+        "wrong answer", "wrote what is no",
+    ),
     "floods": (
         "def tick(self, network): os.write(int(sys.argv[1]), b'x' * 500000)", "wrong answer", "wrote what is no",
     ),
@@ -95,20 +103,25 @@ WRONGS = {
 @pytest.mark.parametrize("wrong", sorted(WRONGS))
 def test_what_a_plugin_does_wrong_is_counted_and_disables_it(rig, wrong):
     body, kind, what = WRONGS[wrong]
-    desk = rig.start(**{wrong: app(wrong, body), "good2": app("good2", "pass")})
+    bounds = HASTY if kind == "hung" else PATIENT
+    desk = rig.run([rig.found(wrong, app(wrong, body), bounds=bounds), rig.found("good2", app("good2", "pass"))])
     eventually(lambda: desk.document(wrong)["state"] == "disabled")
     faults = rig.faults(wrong)
     assert {fault[0] for fault in faults} == {kind}
-    assert all(text.startswith(what) for _, text in faults)
+    # On a busy machine it may be the call before the one that hangs that has no answer in time.
+    assert all(text.startswith(what) or (kind == "hung" and text.endswith(what)) for _, text in faults)
     assert len(faults) == (1 if kind == "hung" else 3)
     told = desk.document(wrong)
-    assert told["process"] is None and 50 < told["enabled_in_s"] <= 60
+    assert told["process"] is None
+    # Since its last fault, however long ago that is by now.
+    assert told["enabled_in_s"] + told["faults"]["last"]["age_s"] == pytest.approx(60, abs=0.1)
     assert told["faults"]["total"] == len(faults) and told["faults"]["last"]["kind"] == faults[0][0]
     assert desk.document("good2")["state"] == "running" and rig.faults("good2") == []
 
 
 def test_nothing_of_a_killed_plugin_is_left(rig):
-    desk = rig.start(loops=app("loops", "def on_event(self, network, event):\n    while True: pass"))
+    code = app("loops", "def on_event(self, network, event):\n    while True: pass")
+    desk = rig.run([rig.found("loops", code, bounds=HASTY)])
     pid = eventually(lambda: desk.document("loops")["state"] == "running" and desk.document("loops")["process"]["pid"])
     rig.events.publish("link.down", {"link": "l"})
     eventually(lambda: rig.faults("loops"))

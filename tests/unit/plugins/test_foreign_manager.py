@@ -13,7 +13,7 @@ from hyroads.controller import ryu_shim as shim
 from hyroads.controller.core.services.mobility import Arrived, Associated, Confirmed, Left, Passed, Phase, Request
 from hyroads.controller.core.services.place import Place
 from hyroads.plugins.kinds import Kind
-from plugin_rig import Rig, eventually
+from plugin_rig import HASTY, Rig, eventually
 
 A, B = Place("a", "wifi"), Place("b", "plc")
 REQUEST = Request("h1", "c", A, B, frozenset({"f"}))
@@ -33,7 +33,7 @@ def rig(tmp_path):
 
 
 def managers(rig, **code):
-    found = [rig.found(name, text, kind=Kind.MOBILITY) for name, text in code.items()]
+    found = [rig.found(name, text, kind=Kind.MOBILITY, bounds=HASTY) for name, text in code.items()]
     desk = rig.run(found)
     eventually(lambda: set(desk.managers()) >= set(code))
     return desk.managers()

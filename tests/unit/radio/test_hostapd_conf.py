@@ -3,9 +3,22 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from hyroads.controller.radio import hostapd_conf as conf
 from hyroads.controller.radio.hostapd_conf import Join, Leave, Place, Power, Start, Stop
-from hyroads.controller.radio.wireless import WPA3, Bss, Radio, RadioAbilities, Wireless
+from hyroads.controller.radio.wireless import (
+    WPA2,
+    WPA3,
+    Bss,
+    Radio,
+    RadioAbilities,
+    Wireless,
+    WirelessError,
+    document_of,
+    is_passphrase,
+    restored,
+)
 
 ABLE = RadioAbilities("wlan0", (6, 36), country="DE", options=("ieee80211n=1",))
 PLACE = Place("/run/x/control")
@@ -32,7 +45,7 @@ def test_a_radio_with_three_networks():
     assert {"bssid=06:11:22:33:44:00", f"ssid2={b'lab'.hex()}0a", "wpa_passphrase=correct horse"} <= set(
         found["wlan0-lab"]
     )
-    assert {"wpa_key_mgmt=SAE", "sae_password=battery staple", "ieee80211w=2"} <= set(found["wlan0-sae"])
+    assert {"wpa_key_mgmt=SAE", "wpa_passphrase=battery staple", "ieee80211w=2"} <= set(found["wlan0-sae"])
     for lines in found.values():
         assert "ap_isolate=1" in lines and not any(line.startswith("bridge") for line in lines)
     assert not any("wpa" in line for line in found[""])
@@ -107,3 +120,54 @@ def test_the_power():
     assert conf.power_difference("wlan0", 1550, info) is None
     assert conf.power_difference("wlan0", 2000, info) == "wlan0 sends with 15.00 dBm"
     assert conf.power_difference("wlan0", 2000, "type AP\n") is None
+
+
+PRINTABLE = st.text([chr(code) for code in range(32, 127)], min_size=8, max_size=63)
+MEANT = ["|mac=02:00:00:00:00:01", "|vlanid=1", "|pk=x:y", "|id=x", "#", '"', "\\", "{", "}", "%", "=", " "]
+
+
+@given(PRINTABLE | st.lists(st.sampled_from([*MEANT, "abcdefgh"]), min_size=1).map("".join).filter(is_passphrase),
+       st.binary(min_size=1, max_size=32), st.sampled_from([WPA2, WPA3]))  # fmt: skip
+def test_passphrases_and_names_are_no_more_than_that(passphrase, ssid, security):
+    """The lines are those of any other network, but for the two values; hostapd ends a value at the line's end."""
+    found = [
+        conf.bss_text(bss, ABLE, Radio(36), wireless(bss), PLACE)
+        for bss in (replace(SAE, security=security), replace(SAE, security=security, passphrase=passphrase, ssid=ssid))
+    ]
+    usual, mine = (dict(line.split("=", 1) for line in text.splitlines() if line) for text in found)
+    assert found[1].count("\n") == len(mine) and "sae_password" not in mine
+    assert mine.pop("wpa_passphrase") == passphrase and bytes.fromhex(mine.pop("ssid2")) == ssid
+    assert {**mine, "utf8_ssid": "1"} == {key: usual[key] for key in usual if key not in ("wpa_passphrase", "ssid2")}
+
+
+WRONG = [
+    "12345678\nssid=x",
+    "12345678\r",
+    "12345678\0",
+    "1234567\t8",
+    "1234567\x7f",
+    "12345678ü",
+    "1234567",
+    "x" * 64,
+    "",
+]
+
+
+@pytest.mark.parametrize("passphrase", WRONG)
+@pytest.mark.parametrize("security", [WPA2, WPA3])
+def test_no_file_is_made_of_what_is_no_passphrase(passphrase, security):
+    bss = replace(SAE, security=security, passphrase=passphrase)
+    with pytest.raises(WirelessError, match="passphrase"):
+        conf.radio_text(ABLE, Radio(36), wireless(bss), PLACE)
+
+
+LIES = [{"passphrase": WRONG[0]}, {"slice": "a b"}, {"bssid": "x\nbss=y"}, {"security": "x"}]
+
+
+@pytest.mark.parametrize("change", LIES)
+def test_a_state_that_says_such_things_is_not_read(change):
+    document = document_of(wireless(SAE))
+    assert restored(document, {"wlan0": ABLE}) == wireless(SAE)
+    document["bsss"][SAE.name].update(change)
+    with pytest.raises(WirelessError):
+        restored(document, {"wlan0": ABLE})
