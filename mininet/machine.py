@@ -94,8 +94,10 @@ def span(before: Look, after: Look, processors: int) -> Span:
     """What happened between two looks."""
     seconds = max(after.time_s - before.time_s, 1e-3)
     available_s = seconds * processors
-    own_s, stolen_s = _grown(before.own_s, after.own_s), _grown(before.stolen_s, after.stolen_s)
-    others_s = available_s - own_s - stolen_s - _grown(before.free_s, after.free_s)
+    own_s, stolen_s, free_s = (
+        max(0.0, getattr(after, total) - getattr(before, total)) for total in ("own_s", "stolen_s", "free_s")
+    )
+    others_s = available_s - own_s - stolen_s - free_s
     agents = (_grown(before.agents_late_s.get(name, 0.0), late_s) for name, late_s in after.agents_late_s.items())
     told = before.pressure_s is not None and after.pressure_s is not None
     return Span(
@@ -103,14 +105,14 @@ def span(before: Look, after: Look, processors: int) -> Span:
         min(1.0, stolen_s / available_s),
         min(1.0, max(0.0, others_s / available_s)),
         min(1.0, own_s / available_s),
-        _grown(before.pressure_s or 0.0, after.pressure_s or 0.0) if told else None,
+        max(0.0, (after.pressure_s or 0.0) - (before.pressure_s or 0.0)) if told else None,
         _grown(before.medium_late_s, after.medium_late_s),
         max(agents, default=0.0),
     )
 
 
 def _grown(before: float, after: float) -> float:
-    """Growth of a total; one that fell was set to zero in between."""
+    """Growth of a program's total; one that fell was set to zero in between."""
     return after - before if after >= before else after
 
 

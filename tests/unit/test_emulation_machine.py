@@ -90,3 +90,11 @@ def test_counters_that_were_set_to_zero_count_from_there():
     late = span(look(0.0, medium_late_s=5.0, agents_late_s={"a": 7.0}),
                 look(1.0, medium_late_s=0.2, agents_late_s={"a": 0.1, "b": 0.3}), processors=2)  # fmt: skip
     assert (late.medium_late_s, late.agents_late_s) == (0.2, 0.3)
+
+
+def test_totals_of_processors_that_step_back_are_no_growth():
+    # A process that ends while we look is missed, or counted twice; the kernel's idle time may step back by a tick.
+    before = look(0.0, free_s=100.0, stolen_s=3.0, own_s=50.0, pressure_s=9.0)
+    found = span(before, look(1.0, free_s=99.99, stolen_s=3.0, own_s=49.9, pressure_s=9.0), processors=2)
+    assert (found.own, found.stolen, found.pressure_s) == (0.0, 0.0, 0.0)
+    assert found.others == pytest.approx(1.0)
