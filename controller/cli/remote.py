@@ -33,6 +33,22 @@ class Verb:
     columns: Sequence[Column] = ()
 
 
+@dataclass(frozen=True)
+class VerbCommand:
+    """A command of ``hyroads`` that consists of verbs over REST: what ``main`` runs (``main.Command``)."""
+
+    HELP: str
+    verbs: Sequence[Verb]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verbs with their arguments."""
+        add_verbs(parser, self.verbs)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Carry out the verb that was given, or the first one; returns the exit status."""
+        return run_verbs(args, self.verbs)
+
+
 def add_verbs(parser: argparse.ArgumentParser, verbs: Sequence[Verb]) -> None:
     """A command with verbs; without one it does the first."""
     add_connection(parser)
