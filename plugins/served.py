@@ -9,10 +9,11 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.services.choices import MobilityPolicy, Wish
 from hyroads.controller.core.services.mobility import Event as MobilityEvent
 from hyroads.controller.core.services.mobility import Handover, MobilityManager, Request
-from hyroads.controller.core.services.view import NetworkView
 from hyroads.plugins.api import App, Event, Network
 from hyroads.plugins.codec import decode, encode
 from hyroads.plugins.kinds import Kind
+
+from .api import NetworkView
 
 Arguments = Mapping[str, Any]
 Served = dict[str, Callable[[Arguments], object]]

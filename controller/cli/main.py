@@ -1,6 +1,7 @@
 """The command ``hyroads``: finds the subcommand, loads only its module, turns errors into one line and a status.
 
-A command's module has ``HELP: str``, ``add_arguments(parser)`` and ``run(args) -> int``. Exit status: what ``run``
+A command is a module, or an object in one (``module:NAME``), with ``HELP: str``, ``add_arguments(parser)`` and
+``run(args) -> int``. Exit status: what ``run``
 returns, 2 on bad input, 130 when interrupted.
 """
 
@@ -26,21 +27,21 @@ COMMANDS: dict[str, str] = {
     "check-config": "hyroads.controller.cli.check_config",
     "demo": "hyroads.controller.cli.demo",
     "emulate": "hyroads.controller.cli.emulate",
-    "controller": "hyroads.controller.cli.controller_cmd",
+    "controller": "hyroads.controller.cli.processes:CONTROLLER",
     "ap-agent": "hyroads.controller.cli.ap_agent",
-    "topology": "hyroads.controller.cli.topology",
-    "flows": "hyroads.controller.cli.flows",
-    "clients": "hyroads.controller.cli.clients",
-    "handover": "hyroads.controller.cli.handover",
-    "ncast": "hyroads.controller.cli.ncast",
-    "session": "hyroads.controller.cli.session",
-    "reservation": "hyroads.controller.cli.reservation",
-    "events": "hyroads.controller.cli.events",
-    "plugins": "hyroads.controller.cli.plugins",
-    "slicer": "hyroads.controller.cli.slicer",
+    "topology": "hyroads.controller.cli.network:TOPOLOGY",
+    "flows": "hyroads.controller.cli.network:FLOWS",
+    "clients": "hyroads.controller.cli.network:CLIENTS",
+    "handover": "hyroads.controller.cli.services:HANDOVER",
+    "ncast": "hyroads.controller.cli.services:NCAST",
+    "session": "hyroads.controller.cli.services:SESSION",
+    "reservation": "hyroads.controller.cli.services:RESERVATION",
+    "events": "hyroads.controller.cli.network:EVENTS",
+    "plugins": "hyroads.controller.cli.network:PLUGINS",
+    "slicer": "hyroads.controller.cli.processes:SLICER",
     "slices": "hyroads.controller.cli.slices",
     "flowvisor": "hyroads.controller.cli.flowvisor",
-    "snmpvisor": "hyroads.controller.cli.snmpvisor",
+    "snmpvisor": "hyroads.controller.cli.processes:SNMPVISOR",
     "ssids": "hyroads.controller.cli.ssids",
 }
 
@@ -76,7 +77,7 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 class Command(Protocol):
-    """What the module of a command offers."""
+    """What a command offers."""
 
     HELP: str
 
@@ -123,10 +124,17 @@ def _dispatch(arguments: list[str]) -> int:
     if first not in COMMANDS:
         print(f"hyroads: {_complaint(first)}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    command = cast(Command, importlib.import_module(COMMANDS[first]))
+    command = load(first)
     parser = _Parser(prog=f"hyroads {first}", description=command.HELP)
     command.add_arguments(parser)
     return command.run(parser.parse_args(arguments[1:]))
+
+
+def load(name: str) -> Command:
+    """The command ``name`` of ``COMMANDS``; imports its module."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = importlib.import_module(module)
+    return cast(Command, getattr(found, attribute) if attribute else found)
 
 
 def _complaint(word: str | None) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.checking import describe, suggestion
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.paths import Path, link_ids, path_nodes
 from hyroads.controller.core.plan_document import plan_document
 from hyroads.controller.core.planner import DEFAULT_ARMS, DEFAULT_SHORTEST, Plan, Planner, engine
 from hyroads.controller.netfile_io import read_file
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 HELP = (
     "Find the single shortest path, the best multipath and the N best arms between two nodes of a network file. "
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan one flow; the result is the exit status."""
+    # Optima and tables come with large libraries, which a wrong file does not need.
     network = read_file(args.file)
     margin = args.margin if args.margin is not None else network.margin or 0.0
     for option, node in (("--from", args.source), ("--to", args.target)):
@@ -79,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         )
     except NoRouteError as error:
         raise NoRouteError(f"{args.file}: {error}") from error
+    from hyroads.controller.core.optimum import multipath_optimum_mbps
+
     optimum_mbps = multipath_optimum_mbps(network, plan.multipath.links, margin)
     if args.json:
         print(json.dumps(document(network, plan, optimum_mbps), indent=2))
@@ -93,6 +96,9 @@ def document(network: Network, plan: Plan, optimum_mbps: float) -> dict[str, Any
 
 
 def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console(highlight=False)
     best = Table(
         "path", "route", "links", "Mb/s", title=f"{flow}: single path and best multipath", title_justify="left"
@@ -115,6 +121,8 @@ def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) 
 
 
 def _arms_table(network: Network, plan: Plan) -> Table:
+    from rich.table import Table
+
     table = Table("arm", "paths", "estimate, Mb/s", title="Arms", title_justify="left")
     table.columns[2].justify = "right"
     for number, arm in enumerate(plan.arms, start=1):

@@ -13,9 +13,6 @@ from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.netfile_io import read_private
 from hyroads.rest.client import DEFAULT_URL, Client
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 Document = dict[str, Any]
 Column = tuple[str, Callable[[Document], Any]]
@@ -31,6 +28,22 @@ class Verb:
     do: Callable[[Client, argparse.Namespace], Any]
     arguments: Arguments = lambda parser: None
     columns: Sequence[Column] = ()
+
+
+@dataclass(frozen=True)
+class VerbCommand:
+    """A command of ``hyroads`` that consists of verbs over REST: what ``main`` runs (``main.Command``)."""
+
+    HELP: str
+    verbs: Sequence[Verb]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verbs with their arguments."""
+        add_verbs(parser, self.verbs)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Carry out the verb that was given, or the first one; returns the exit status."""
+        return run_verbs(args, self.verbs)
 
 
 def add_verbs(parser: argparse.ArgumentParser, verbs: Sequence[Verb]) -> None:
@@ -86,6 +99,11 @@ def show(answer: Any, columns: Sequence[Column], *, as_json: bool) -> None:
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, header: bool = True) -> None:
     """Plain columns; values are shown as they are, never taken for markup."""
+    # Not before there is something to show: a wrong argument answers without this library.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(*titles, box=None, show_header=header, pad_edge=False)
     for row in rows:
         table.add_row(*(escape(words(value)) for value in row))

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from hyroads.controller.core.network import Link, Node
 from numpy.typing import NDArray
-from scipy import sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 IntArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
@@ -174,18 +176,18 @@ class NearInterference:
 
     def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
         """See :class:`Interference`."""
-        total = sparse.csr_matrix((self.link_count, self.link_count))
+        total = _csr((self.link_count, self.link_count))
         for medium, mine in enumerate(self._links_of_medium):
             ends = self._ends(mine)
-            total = total + ends @ sparse.csr_matrix(self._near[medium].astype(float)) @ ends.T
-        return _ones(total + sparse.identity(self.link_count))
+            total = total + ends @ _csr(self._near[medium].astype(float)) @ ends.T
+        return _ones(total + _identity(self.link_count))
 
     def _ends(self, links: IntArray) -> sparse.csr_matrix[np.float64]:
         """L x N incidence of the given links with their two end nodes."""
         rows = np.concatenate([links, links])
         columns = np.concatenate([self._source[links], self._target[links]])
         shape = (self.link_count, self._near.shape[1])
-        return sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
+        return _csr((np.ones(len(rows)), (rows, columns)), shape=shape)
 
     def compact(self) -> Compact:
         """See :class:`Interference`."""
@@ -226,7 +228,7 @@ class _ExplicitRule:
     """Common part of the rules that hold the relation as a sparse matrix."""
 
     def __init__(self, matrix: sparse.csr_matrix[np.float64]) -> None:
-        self._matrix = _ones(matrix + matrix.T + sparse.identity(matrix.shape[0]))
+        self._matrix = _ones(matrix + matrix.T + _identity(matrix.shape[0]))
         self._indices = _frozen(self._matrix.indices.astype(np.int32))
         self._indptr = _frozen(self._matrix.indptr.astype(np.int64))
 
@@ -261,7 +263,7 @@ class ConflictInterference(_ExplicitRule):
         self._conflicts = {link: tuple(others) for link, others in conflicts.items()}
         pairs = [(index[link], index[other]) for link, others in self._conflicts.items() for other in others]
         rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
-        super().__init__(sparse.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(links), len(links))))
+        super().__init__(_csr((np.ones(len(pairs)), (rows, columns)), shape=(len(links), len(links))))
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""
@@ -307,7 +309,7 @@ class OverlappingDomains(_ExplicitRule):
         members = [(index[link], d) for d, domain in enumerate(self._domains) for link in domain]
         rows, columns = zip(*members, strict=True) if members else ((), ())
         shape = (len(links), max(1, len(self._domains)))
-        super().__init__(_product(sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)))
+        super().__init__(_product(_csr((np.ones(len(rows)), (rows, columns)), shape=shape)))
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""
@@ -332,10 +334,21 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def _csr(entries: Any, shape: tuple[int, int] | None = None) -> sparse.csr_matrix[np.float64]:
+    """A sparse matrix. SciPy takes 0.3 s of CPU to import, which a command that only checks a file need not spend."""
+    from scipy import sparse
+
+    return sparse.csr_matrix(entries, shape=shape, dtype=float)
+
+
+def _identity(size: int) -> sparse.csr_matrix[np.float64]:
+    return _csr((np.ones(size), (np.arange(size), np.arange(size))), shape=(size, size))
+
+
 def _incidence(class_of: IntArray) -> sparse.csr_matrix[np.float64]:
     """L x C matrix with a one at the class of each link."""
     shape = (len(class_of), int(class_of.max(initial=0)) + 1)
-    return sparse.csr_matrix((np.ones(len(class_of)), (np.arange(len(class_of)), class_of)), shape=shape)
+    return _csr((np.ones(len(class_of)), (np.arange(len(class_of)), class_of)), shape=shape)
 
 
 def _product(incidence: sparse.csr_matrix[np.float64]) -> sparse.csr_matrix[np.float64]:
@@ -344,7 +357,7 @@ def _product(incidence: sparse.csr_matrix[np.float64]) -> sparse.csr_matrix[np.f
 
 def _ones(matrix: Any) -> sparse.csr_matrix[np.float64]:
     """The pattern of a non-negative matrix as sorted CSR of ones."""
-    result: sparse.csr_matrix[np.float64] = sparse.csr_matrix(matrix, dtype=float)
+    result: sparse.csr_matrix[np.float64] = _csr(matrix)
     result.eliminate_zeros()
     result.sort_indices()
     result.data = np.ones_like(result.data)

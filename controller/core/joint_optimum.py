@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import InterfaceGraph, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.paths import Path
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem, solve
-from hyroads.controller.core.rates.utility import FloatArray
 
 MAX_ROUNDS = 500
 TARGET_GAP = 1e-5

@@ -16,8 +16,10 @@ from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.paths import Multipath, RatedPath
-from hyroads.controller.core.planner_native import NativeNetwork, kernel
+from hyroads.controller.core.planner_native import NativeNetwork
+from hyroads.controller.core.planner_native import explore as explore_native
 from hyroads.controller.core.tree import TreeQuery, TreeResult, explore
+from hyroads.controller.native.planner import kernel
 
 DEFAULT_SHORTEST = 5
 DEFAULT_ARMS = 5
@@ -122,7 +124,7 @@ class Planner:
         compiled = kernel() if self.prefer == NATIVE else None
         if compiled is None:
             return explore(self._graph, self.network.interference, self._capacities_mbps, query)
-        return compiled.explore(self._native, self._capacities_mbps, query)
+        return explore_native(compiled, self._native, self._capacities_mbps, query)
 
 
 def _scaled(path: RatedPath, factor: float) -> RatedPath:

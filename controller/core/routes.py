@@ -22,7 +22,8 @@ from hyroads.controller.core.interface_graph import (
     metric_of,
 )
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.planner_native import kernel
+from hyroads.controller.core.planner_native import routes as routes_native
+from hyroads.controller.native.planner import kernel
 from numpy.typing import NDArray
 
 
@@ -59,7 +60,7 @@ def all_routes(network: Network, targets: Iterable[str] | None = None, *, compil
         metric = metric_of(graph, capacities)
         return {name: _routes(metric, node) for name, node in wanted.items()}
     states = [(name, technology) for name in graph.node_index for technology in (None, *graph.technologies)]
-    tables = native.routes(graph, capacities, list(wanted.values()))
+    tables = routes_native(native, graph, capacities, list(wanted.values()))
     return {name: _table(states, table.reshape(-1)) for name, table in zip(wanted, tables, strict=True)}
 
 

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import hyroads.mininet.network_files
 import pytest
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
@@ -16,8 +15,9 @@ from hyroads.controller.core.optimum import flow_optimum_mbps
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 from hyroads.controller.netfile_io import read_file
+from hyroads.mininet.network_files import FOLDER as NETWORKS
 
-TRIANGLE = read_file(Path(hyroads.mininet.network_files.FOLDER) / "triangle.yaml")
+TRIANGLE = read_file(Path(NETWORKS) / "triangle.yaml")
 
 
 def all_simple_paths(network: Network, source: str, target: str) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import hyroads.controller.native as package
 import numpy as np
 import pytest
 from hyroads.controller.core import topologies
@@ -16,8 +17,9 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import Allocation, Layout, RateProblem, Utilities, native, solve, solver
 from hyroads.controller.core.rates.reduction import Pattern, reduce_problem
+from hyroads.controller.native import rates as library
 
-pytestmark = pytest.mark.skipif(native.kernel() is None, reason="the compiled kernel isn't built")
+pytestmark = pytest.mark.skipif(library.kernel() is None, reason="the compiled kernel isn't built")
 
 
 def random_problem(seed: int, alpha: float | None, shared: bool = True) -> RateProblem:
@@ -91,11 +93,11 @@ def test_it_refuses_what_does_not_fit_together() -> None:
     problem = random_problem(1, None)
     reduced = reduce_problem(problem, Pattern.of(problem.layout))
     start = native.Start.cold(np.ones(len(reduced.columns)))
-    kernel = native.kernel()
+    kernel = library.kernel()
     assert kernel is not None
 
     def attempt(wrong: object, start: native.Start = start, boundary: float = 0.995) -> None:
-        kernel.solve(wrong, start, boundary=boundary, centring=0.0, max_steps=10)  # type: ignore[arg-type]
+        native.solve_native(kernel, wrong, start, boundary=boundary, centring=0.0, max_steps=10)  # type: ignore[arg-type]
 
     beyond = reduced.routing.copy()
     beyond.indices = beyond.indices + len(reduced.airtime)
@@ -113,13 +115,13 @@ def test_it_refuses_what_does_not_fit_together() -> None:
     with pytest.raises(PlanningError, match="refused"):
         attempt(reduced, boundary=1.5)
     assert kernel.library.hyroads_rates(None, None) == 2
-    request, answer = native._Request(size=1), native._Answer(size=ctypes.sizeof(native._Answer))
+    request, answer = library._Request(size=1), library._Answer(size=ctypes.sizeof(library._Answer))
     assert kernel.library.hyroads_rates(ctypes.byref(request), ctypes.byref(answer)) == 2
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(native, "ABI_VERSION", native.ABI_VERSION + 1)
-    assert native.load_kernel() is None
+    monkeypatch.setattr(library, "ABI_VERSION", library.ABI_VERSION + 1)
+    assert library.load_kernel() is None
     (tmp_path / "broken.so").write_bytes(b"no library")
-    monkeypatch.setattr(native, "candidates", lambda: [tmp_path / "broken.so", tmp_path / "missing.so"])
-    assert native.load_kernel() is None
+    monkeypatch.setattr(package, "candidates", lambda: [tmp_path / "broken.so", tmp_path / "missing.so"])
+    assert library.load_kernel() is None

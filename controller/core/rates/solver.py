@@ -20,10 +20,11 @@ import numpy as np
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.rates.allocation import Allocation, allocation, duality_gap, feasible_rates
 from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate, Pace
-from hyroads.controller.core.rates.native import Start, kernel
+from hyroads.controller.core.rates.native import Start, solve_native
 from hyroads.controller.core.rates.problem import Layout, RateProblem
 from hyroads.controller.core.rates.reduction import Pattern, Reduced, reduce_problem
 from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
+from hyroads.controller.native.rates import kernel
 from numpy.typing import NDArray
 
 MAX_STEPS = 100
@@ -91,7 +92,7 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
             search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
         )
         return search.run(method, max_steps)
-    found = compiled.solve(reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
+    found = solve_native(compiled, reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
     if found is None:
         return None
     rates = feasible_rates(reduced, found.rates_mbps)

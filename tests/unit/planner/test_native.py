@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hyroads.controller import native as package
 from hyroads.controller.core import planner, planner_native, topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.planner_native import NativeNetwork, load_kernel
+from hyroads.controller.core.planner_native import NativeNetwork
 from hyroads.controller.core.tree import TreeQuery, explore
+from hyroads.controller.native import planner as library
 
-KERNEL = load_kernel()
+KERNEL = library.load_kernel()
 RULES = st.sampled_from(("technology", "range", "conflicts", "domains"))
 
 needs_kernel = pytest.mark.skipif(KERNEL is None, reason="the compiled kernel is not built (make native)")
@@ -26,7 +28,7 @@ needs_kernel = pytest.mark.skipif(KERNEL is None, reason="the compiled kernel is
 def both(network, query, clients_relay=False):
     graph = interface_graph(network, clients_relay)
     capacities = capacities_of(network)
-    native = KERNEL.explore(NativeNetwork.of(graph, network.interference), capacities, query)
+    native = planner_native.explore(KERNEL, NativeNetwork.of(graph, network.interference), capacities, query)
     return native, explore(graph, network.interference, capacities, query)
 
 
@@ -96,7 +98,7 @@ def test_malformed_arrays_are_refused(damage):
     packed = NativeNetwork.of(graph, network.interference)
     packed = replace(packed, structure={**packed.structure, **damage})
     with pytest.raises(PlanningError, match="refused"):
-        KERNEL.explore(packed, capacities, TreeQuery(0, 2, 5, 2, 5))
+        planner_native.explore(KERNEL, packed, capacities, TreeQuery(0, 2, 5, 2, 5))
 
 
 @needs_kernel
@@ -105,7 +107,9 @@ def test_capacities_that_are_no_capacities_are_refused(capacity_mbps):
     network, graph, capacities = triangle()
     capacities[0] = capacity_mbps
     with pytest.raises(PlanningError, match="refused"):
-        KERNEL.explore(NativeNetwork.of(graph, network.interference), capacities, TreeQuery(0, 2, 5, 2, 5))
+        planner_native.explore(
+            KERNEL, NativeNetwork.of(graph, network.interference), capacities, TreeQuery(0, 2, 5, 2, 5)
+        )
 
 
 @needs_kernel
@@ -116,7 +120,7 @@ def test_capacities_that_are_no_capacities_are_refused(capacity_mbps):
 def test_queries_out_of_range_are_refused(query):
     network, graph, capacities = triangle()
     with pytest.raises(PlanningError, match="refused"):
-        KERNEL.explore(NativeNetwork.of(graph, network.interference), capacities, query)
+        planner_native.explore(KERNEL, NativeNetwork.of(graph, network.interference), capacities, query)
 
 
 @needs_kernel
@@ -131,13 +135,13 @@ def test_malformed_interference_is_refused(rule, random_network):
                 continue  # other bits are another network, not a malformed one
             broken = replace(packed, structure={**packed.structure, name: wrong})
             with pytest.raises(PlanningError, match="refused"):
-                KERNEL.explore(broken, capacities, TreeQuery(0, 4, 5, 2, 5))
+                planner_native.explore(KERNEL, broken, capacities, TreeQuery(0, 4, 5, 2, 5))
 
 
 @needs_kernel
 def test_null_pointers_and_other_layouts_are_refused():
     call = KERNEL.library.hyroads_plan
-    request, answer = planner_native._Request(), planner_native._Answer()
+    request, answer = library._Request(), library._Answer()
     assert call(None, None) == 2
     assert call(ctypes.byref(request), None) == 2
     assert call(ctypes.byref(request), ctypes.byref(answer)) == 2, "sizes of 0"
@@ -155,25 +159,25 @@ def triangle():
 
 def test_library_is_looked_for_where_it_is_said_to_be(monkeypatch, tmp_path):
     monkeypatch.setenv("HYROADS_NATIVE", str(tmp_path))
-    assert planner_native.candidates()[0] == tmp_path / planner_native.LIBRARY
+    assert package.candidates()[0] == tmp_path / package.LIBRARY
     monkeypatch.setenv("HYROADS_NATIVE", str(tmp_path / "own.so"))
-    assert planner_native.candidates()[0] == tmp_path / "own.so"
+    assert package.candidates()[0] == tmp_path / "own.so"
     monkeypatch.delenv("HYROADS_NATIVE")
-    assert all(path.name == planner_native.LIBRARY for path in planner_native.candidates())
-    assert len(planner_native.candidates()) == 2
+    assert all(path.name == package.LIBRARY for path in package.candidates())
+    assert len(package.candidates()) == 2
 
 
 def test_file_that_is_no_library_is_passed_over(monkeypatch, tmp_path):
-    broken = tmp_path / planner_native.LIBRARY
+    broken = tmp_path / package.LIBRARY
     broken.write_bytes(b"not a library")
-    monkeypatch.setattr(planner_native, "candidates", lambda: [broken, tmp_path / "missing.so"])
-    assert load_kernel() is None
+    monkeypatch.setattr(package, "candidates", lambda: [broken, tmp_path / "missing.so"])
+    assert library.load_kernel() is None
 
 
 @needs_kernel
 def test_library_of_another_version_is_passed_over(monkeypatch):
-    monkeypatch.setattr(planner_native, "ABI_VERSION", planner_native.ABI_VERSION + 1)
-    assert load_kernel() is None
+    monkeypatch.setattr(library, "ABI_VERSION", library.ABI_VERSION + 1)
+    assert library.load_kernel() is None
 
 
 def test_without_a_library_the_reference_plans(monkeypatch):

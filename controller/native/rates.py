@@ -1,0 +1,126 @@
+"""The compiled solver of rates (``dataplane/src/rates``) on arrays: the algorithm of ``core.rates.interior_point``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import Array, load_library, pointers_to
+
+FloatArray = NDArray[np.float64]
+
+ABI_VERSION = 1
+
+_OK, _UNSOLVED = 0, 1
+_FAILURES = {2: "the rates' kernel refused the request", 3: "the rates' kernel failed"}
+
+
+class _Request(ctypes.Structure):
+    """``RatesRequest`` of dataplane/src/rates/ffi.rs."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint64),
+        ("routing_starts", Array),
+        ("routing_items", Array),
+        ("crossings", Array),
+        ("row_starts", Array),
+        ("row_items", Array),
+        ("airtime", Array),
+        ("budget", Array),
+        ("flow_starts", Array),
+        ("weight", Array),
+        ("alpha", Array),
+        ("shift_mbps", Array),
+        ("demand_mbps", Array),
+        ("start_mbps", Array),
+        ("warm_rates", Array),
+        ("warm_prices", Array),
+        ("boundary", ctypes.c_double),
+        ("centring", ctypes.c_double),
+        ("max_steps", ctypes.c_uint64),
+    )
+
+
+class _Answer(ctypes.Structure):
+    """``RatesAnswer`` of dataplane/src/rates/ffi.rs."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint64),
+        ("rates_mbps", ctypes.c_void_p),
+        ("rates_count", ctypes.c_uint64),
+        ("prices", ctypes.c_void_p),
+        ("prices_count", ctypes.c_uint64),
+        ("steps", ctypes.c_uint64),
+        ("rows", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Column rates in Mb/s (n), row prices per share of budget (m), Newton steps and rows that took part."""
+
+    rates_mbps: FloatArray
+    row_prices: FloatArray
+    steps: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded library."""
+
+    library: ctypes.CDLL
+
+    def solve(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        columns: int,
+        rows: int,
+        boundary: float,
+        centring: float,
+        max_steps: int,
+    ) -> Solved | None:
+        """The optimum of a problem of ``columns`` rates and ``rows`` constraints; None if not reached in ``max_steps``.
+
+        ``arrays`` are the fields of ``RatesRequest`` (dataplane/src/rates/ffi.rs), contiguous. Raises ``ValueError`` if
+        the kernel refuses the request.
+        """
+        request = _Request(
+            size=ctypes.sizeof(_Request),
+            boundary=boundary,
+            centring=centring,
+            max_steps=max_steps,
+            **pointers_to(arrays),
+        )
+        rates, prices = np.empty(columns), np.empty(rows)
+        answer = _Answer(ctypes.sizeof(_Answer), rates.ctypes.data, len(rates), prices.ctypes.data, len(prices), 0, 0)
+        status = self.library.hyroads_rates(ctypes.byref(request), ctypes.byref(answer))
+        if status == _UNSOLVED:
+            return None
+        if status != _OK:
+            raise ValueError(_FAILURES.get(status, f"the rates' kernel answered with status {status}"))
+        return Solved(rates, prices, answer.steps, answer.rows)
+
+
+def load_kernel() -> Kernel | None:
+    """The kernel of the first library that speaks this version of the interface; None if there is none."""
+    found = load_library("hyroads_rates_abi", ABI_VERSION)
+    if found is None:
+        return None
+    library, _ = found
+    library.hyroads_rates.argtypes = [ctypes.POINTER(_Request), ctypes.POINTER(_Answer)]
+    library.hyroads_rates.restype = ctypes.c_int32
+    return Kernel(library)
+
+
+@cache
+def kernel() -> Kernel | None:
+    """The kernel of this process: :func:`load_kernel`, looked for once."""
+    return load_kernel()
