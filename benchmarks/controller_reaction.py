@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
 OPENFLOW, AGENTS, REST = 26653, 26654, 28080
 TARGET_MS = 30.0
-PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 
 
 class Agent:

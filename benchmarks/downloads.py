@@ -35,9 +35,8 @@ from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
-from hyroads.mininet.contention import CSMA
-from hyroads.mininet.edge_client import EdgeClient
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.control_sockets import EdgeClient
+from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.runner import RunOptions, run_network
 

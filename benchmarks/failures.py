@@ -29,14 +29,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 from hyroads.mininet.access_points import write_private
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.network_files import find_network
 from hyroads.mininet.probe import StreamReport
-from hyroads.mininet.programs import run
+from hyroads.mininet.programs import EmulationError, run
 from hyroads.mininet.rest_client import RestClient
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 

@@ -27,11 +27,9 @@ from statistics import median, quantiles
 from typing import Any
 
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.network import Network, Place
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.programs import wait_until
+from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.network import Place
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))

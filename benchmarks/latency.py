@@ -13,9 +13,8 @@ import random
 import time
 from dataclasses import dataclass
 
-from hyroads.controller.core.latency.choice import best_single
 from hyroads.controller.core.latency.fit import fit_rates
-from hyroads.controller.core.latency.split import best_split
+from hyroads.controller.core.latency.policy import best_single, best_split
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue, mean_delay_s
 from rich.console import Console
 from rich.table import Table

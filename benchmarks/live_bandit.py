@@ -23,10 +23,10 @@ from typing import Any
 from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.medium_client import MediumClient
-from hyroads.mininet.network_files import find_network
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.udp_load import UdpLoad
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.netfile import parse
+from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.medium_client import MediumClient
 from hyroads.mininet.probe import HEADER, MAGIC_PORT
 from hyroads.mininet.runner import RunOptions, run_network
 

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 
 from hyroads.controller.core.hearing_rule import HearingInterference
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.network_files import find_network
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 

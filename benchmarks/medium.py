@@ -19,7 +19,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from hyroads.mininet.medium_client import MediumClient, MediumStats
+from hyroads.mininet.control_sockets import MediumClient, MediumStats
 from hyroads.mininet.programs import find_program
 
 PREFIX = "hr-medium-"

@@ -20,10 +20,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.joint_optimum import joint_optimum
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.controller_files import discovered_names, network_document
+from hyroads.controller.core.optimum import joint_optimum
+from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.run_directory import discovered_names, network_document
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.udp_load import PAYLOAD_BYTES, UdpLoad
 

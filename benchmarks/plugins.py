@@ -21,16 +21,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from controller_process import ControllerProcess, eventually  # noqa: E402
-from hyroads.controller import ryu_shim as shim  # noqa: E402
+
 from hyroads.controller.core import topologies  # noqa: E402
 from hyroads.controller.core.netfile import to_document  # noqa: E402
+from hyroads.controller.core.network import Place  # noqa: E402
 from hyroads.controller.core.services.mobility import Confirmed, Handover, Phase, Request, Wanted  # noqa: E402
-from hyroads.controller.core.services.place import Place  # noqa: E402
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option  # noqa: E402
-from hyroads.controller.services.plugin_process import PluginProcess  # noqa: E402
+from hyroads.controller.framework import ryu_shim as shim  # noqa: E402
+from hyroads.controller.services.plugins.process import PluginProcess  # noqa: E402
 from hyroads.plugins.codec import encode  # noqa: E402
-from hyroads.plugins.found import Found  # noqa: E402
-from hyroads.plugins.kinds import Kind  # noqa: E402
+from hyroads.plugins.kinds import Found, Kind  # noqa: E402
 from hyroads.plugins.policies import load, signal  # noqa: E402
 
 IDLE = """

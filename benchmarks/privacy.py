@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-from hyroads.controller.core.privacy.hywf import HywfSettings, PaddingSettings, split_packets
+from hyroads.controller.core.privacy import HywfSettings, PaddingSettings, split_packets
 from rich.console import Console
 from rich.table import Table
 

@@ -31,8 +31,8 @@ from hyroads.controller.core.rates.controller_mode import (
     run,
     slots_to_converge,
 )
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.run_directory import find_network
 
 MARGIN, SLOTS = 0.05, 20_000
 SURVEY_SLOTS, WITHIN = 600, 0.05

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.client import Client
@@ -98,7 +98,7 @@ def environment_of(method: str, path: str, body: bytes, more: Mapping[str, str])
 def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
     """Requests to the controller of an emulated network."""
     from hyroads.mininet.emulation import Emulation, EmulationOptions
-    from hyroads.mininet.network_files import find_network
+    from hyroads.mininet.run_directory import find_network
     from hyroads.mininet.runner import RunOptions, run_network
 
     found = read_file(find_network(network))

@@ -23,15 +23,14 @@ from hyroads.controller.control.sessions import Host, LiveSession, World, planne
 from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.services.group_address import group_address
-from hyroads.controller.core.services.sessions import SessionSpec
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.ofp.compile import attached_only, default_places
-from hyroads.controller.state import Fabric
+from hyroads.controller.core.services.sessions import SessionSpec, group_address
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.demos.session import GROUP, MEMBERS, NEWCOMER, SERVER
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk
-from hyroads.mininet.network_files import find_network
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 
 SIZES = (5, 30)

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hyroads.slices.allocation import Allocation, allocate
-from hyroads.slices.change import ModelChange, changed
-from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference
-from hyroads.slices.match import completed
-from hyroads.slices.model import EMPTY, FlowspaceRule, Limits, Slice, SliceModel
+from hyroads.slices.core.allocation import Allocation, allocate
+from hyroads.slices.core.change import ModelChange, changed
+from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference
+from hyroads.slices.core.match import completed
+from hyroads.slices.core.model import EMPTY, FlowspaceRule, Limits, Slice, SliceModel
 
 Row = tuple[str, str, str]
 

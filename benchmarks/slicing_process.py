@@ -37,10 +37,10 @@ import time
 from pathlib import Path
 
 import psutil
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.slices import oxm
-from hyroads.slices.match import of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.match import of_fields
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from scripted_switch import ScriptedSwitch
@@ -119,7 +119,7 @@ def controller(listener: socket.socket, answers: bytes) -> None:
 
 def flow_mod(rng: random.Random) -> bytes:
     macs = {name: rng.getrandbits(46) << 1 for name in ("eth_src", "eth_dst")}
-    fields = oxm.encode(of_fields({"in_port": 1, **macs}))
+    fields = classifier.encode(of_fields({"in_port": 1, **macs}))
     return wire.message(wire.flow_mod_body(wire.ADD, 0, 5, fields, wire.instructions((act.Output(2),), None)), 77)
 
 
@@ -128,7 +128,7 @@ def packet_ins(rng: random.Random, table: int, number: int, count: int) -> list[
     for _ in range(count):
         fields = of_fields({"in_port": rng.choice(PORTS), **({"metadata": number << 48} if number else {})})
         data = rng.randbytes(12) + b"\x08\x00" + rng.randbytes(84)
-        body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, table, 5) + wire.match_struct(oxm.encode(fields))
+        body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, table, 5) + wire.match_struct(classifier.encode(fields))
         found.append(wire.message(body + b"\0\0" + data, 0, PACKET_IN))
     return found
 

@@ -17,19 +17,18 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Allocation, allocate
-from hyroads.slices.change import changed
-from hyroads.slices.classifier import classifier_of
-from hyroads.slices.match import completed, of_fields
-from hyroads.slices.model import EMPTY, FlowspaceRule, Limits, Permission, Slice
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
-from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
+from hyroads.controller.ofp import match as act
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Allocation, allocate
+from hyroads.slices.core.change import changed
+from hyroads.slices.core.classifier import classifier_of
+from hyroads.slices.core.match import completed, of_fields
+from hyroads.slices.core.model import EMPTY, FlowspaceRule, Limits, Permission, Slice
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
+from hyroads.slices.proxy.xids import EntryQuota, TokenBucket
 
 PORTS = frozenset(range(1, 49))
 FEATURES = wire.message(struct.pack("!QIBB2xII", 1, 0, 254, 0, 0, 0), 1, 6)
@@ -84,13 +83,13 @@ def tcp(rng: random.Random) -> bytes:
 def packet_in(rng: random.Random, table: int, number: int) -> bytes:
     fields = of_fields({"in_port": rng.randrange(1, 49), "metadata": number << 48})
     data = rng.randbytes(12) + tcp(rng)
-    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, table, 5) + wire.match_struct(oxm.encode(fields))
+    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, table, 5) + wire.match_struct(classifier.encode(fields))
     return wire.message(body + b"\0\0" + data, 0, 10)
 
 
 def flow_mod(rng: random.Random, actions: tuple[act.Action, ...]) -> bytes:
     macs = {name: rng.getrandbits(48) for name in ("eth_src", "eth_dst")}
-    fields = oxm.encode(of_fields({"in_port": rng.randrange(1, 49), **macs}))
+    fields = classifier.encode(of_fields({"in_port": rng.randrange(1, 49), **macs}))
     body = wire.flow_mod_body(wire.ADD, 0, 5, fields, wire.instructions(actions, None))
     return wire.message(body, rng.getrandbits(32))
 

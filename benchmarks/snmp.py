@@ -103,10 +103,10 @@ def resident_mb(pid):
 
 def measure(arguments):
     """The controller's side; runs inside the namespace. Prints one JSON document."""
-    from hyroads.controller import ryu_shim as shim
-    from hyroads.controller.measure.feed import CollectorFeed
+    from hyroads.controller.framework import ryu_shim as shim
     from hyroads.controller.measure.samples import NodeSample
     from hyroads.controller.measure.targets import CollectorConfig, Credentials, Target
+    from hyroads.controller.runtime.telemetry import CollectorFeed
 
     v3 = Credentials(user="bench", auth_password=AUTH, priv_password=PRIV)
     credentials = Credentials(community=COMMUNITY) if arguments.v2c else v3

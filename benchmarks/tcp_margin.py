@@ -27,10 +27,10 @@ from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.network import Traffic as TrafficKind
 from hyroads.controller.core.planner import Planner
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.network_files import find_network
 from hyroads.mininet.programs import wait_until
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 

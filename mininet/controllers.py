@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import hyroads.mininet.loggers  # noqa: F401
-from hyroads.mininet.network_files import find_network
-from hyroads.mininet.programs import Program
 from mininet.node import Controller
+
+from .programs import Program
+from .run_directory import find_network
 
 _COMMAND = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hyroads.mininet.edge_client import EdgeClient
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.programs import Program, find_program, run, wait_until
+from .control_sockets import EdgeClient
+from .programs import EmulationError, Program, find_program, run, wait_until
 
 FORWARD, BACK = 16, 17
 PATH_MTU = 1700

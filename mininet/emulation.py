@@ -1,4 +1,7 @@
-"""An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller."""
+"""An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller.
+
+What contention costs on the media of an emulated network (docs/emulation.md).
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,43 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.network import Network
-from hyroads.mininet.contention import FROM_FILE, with_contention
-from hyroads.mininet.controller_files import network_document
-from hyroads.mininet.edge_client import EdgeClient
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.openvswitch import OpenVSwitch
-from hyroads.mininet.programs import Program, run, wait_until
-from hyroads.mininet.radio_channel import RadioChannel
-from hyroads.mininet.rest_client import RestClient
-from hyroads.mininet.run_directory import namespace_name
-from hyroads.mininet.snmp_agents import SnmpAgents
+from hyroads.controller.core.network import Contention, Network
+
+from .access_points import RadioChannel, SnmpAgents
+from .control_sockets import EdgeClient
+from .hybrid import OpenVSwitch
+from .programs import EmulationError, Program, run, wait_until
+from .rest_client import RestClient
+from .run_directory import namespace_name, network_document
 
 if TYPE_CHECKING:
-    from hyroads.mininet.hybrid import HybridNet, HybridNode
+    from .hybrid import HybridNet, HybridNode
+
+FROM_FILE, IDEAL, CSMA = "file", "ideal", "csma"
+_POWER_LINE = "plc"
+
+
+def with_contention(network: Network, wanted: str) -> Network:
+    """The network with the contention of its file, with ideal media, or with CSMA/CA on all that are shared."""
+    if wanted == FROM_FILE:
+        return network
+    if wanted == IDEAL:
+        return replace(network, contention={})
+    if wanted == CSMA:
+        shared = (k for k in network.technologies if k not in network.unshared)
+        return replace(network, contention={k: _standard(k) for k in shared})
+    raise EmulationError(f"contention {wanted!a}: expected {FROM_FILE}, {IDEAL} or {CSMA}")
+
+
+def _standard(technology: str) -> Contention:
+    """Whose CSMA/CA: power line by its name, else WiFi."""
+    return Contention.CSMA_1901 if technology.startswith(_POWER_LINE) else Contention.CSMA_802_11
+
 
 OPENFLOW_PORT, SLICER_PORT = 6653, 6633
 REST_PORT = 8080
@@ -150,10 +171,11 @@ class Emulation:
     def _start_mininet(self) -> None:
         # Mininet 2.3 imports distutils, which Python 3.11 warns about.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
-        from hyroads.mininet.controllers import ListeningController
-        from hyroads.mininet.hybrid import HybridNet, HybridTopo
         from mininet.log import setLogLevel
         from mininet.net import Mininet
+
+        from .controllers import ListeningController
+        from .hybrid import HybridNet, HybridTopo
 
         setLogLevel("output")
         # Mininet would raise limits of the whole machine, which outlive the network; ours is small enough without.

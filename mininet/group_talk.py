@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.isolation import enter_network_namespace
+
+from .emulation import Emulation
+from .isolation import enter_network_namespace
 
 PORT = 5350
 SERVER_PORT = 5351

@@ -1,4 +1,7 @@
-"""A running emulated network in the hands of its user: Mininet's prompt, or until Ctrl-C."""
+"""A running emulated network in the hands of its user: Mininet's prompt, or until Ctrl-C.
+
+Mininet's prompt with a few commands more, for what Mininet has no word for.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from hyroads.mininet.emulation import REST_PORT, Emulation
-from hyroads.mininet.errors import EmulationError
+from hyroads.controller.core.errors import HyroadsError
+from mininet.cli import CLI
+from mininet.log import error, output
+
+from .emulation import REST_PORT, Emulation
+from .programs import EmulationError
 
 WATCH_INTERVAL_S = 0.2
 
@@ -25,7 +33,7 @@ def keep_running(emulation: Emulation, *, cli: bool, script: str | None) -> int:
     stop = threading.Event()
     watcher = threading.Thread(target=_watch, args=(emulation, stop), daemon=True)
     watcher.start()
-    from hyroads.mininet.prompt import HybridPrompt
+    pass
 
     HybridPrompt(emulation, script=script)
     stop.set()
@@ -60,3 +68,65 @@ def _introduce(emulation: Emulation) -> None:
     print(
         f"Inside, the controller answers REST on 127.0.0.1:{REST_PORT}; logs are in {emulation.directory}.", flush=True
     )
+
+
+class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
+    """Mininet's CLI; ``a ping c``, ``pingall``, ``link a plc down``, ``dpctl dump-flows`` and the rest work as ever."""
+
+    def __init__(self, emulation: Emulation, **options: Any) -> None:
+        self.emulation = emulation
+        super().__init__(emulation.net, **options)
+
+    def do_cut(self, line: str) -> None:
+        """Cut links of the medium. Usage: cut LINK..."""
+        self._set_links(line, up=False)
+
+    def do_restore(self, line: str) -> None:
+        """Restore links of the medium. Usage: restore LINK..."""
+        self._set_links(line, up=True)
+
+    def do_capacity(self, line: str) -> None:
+        """Change a link's capacity in Mb/s of L2 payload. Usage: capacity LINK MBPS"""
+        words = line.split()
+        try:
+            link, mbps = words[0], float(words[1])
+        except (IndexError, ValueError):
+            error("usage: capacity LINK MBPS\n")
+            return
+        self._try(link, capacity_mbps=mbps)
+
+    def do_media(self, _line: str) -> None:
+        """Show the links of the medium; ``sending`` and ``busy`` (the whole domain) are shares of time."""
+        with self.emulation.shared.client() as client:
+            statistics = client.stats()
+        output(f"{'link':<16}{'':5}{'Mb/s':>8}{'frames':>10}{'dropped':>9}{'collided':>10}{'sending':>9}{'busy':>7}\n")
+        for link in statistics.links.values():
+            state = "up" if link.up else "down"
+            output(
+                f"{link.id:<16}{state:<5}{link.capacity_mbps:>8g}{link.frames:>10}{link.dropped:>9}"
+                f"{link.collisions:>10}{link.airtime:>9.1%}{link.busy:>7.1%}\n"
+            )
+        output(f"worst lateness of the medium: {statistics.lateness_max_ms:.2f} ms\n")
+
+    def do_flows(self, _line: str) -> None:
+        """Show the controller's flows and their multipaths."""
+        try:
+            flows = self.emulation.rest.request("GET", "/flows")["flows"]
+        except HyroadsError as problem:
+            error(f"{problem}\n")
+            return
+        for flow in flows:
+            output(f"{flow['id']}: {flow['from']} -> {flow['to']}, {flow['state']}\n")
+            for path in flow["multipath"]:
+                rate = f"{path['rate_mbps']:.2f} Mb/s" if path["rate_mbps"] is not None else "not shaped"
+                output(f"  {' + '.join(path['links'])}: {rate}\n")
+
+    def _set_links(self, line: str, *, up: bool) -> None:
+        for link in line.split():
+            self._try(link, up=up)
+
+    def _try(self, link: str, **changes: Any) -> None:
+        try:
+            self.emulation.shared.set_link(link, **changes)
+        except HyroadsError as problem:
+            error(f"{problem}\n")

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.errors import EmulationError
+
+from .programs import EmulationError
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWPID = 0x20000000

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.edge_client import EdgeClient
-from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.medium_client import MediumClient
+
+from .control_sockets import EdgeClient, MediumClient
+from .emulation import Emulation
+from .programs import EmulationError
 
 INTERVAL_S = 1.0
 # A shorter time is no measure of shares: processor time comes in ticks of 10 ms.

@@ -4,9 +4,9 @@
 class that it builds the network with.
 """
 
-from hyroads.mininet.controllers import HyroadsController, ListeningController
-from hyroads.mininet.hybrid import HybridNet as Mininet
-from hyroads.mininet.hybrid import HybridTopo
+from .controllers import HyroadsController, ListeningController
+from .hybrid import HybridNet as Mininet
+from .hybrid import HybridTopo
 
 __all__ = ["Mininet", "controllers", "topos"]
 

@@ -1,4 +1,7 @@
-"""Finding and running the programs that an emulated network consists of."""
+"""Finding and running the programs that an emulated network consists of.
+
+Errors of the emulation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hyroads.mininet.errors import EmulationError
+from hyroads.controller.core.errors import HyroadsError
+
+
+class EmulationError(HyroadsError):
+    """The emulated network could not be set up or broke while it ran."""
+
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 _LOG_TAIL_BYTES = 2000

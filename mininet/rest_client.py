@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hyroads.mininet.errors import EmulationError
+from .programs import EmulationError
 
 BASE = "/api/v1"
 MAX_ANSWER_BYTES = 16 << 20

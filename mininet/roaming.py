@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hyroads.controller.control.handover import links_at, places_of
-from hyroads.controller.core.services.place import Place
-from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.handover import links_at, places_of
+
+from .emulation import Emulation
+from .programs import EmulationError
 
 POLL_S = 0.02
 OVER_WITHIN_S = 20.0

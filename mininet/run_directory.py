@@ -3,6 +3,10 @@
 ``/run/hyroads/<network>/`` holds sockets, logs and ``state.json``; the lock file beside it is held (flock) by the owner
 and by the emulation's own processes, so the kernel frees it exactly when the last of them has ended, however it ended.
 What a dead owner left is swept at the next start of any emulation.
+
+What the controller of an emulated network is told of it: all, all but capacities, or only nodes and technologies.
+
+The network files that come with HyRoads.
 """
 
 from __future__ import annotations
@@ -16,8 +20,13 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from hyroads.mininet.errors import EmulationError
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.netfile import parse, to_document
+from hyroads.controller.core.network import Network
+
+from .programs import EmulationError
 
 ROOT = Path("/run/hyroads")
 NETNS_ROOT = Path("/run/netns")
@@ -124,3 +133,57 @@ def _remove_recorded(directory: Path) -> None:
         # Only names of our own kind, whatever a damaged file may say.
         if isinstance(name, str) and name.startswith(NETNS_PREFIX) and (NETNS_ROOT / name).exists():
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
+# What only the emulator knows of a link.
+_TRUTH = ("capacity_mbps", "delay_ms", "loss")
+
+
+def network_document(
+    network: Network, addressing: Addressing, *, measured: bool = False, discover: bool = False
+) -> dict[str, Any]:
+    """The controller's network file. Where plain clients are attached is said, as it follows from capacities else."""
+    document = to_document(network)
+    if not (measured or discover):
+        return document
+    for client in addressing.attachments:
+        attachment = addressing.attachment(client)
+        if attachment is not None:
+            document["nodes"][client]["attached_to"] = attachment.node
+    if not discover:
+        document["links"] = [{k: v for k, v in link.items() if k not in _TRUTH} for link in document["links"]]
+        return document
+    for node, technologies in network.technologies_of.items():
+        document["nodes"][node]["technologies"] = list(technologies)
+    document["technologies"] = {k: {"shared": k not in network.unshared} for k in network.technologies}
+    document |= {"links": "discover", "interference": {"rule": "hearing"}}
+    flows = document.pop("flows", [])
+    names = discovered_names(network, document)
+    for flow in flows:
+        if "paths" in flow:
+            flow["paths"] = [[names[link] for link in path] for path in flow["paths"]]
+    return {**document, **({"flows": flows} if flows else {})}
+
+
+def discovered_names(network: Network, document: dict[str, Any]) -> dict[str, str]:
+    """Id of a link in the network file -> id of the same link in a discovered network."""
+    found = parse(document, "discovered", measured=True).links
+    ends = {(link.source, link.target, link.technology): link.id for link in found}
+    return {link.id: ends[link.source, link.target, link.technology] for link in network.links}
+
+
+FOLDER = Path(__file__).resolve().parent / "networks"
+
+
+def find_network(name: str) -> Path:
+    """The network file of that path, or of that name among those that come with HyRoads."""
+    for candidate in (Path(name), FOLDER / name, FOLDER / f"{name}.yaml"):
+        if candidate.is_file():
+            return candidate
+    known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    raise EmulationError(f"no network file {name} (a path, or one of: {known})")
+
+
+def network_name(path: Path) -> str:
+    """A name for an emulated network from its file's name: what may stand in the name of a namespace."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem).lstrip("_.-") or "network"

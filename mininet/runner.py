@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
-from hyroads.mininet import run_directory
-from hyroads.mininet.emulation import REST_PORT, Emulation, EmulationOptions, Say
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.isolation import EXIT_INTERRUPTED, run_isolated
-from hyroads.mininet.programs import SNMP_TOOLS, TOOLS, Program, check_prerequisites, find_program, run
+
+from . import run_directory
+from .emulation import REST_PORT, Emulation, EmulationOptions, Say
+from .isolation import EXIT_INTERRUPTED, run_isolated
+from .programs import SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
 
 Body = Callable[[Emulation], int]
 

@@ -16,11 +16,11 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.interference import Cliques
 from hyroads.controller.core.network import Network
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.medium_client import MediumClient
-from hyroads.mininet.programs import Program, find_program, run, wait_until
 from mininet.link import Intf, Link
 from mininet.node import Node, Switch
+
+from .control_sockets import MediumClient
+from .programs import EmulationError, Program, find_program, run, wait_until
 
 MEDIA_MTU = 1600
 START_TIMEOUT_S = 10.0

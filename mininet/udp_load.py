@@ -24,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.isolation import enter_network_namespace
+from .emulation import Emulation
+from .isolation import enter_network_namespace
+from .programs import EmulationError
 
 TICK_S = 0.002
 # After a pause of the machine no more than this is made up for: a burst is no steady load.

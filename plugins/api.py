@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.services.choices import MobilityPolicy, Wish
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
     Associated,
@@ -31,8 +31,15 @@ from hyroads.controller.core.services.mobility import (
     Wanted,
 )
 from hyroads.controller.core.services.mobility import Event as MobilityEvent
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, Option
+from hyroads.controller.core.services.view import (
+    ClientView,
+    FlowView,
+    LinkView,
+    MobilityPolicy,
+    NetworkView,
+    Option,
+    Wish,
+)
 
 API_VERSION = 1
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hyroads.controller.core.services.mobility import Handover, Request, Wanted
-from hyroads.plugins.codec import CodecError, decode
+
+from .codec import CodecError, decode
 
 
 class Kind(StrEnum):

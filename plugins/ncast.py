@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Confirmed, Event, Passed, Phase, Timings, Wanted
-from hyroads.controller.core.services.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,193 @@
     <- {"ask": m, "do": "request" | "view", "with": {...}}   -> {"answer": m, "value": ...} or {"refused": m, ...}
 
 Lines of JSON on the socket that is the only argument. Whatever the plugin does here, the controller only sees lines.
+
+The calls that a plugin's process answers, by kind. What goes in and out is JSON of the types named here.
+
+What a plugin's process may not do to the machine, set by itself before a plugin's code is imported (Linux).
+
+It dies with the controller, runs after everything else that wants the processor, has bounded memory and descriptors,
+leaves no core files, and can't start processes: these would outlive it. This bounds faults, not malice: against that
+give it a user of its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
 import os
+import platform
+import pwd
 import queue
+import resource
+import signal
 import socket
+import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.plugins.api import App, Network, NetworkView, RequestError
-from hyroads.plugins.codec import decode
-from hyroads.plugins.confine import confine
-from hyroads.plugins.kinds import ATTRIBUTES, PARTS, Kind
-from hyroads.plugins.served import Served, serve
+from hyroads.controller.core.services.mobility import Event as MobilityEvent
+from hyroads.controller.core.services.mobility import Handover, MobilityManager, Request
+from hyroads.controller.core.services.view import MobilityPolicy, Wish
+
+from .api import App, Event, Network, NetworkView, RequestError
+from .codec import decode, encode
+from .kinds import ATTRIBUTES, PARTS, Kind
+
+Arguments = Mapping[str, Any]
+Served = dict[str, Callable[[Arguments], object]]
+MAX_WISHES = 1000
+
+
+def serve(kind: Kind, plugin: object, network: Network) -> Served:
+    """By name of the call."""
+    match kind:
+        case Kind.APP:
+            return _app(cast("App", plugin), network)
+        case Kind.POLICY:
+            return _policy(cast("MobilityPolicy[Any]", plugin))
+        case Kind.MOBILITY:
+            return _manager(cast("MobilityManager", plugin))
+
+
+def _app(app: App, network: Network) -> Served:
+    def event(given: Arguments) -> object:
+        app.on_event(network, decode(Event, given["event"]))
+        return None
+
+    return {"start": lambda _: app.start(network), "event": event, "tick": lambda _: app.tick(network)}
+
+
+def _policy(policy: MobilityPolicy[Any]) -> Served:
+    memory = policy.fresh()
+
+    def decide(given: Arguments) -> object:
+        nonlocal memory
+        memory, wishes = policy.decide(memory, decode(NetworkView, given["view"]))
+        if len(wishes) > MAX_WISHES or not all(isinstance(wish, Wish) for wish in wishes):
+            raise HyroadsError(f"expected at most {MAX_WISHES} wishes")
+        return encode(tuple(wishes))
+
+    return {"decide": decide}
+
+
+def _manager(manager: MobilityManager) -> Served:
+    """Each step answers the new state with what is wanted and when it is due: one round trip a step."""
+
+    def told(handover: Handover) -> object:
+        if not isinstance(handover, Handover):
+            raise HyroadsError(f"expected a Handover, got {type(handover).__name__}")
+        state = encode(handover)
+        return {"handover": state, "due_s": manager.due_s(handover), "wanted": encode(manager.wanted(handover))}
+
+    def start(given: Arguments) -> object:
+        return told(manager.start(decode(Request, given["request"]), given["now_s"]))
+
+    def on(given: Arguments) -> object:
+        event = decode(MobilityEvent, given["event"])
+        return told(manager.on(decode(Handover, given["handover"]), event, given["now_s"]))
+
+    def tick(given: Arguments) -> object:
+        return told(manager.tick(decode(Handover, given["handover"]), given["now_s"]))
+
+    return {"start": start, "on": on, "tick": tick}
+
+
+NICE = 10
+MAX_DESCRIPTORS = 256
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
+_LOAD, _EQUALS, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_ALLOW, _KILL, _REFUSE, _UNKNOWN_CALL = 0x7FFF0000, 0x80000000, 0x00050000 | 1, 0x00050000 | 38
+_CLONE_THREAD = 0x00010000
+_X32 = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Numbers of system calls on a machine."""
+
+    architecture: int
+    clone: int
+    forks: tuple[int, ...]
+    clone3: int = 435
+
+
+_MACHINES = {
+    "x86_64": Calls(0xC000003E, 56, (57, 58)),
+    "aarch64": Calls(0xC00000B7, 220, ()),
+}
+
+
+def confine(memory_mb: int, user: str | None) -> None:
+    """Bound this process. ``OSError``, ``KeyError``: it can't be done."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS, MAX_DESCRIPTORS))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    if user is not None:
+        account = pwd.getpwnam(user)
+        os.setgroups([])
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+    # After the change of user, which takes it back.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+    calls = _MACHINES.get(platform.machine())
+    if calls is not None:
+        _filter(libc, _no_processes(calls))
+
+
+def _no_processes(calls: Calls) -> bytes:
+    """A filter for system calls: threads may be started, processes may not.
+
+    ``clone3`` hides its flags from filters; told that it does not exist, the C library takes ``clone``.
+    """
+    refused = (*calls.forks,)
+    program = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUALS, 1, 0, calls.architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_EQUALS, 0, 1, calls.clone3),
+        (_RETURN, 0, 0, _UNKNOWN_CALL),
+        (_ANY_BIT, 0, 1, _X32),
+        (_RETURN, 0, 0, _REFUSE),
+        *(step for number in refused for step in ((_EQUALS, 0, 1, number), (_RETURN, 0, 0, _REFUSE))),
+        (_EQUALS, 1, 0, calls.clone),
+        (_RETURN, 0, 0, _ALLOW),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_ANY_BIT, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+def _filter(libc: ctypes.CDLL, program: bytes) -> None:
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+    steps = ctypes.create_string_buffer(program, len(program))
+    filled = Program(len(program) // 8, ctypes.cast(steps, ctypes.c_char_p))
+    for arguments in (
+        (_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+        (_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filled), 0, 0),
+    ):
+        if libc.prctl(*arguments):
+            raise OSError(ctypes.get_errno(), "the system calls of plugins can't be bounded")
+
 
 MAX_TEXT = 300
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from flask import Response, g, request
-from hyroads.rest.contract import IDENTITY, PREFIX, Token
-from hyroads.rest.problems import problem
+
+from .contract import IDENTITY, PREFIX, Token
+from .resource import problem
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 READS = ("GET", "HEAD", "OPTIONS")

@@ -10,14 +10,13 @@ from urllib.parse import quote, unquote
 
 from flask import Flask, Request, Response
 from flask_smorest import Api, Blueprint
-from hyroads.rest import flows, network, openapi, operations, replies
-from hyroads.rest.access import Access, Limit
-from hyroads.rest.contract import Service, Token
-from hyroads.rest.idempotency import Idempotency
-from hyroads.rest.operations import Operations
-from hyroads.rest.problems import register
-from hyroads.rest.resource import read_body
 from werkzeug.routing import BaseConverter, MapAdapter
+
+from . import flows, network, openapi, operations, resource
+from .access import Access, Limit
+from .contract import Service, Token
+from .operations import Idempotency, Operations
+from .resource import read_body, register
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY = 64 * 1024
@@ -131,7 +130,7 @@ def create_app(
     # Two slashes in an id are not another way to write one.
     app.url_map.merge_slashes = False
     begun = Operations(clock)
-    app.extensions.update({replies.EXTENSION: pause, operations.EXTENSION: begun})
+    app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
     _guard(app, Access(tokens, limit, time.monotonic, find), Idempotency(clock), exclusive or nullcontext())
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None

@@ -9,13 +9,12 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, ConflictError, Document
-from hyroads.rest.operations import accepted, confirmed
-from hyroads.rest.paging import page
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
 from marshmallow import Schema, fields, validate
+
+from .contract import PREFIX, ConflictError, Document
+from .operations import accepted, confirmed
+from .resource import Resource, page, reply
+from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
 
 ADDRESS = f"{PREFIX}/clients"
 _OPEN = ("asked", "accepted")

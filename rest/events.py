@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from flask import Response, request
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, TooBusyError
-from hyroads.rest.problems import problem
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import EventsQuery, ProblemSchema
+
+from .contract import PREFIX, TooBusyError
+from .resource import Resource, problem
+from .schemas import EventsQuery, ProblemSchema
 
 MAX_LISTENERS = 64
 HEARTBEAT_S = 10.0

@@ -8,12 +8,11 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest import schemas
-from hyroads.rest.contract import PREFIX, Service
-from hyroads.rest.operations import accepted, confirmed
-from hyroads.rest.paging import page
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
+
+from . import schemas
+from .contract import PREFIX, Service
+from .operations import accepted, confirmed
+from .resource import Resource, page, reply
 
 ADDRESS = f"{PREFIX}/flows"
 _NAMES = {"source": "from", "target": "to"}

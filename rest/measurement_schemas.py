@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hyroads.rest.schemas import answered, rate, told
 from marshmallow import Schema, fields, validate
+
+from .schemas import answered, rate, told
 
 _QUALITIES = ("good", "stale")
 

@@ -9,22 +9,12 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document
-from hyroads.rest.operations import accepted, confirmed
-from hyroads.rest.paging import page
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import (
-    OperationSchema,
-    PageQuery,
-    PageSchema,
-    ProblemSchema,
-    Strict,
-    WaitQuery,
-    answered,
-    told,
-)
 from marshmallow import Schema, fields, validate
+
+from .contract import PREFIX, Document
+from .operations import accepted, confirmed
+from .resource import Resource, page, reply
+from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery, answered, told
 
 ADDRESS = f"{PREFIX}/ncasts"
 WAIT_S = 5.0

@@ -12,9 +12,10 @@ from typing import Any
 
 from flask import Flask, Response
 from flask_smorest import Api
-from hyroads.rest.contract import PREFIX
-from hyroads.rest.idempotency import HEADER, MAX_KEY_LENGTH
-from hyroads.rest.network_schemas import NetworkGraphSchema
+
+from .contract import PREFIX
+from .network import NetworkGraphSchema
+from .operations import HEADER, MAX_KEY_LENGTH
 
 Document = dict[str, Any]
 PROBLEM = "application/problem+json"

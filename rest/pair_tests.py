@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from flask.typing import ResponseReturnValue
 from flask_smorest import Blueprint
-from hyroads.rest.contract import PREFIX
-from hyroads.rest.replies import reply
 from marshmallow import Schema, fields
+
+from .contract import PREFIX
+from .resource import reply
 
 Document = dict[str, Any]
 

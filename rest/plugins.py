@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document
-from hyroads.rest.paging import pages
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import PageQuery, PageSchema, ProblemSchema, answered, told
 from marshmallow import Schema, fields
+
+from .contract import PREFIX, Document
+from .resource import Resource, pages, reply
+from .schemas import PageQuery, PageSchema, ProblemSchema, answered, told
 
 
 class Plugins(Protocol):

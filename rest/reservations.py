@@ -8,12 +8,11 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from hyroads.rest.contract import PREFIX, Document
-from hyroads.rest.paging import page
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import Number, PageQuery, PageSchema, ProblemSchema, Strict, answered, told
 from marshmallow import Schema, fields, validate
+
+from .contract import PREFIX, Document
+from .resource import Resource, page, reply
+from .schemas import Number, PageQuery, PageSchema, ProblemSchema, Strict, answered, told
 
 ADDRESS = f"{PREFIX}/reservations"
 _FULL = "the airtime does not exist (possible_mbps, missing_mbps, domains), or the id or its subject has one"

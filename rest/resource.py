@@ -1,17 +1,238 @@
-"""A blueprint whose requests are read strictly: unknown parameters of the query are errors, as in bodies."""
+"""A blueprint whose requests are read strictly: unknown parameters of the query are errors, as in bodies.
+
+Answers in JSON. A long one is encoded piece by piece, and others run in between: slots must not wait for it.
+
+Lists in pages: ``?limit=`` and ``?cursor=``; an answer's ``next`` is the address of the page after it.
+
+A cursor names the last items of its page, so that items which come or go meanwhile neither repeat nor hide others.
+
+Errors as RFC 9457 problem details.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
-from flask import Request, Response, g, request
+from flask import Flask, Request, Response, current_app, g, request
 from flask_smorest import Blueprint
 from hyroads.controller.core import strict_json
+from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.core.strict_json import JsonError
-from hyroads.rest.problems import problem
 from marshmallow import RAISE
 from webargs.flaskparser import FlaskParser
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, HTTPException
+
+from .contract import (
+    AnsweredError,
+    ConflictError,
+    Document,
+    ForbiddenError,
+    NotConfirmedError,
+    NotFoundError,
+    NotSavedError,
+    TooBusyError,
+    ValueRefusedError,
+)
+
+EXTENSION = "hyroads.pause"
+MEDIA_TYPE = "application/json"
+_PIECE = 16 * 1024
+
+
+def pause() -> None:
+    """Let others run."""
+    let_others: Callable[[], None] = current_app.extensions[EXTENSION]
+    let_others()
+
+
+def reply(document: Mapping[str, Any] | list[Any], status: int = 200, *, location: str | None = None) -> Response:
+    """An answer with a document; ``location`` is where what it is about can be read."""
+    answer = Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
+    if location is not None:
+        answer.headers["Location"] = location
+    return answer
+
+
+def _pieces(document: Mapping[str, Any] | list[Any]) -> Iterator[str]:
+    """The text of a document; lists and values of mappings down to the second level are pieces of their own."""
+    written = 0
+    for text in _walk(document, 2):
+        yield text
+        written += len(text)
+        if written > _PIECE:
+            written = 0
+            pause()
+    yield "\n"
+
+
+def _walk(value: Any, depth: int) -> Iterator[str]:
+    if not depth or not isinstance(value, Mapping | list):
+        yield json.dumps(value)
+        return
+    opening, closing = ("[", "]") if isinstance(value, list) else ("{", "}")
+    items = [("", item) for item in value] if isinstance(value, list) else _named(value)
+    yield opening
+    for number, (name, item) in enumerate(items):
+        yield f",{name}" if number else name
+        yield from _walk(item, depth - 1)
+    yield closing
+
+
+def _named(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"{json.dumps(name)}:", item) for name, item in value.items()]
+
+
+_ANCHORS = 3
+
+
+Documents = Callable[[Sequence[str]], Sequence[Document]]
+"""The documents of some ids; of those that are there."""
+
+
+def page(name: str, ids: Sequence[str], documents: Documents, query: Mapping[str, Any]) -> Response:
+    """One page of a list as an answer: ``{name: [documents], "next": address or null}``."""
+    limit = query["limit"]
+    start = _start(ids, query["cursor"])
+    chosen = ids[start : start + limit]
+    end = start + len(chosen)
+    following = _following(query, _cursor(ids, end)) if end < len(ids) and chosen else None
+    answer = reply({name: list(documents(chosen)), "next": following})
+    if following:
+        answer.headers["Link"] = f'<{following}>; rel="next"'
+    return answer
+
+
+def pages(name: str, documents: Sequence[Document], query: Mapping[str, Any], key: str = "id") -> Response:
+    """One page of a list of documents that are there already."""
+    known = {str(document[key]): document for document in documents}
+    return page(name, tuple(known), lambda ids: [known[one] for one in ids], query)
+
+
+def _following(query: Mapping[str, Any], cursor: str) -> str:
+    kept = [(key, value) for key, value in request.args.items() if key not in ("limit", "cursor")]
+    return f"{request.path}?{urlencode([*kept, ('limit', query['limit']), ('cursor', cursor)])}"
+
+
+def _cursor(ids: Sequence[str], end: int) -> str:
+    text = json.dumps([end, *ids[max(0, end - _ANCHORS) : end]], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _start(ids: Sequence[str], cursor: str | None) -> int:
+    """Where a page begins: after the last of its cursor's items that is still there, else where that one was."""
+    if cursor is None:
+        return 0
+    end, anchors = _parsed(cursor)
+    place = min(end, len(ids))
+    for back, anchor in enumerate(reversed(anchors), start=1):
+        if 0 <= end - back < len(ids) and ids[end - back] == anchor:
+            return end - back + 1
+        if anchor in ids:
+            return ids.index(anchor) + 1
+    return place
+
+
+def _parsed(cursor: str) -> tuple[int, list[str]]:
+    try:
+        end, *anchors = strict_json.parse(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, TypeError) as error:
+        raise ValueRefusedError("cursor", "expected the cursor of a `next` address") from error
+    sound = isinstance(end, int) and end >= 0 and all(isinstance(anchor, str) for anchor in anchors)
+    if not sound or len(anchors) > _ANCHORS:
+        raise ValueRefusedError("cursor", "expected the cursor of a `next` address")
+    return end, anchors
+
+
+LOG = logging.getLogger("hyroads.rest")
+PROBLEM_TYPE = "application/problem+json"
+
+
+def problem(status: int, detail: str, **more: Any) -> Response:
+    """A problem document as a response."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    return Response(json.dumps(body) + "\n", status=status, content_type=PROBLEM_TYPE)
+
+
+def _config(error: ConfigError) -> Response:
+    errors: dict[str, list[str]] = {}
+    for one in (error, *error.more):
+        errors.setdefault(one.place or "body", []).append(one.problem)
+    return problem(422, f"{error.place}: {error.problem}" if error.place else error.problem, errors=errors)
+
+
+_STATUS: Mapping[type[HyroadsError], int] = {
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    ConflictError: 409,
+    TooBusyError: 503,
+    NotSavedError: 507,
+}
+
+
+def _hyroads(error: HyroadsError) -> Response:
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    answer = problem(status, str(error), **(error.details if isinstance(error, ConflictError) else {}))
+    if status == 503:
+        answer.headers["Retry-After"] = "1"
+    return answer
+
+
+def _refused(error: ValueRefusedError) -> Response:
+    return problem(422, str(error), errors={error.place: [error.problem]})
+
+
+def _not_confirmed(error: NotConfirmedError) -> Response:
+    return problem(504, str(error), pending=error.pending)
+
+
+def _answered(error: AnsweredError) -> Response:
+    return Response(json.dumps(dict(error.problem)) + "\n", status=error.status, content_type=PROBLEM_TYPE)
+
+
+def _http(error: HTTPException) -> Response:
+    """What Flask and the schema check raise; the latter carries messages by place."""
+    status = error.code or 500
+    data: Mapping[str, Any] = getattr(error, "data", None) or {}
+    errors = dict(_flat(data.get("messages", {})))
+    detail = "; ".join(f"{place}: {' '.join(texts)}" for place, texts in errors.items())
+    answer = problem(status, detail or error.description or "", **({"errors": errors} if errors else {}))
+    answer.headers.extend({name: value for name, value in error.get_headers() if name in ("Allow", "Retry-After")})
+    return answer
+
+
+def _flat(messages: Any, place: str = "") -> list[tuple[str, list[str]]]:
+    """Nested messages of marshmallow -> (place, texts); the location (json, query) is not part of the place."""
+    if not isinstance(messages, Mapping):
+        texts = messages if isinstance(messages, list) else [messages]
+        return [(place or "body", [str(text) for text in texts])]
+    found = []
+    for key, value in messages.items():
+        skip = not place and key in ("json", "query", "_schema")
+        found += _flat(value, place if skip else f"{place}.{key}" if place else str(key))
+    return found
+
+
+def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> None:
+    """Answer every error with a problem document; what nobody foresaw is told to ``on_defect``."""
+
+    def defect(error: Exception) -> Response:
+        on_defect("a REST request", error)
+        return problem(500, "the request met a defect of the controller; see its log")
+
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(ConfigError, _config)
+    app.register_error_handler(ValueRefusedError, _refused)
+    app.register_error_handler(NotConfirmedError, _not_confirmed)
+    app.register_error_handler(AnsweredError, _answered)
+    app.register_error_handler(HyroadsError, _hyroads)
+    app.register_error_handler(Exception, defect)
+
 
 JSON = "application/json"
 _NOTHING = object()

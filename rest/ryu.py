@@ -1,6 +1,8 @@
 """Ryu's own read endpoints: ``/v1.0/topology/...`` and ``/stats/...``, in its shapes, on the live switches.
 
 Rules are not written here: what is not declared would be taken out again.
+
+Schemas of Ryu's read endpoints.
 """
 
 from __future__ import annotations
@@ -9,11 +11,62 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flask.typing import ResponseReturnValue
-from hyroads.rest import ryu_schemas as schemas
-from hyroads.rest.contract import Document, ValueRefusedError
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import ProblemSchema
+from marshmallow import Schema, fields, validate
+
+from .contract import Document, ValueRefusedError
+from .resource import Resource, reply
+from .schemas import ProblemSchema, Strict, answered
+
+Any_ = Schema
+BY_SWITCH = {"type": "object", "additionalProperties": {"type": ["object", "array"]}}
+_U32, _U64 = validate.Range(0, 2**32 - 1), validate.Range(0, 2**64 - 1)
+
+
+class RyuPort(Schema):
+    """A port."""
+
+    dpid = fields.String(**answered())
+    port_no = fields.String(**answered())
+    hw_addr = fields.String(**answered())
+    name = fields.String(**answered())
+
+
+class RyuSwitch(Schema):
+    """A switch."""
+
+    dpid = fields.String(**answered())
+    ports = fields.List(fields.Nested(RyuPort), **answered())
+
+
+class RyuLink(Schema):
+    """A link."""
+
+    src = fields.Nested(RyuPort, **answered())
+    dst = fields.Nested(RyuPort, **answered())
+
+
+class RyuHost(Schema):
+    """A host."""
+
+    mac = fields.String(**answered())
+    ipv4 = fields.List(fields.String(), **answered())
+    ipv6 = fields.List(fields.String(), **answered())
+    port = fields.Nested(RyuPort, **answered())
+
+
+class RyuFilter(Strict):
+    """Which rules are asked for; as in Ryu, no body is no filter."""
+
+    body_optional = True
+
+    table_id = fields.Integer(strict=True, validate=validate.Range(0, 255))
+    out_port = fields.Integer(strict=True, validate=_U32)
+    out_group = fields.Integer(strict=True, validate=_U32)
+    cookie = fields.Integer(strict=True, validate=_U64)
+    cookie_mask = fields.Integer(strict=True, validate=_U64)
+    priority = fields.Integer(strict=True, validate=validate.Range(0, 65535))
+    match = fields.Dict(keys=fields.String(), metadata={"description": "in Ryu's notation"})
+
 
 MAX_DPID = 2**64 - 1
 
@@ -67,7 +120,7 @@ def blueprints(queries: Queries) -> list[Resource]:
 def _topology(queries: Queries) -> Resource:
     topology = Resource("ryu-topology", url_prefix="/v1.0/topology", description="As Ryu's rest_topology")
 
-    def lists(name: str, schema: type[schemas.Any_], every: Callable[[], list[Document]], dpid_of: _DpidOf) -> None:
+    def lists(name: str, schema: type[Any_], every: Callable[[], list[Document]], dpid_of: _DpidOf) -> None:
         @topology.get(f"/{name}", endpoint=f"ryu-{name}")
         @topology.response(200, schema(many=True))
         def of_all() -> ResponseReturnValue:
@@ -82,9 +135,9 @@ def _topology(queries: Queries) -> Resource:
         of_all.__doc__ = f"All {name}, as Ryu answers."
         of_one.__doc__ = f"The {name} of one switch, as Ryu answers."
 
-    lists("switches", schemas.RyuSwitch, queries.switches, lambda document: document["dpid"])
-    lists("links", schemas.RyuLink, queries.links, lambda document: document["src"]["dpid"])
-    lists("hosts", schemas.RyuHost, queries.hosts, lambda document: document["port"]["dpid"])
+    lists("switches", RyuSwitch, queries.switches, lambda document: document["dpid"])
+    lists("links", RyuLink, queries.links, lambda document: document["src"]["dpid"])
+    lists("hosts", RyuHost, queries.hosts, lambda document: document["port"]["dpid"])
     return topology
 
 
@@ -119,12 +172,12 @@ def _add(stats: Resource, queries: Queries, address: str, what: str, names: Sequ
     endpoint = f"{address}-{len(names)}"
     stats.get(f"/{address}{place}", endpoint=endpoint)(_described(stats, ask))
     if address in _FILTERED:
-        filtered = stats.arguments(schemas.RyuFilter, required=False)(_described(stats, ask_filtered))
+        filtered = stats.arguments(RyuFilter, required=False)(_described(stats, ask_filtered))
         stats.post(f"/{address}{place}", endpoint=f"{endpoint}-filtered")(filtered)
 
 
 def _described(stats: Resource, endpoint: Callable[..., ResponseReturnValue]) -> Any:
-    answered = stats.response(200, schemas.BY_SWITCH, description="by datapath id")(endpoint)
+    answered = stats.response(200, BY_SWITCH, description="by datapath id")(endpoint)
     for status, text in ((404, "no such switch"), (503, "others are asking"), (504, "the switch did not answer")):
         answered = stats.alt_response(status, schema=ProblemSchema, description=text)(answered)
     return answered

@@ -8,15 +8,14 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from flask.typing import ResponseReturnValue
-from hyroads.rest import schemas
-from hyroads.rest.access import asker
-from hyroads.rest.contract import PREFIX, Document, Token
-from hyroads.rest.operations import accepted
-from hyroads.rest.paging import page, pages
-from hyroads.rest.replies import reply
-from hyroads.rest.resource import Resource
-from hyroads.rest.schemas import Strict, answered, told
 from marshmallow import Schema, fields, validate
+
+from . import schemas
+from .access import asker
+from .contract import PREFIX, Document, Token
+from .operations import accepted
+from .resource import Resource, page, pages, reply
+from .schemas import Strict, answered, told
 
 ADDRESS = f"{PREFIX}/slices"
 

@@ -8,12 +8,10 @@ need_root() { [ "$(id -u)" = 0 ] || { echo "hyroads test: '$1' needs root (netwo
 
 lint() {
     ruff check . && ruff format --check .
-    scripts/links.sh
-    PYTHONPATH=build/links lint-imports --cache-dir build/import-linter
+    PYTHONPATH=. lint-imports --cache-dir build/import-linter
     (cd dataplane && cargo clippy --release --locked --all-targets --quiet -- -D warnings && cargo fmt --check)
 }
 types() {
-    scripts/links.sh
     mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
 }
 # Real processes in real time, on a machine that may be shared: what fails runs once again, alone, from its networks on.

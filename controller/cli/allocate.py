@@ -17,7 +17,7 @@ from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, distance
 from hyroads.controller.core.rates.controller_mode import run as run_controller
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hyroads.controller.radio.config import AgentConfig
+    from hyroads.controller.access_point.config import AgentConfig
 
 HELP = (
     "Serve an access point's radios: over SNMP (writes a configuration for snmpd and runs it), or over the "
@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until snmpd (or this process) is ended."""
-    from hyroads.controller.radio.agent import LiveObjects, make_radios
-    from hyroads.controller.radio.backends import MAKERS
-    from hyroads.controller.radio.config import parse
-    from hyroads.controller.radio.pass_persist import serve
+    from hyroads.controller.access_point.agent import LiveObjects, make_radios
+    from hyroads.controller.access_point.backends import MAKERS
+    from hyroads.controller.access_point.config import parse
+    from hyroads.controller.access_point.snmpd import serve
 
     config = parse(_read(Path(args.config)), args.config)
     if args.channel is not None:
@@ -68,13 +68,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     """Speaks to the controller for ever."""
+    from hyroads.controller.access_point.agent import Complaints, OwnReadings, make_radios
+    from hyroads.controller.access_point.backends import MAKERS
+    from hyroads.controller.access_point.channel import Channel, address_of
+    from hyroads.controller.access_point.hostapd import HostapdFollower
     from hyroads.controller.core.errors import ConfigError
-    from hyroads.controller.radio.agent import make_radios
-    from hyroads.controller.radio.backends import MAKERS
-    from hyroads.controller.radio.channel import Channel, address_of
-    from hyroads.controller.radio.complaints import Complaints
-    from hyroads.controller.radio.hostapd_follower import HostapdFollower
-    from hyroads.controller.radio.readings import OwnReadings
 
     token = None if args.token_file is None else _read(Path(args.token_file)).strip()
     if not config.interfaces and not config.hostapd:
@@ -88,10 +86,10 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
 
 def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
     """A part of snmpd, until this process or its parent is ended."""
+    from hyroads.controller.access_point.agent import Complaints
+    from hyroads.controller.access_point.backends import WIRELESS_MAKERS, run_command
+    from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number, serve
     from hyroads.controller.core.errors import ConfigError
-    from hyroads.controller.radio.backends import WIRELESS_MAKERS, run_command
-    from hyroads.controller.radio.complaints import Complaints
-    from hyroads.controller.radio.wireless_agent import WirelessObjects, interface_number, serve
 
     if config.wireless is None:
         raise ConfigError(args.config, "wireless", "expected the radios to configure")
@@ -130,10 +128,10 @@ def _divert_stderr(path: str) -> None:
 
 def _run_snmpd(args: argparse.Namespace) -> int:
     """Becomes snmpd, in the foreground; logs go to stderr."""
+    from hyroads.controller.access_point.config import parse
+    from hyroads.controller.access_point.snmpd import snmpd_conf
     from hyroads.controller.core.errors import ConfigError
-    from hyroads.controller.private_files import write_atomically
-    from hyroads.controller.radio.config import parse
-    from hyroads.controller.radio.snmpd_conf import snmpd_conf
+    from hyroads.controller.files.private import write_atomically
 
     path = Path(args.config).resolve()
     config = parse(_read(path), args.config)
@@ -163,8 +161,8 @@ def _arguments(program: str, directory: Path) -> list[str]:
 
 
 def _print(objects: object) -> int:
-    from hyroads.controller.radio.agent import LiveObjects
-    from hyroads.controller.radio.mib import BASE
+    from hyroads.controller.access_point.agent import LiveObjects
+    from hyroads.controller.access_point.mib import BASE
 
     assert isinstance(objects, LiveObjects)  # noqa: S101
     oid = objects.following(BASE)

@@ -10,9 +10,8 @@ from typing import Any
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.netjson import network_graph
-from hyroads.controller.core.network import Contention, Network, Role
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.core.network import Contention, Network, Role, network_graph
+from hyroads.controller.files.documents import read_file
 
 HELP = "Check a network file: print a summary and exit 0, or list all errors on stderr and exit 2."
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hyroads.controller.cli.emulate import add_run_arguments, options, say
+from .emulate import add_run_arguments, options, say
 
 HELP = (
     "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the demo; the result is the exit status."""
     from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo, run_demo
     from hyroads.mininet.demos.verdict import DemoOptions
-    from hyroads.mininet.errors import EmulationError
+    from hyroads.mininet.programs import EmulationError
 
     if args.list:
         for name, summary in DEMOS.items():

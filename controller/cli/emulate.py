@@ -68,9 +68,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the network; the result is the exit status."""
     from hyroads.controller.core.addressing import Addressing
-    from hyroads.controller.netfile_io import read_file
+    from hyroads.controller.files.documents import read_file
     from hyroads.mininet.interactive import keep_running
-    from hyroads.mininet.network_files import find_network, network_name
+    from hyroads.mininet.run_directory import find_network, network_name
     from hyroads.mininet.runner import run_network
 
     path = find_network(args.network)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def options(args: argparse.Namespace) -> RunOptions:
     """The options of ``runner.run_network`` from a command's arguments."""
     from hyroads.mininet.emulation import EmulationOptions
-    from hyroads.mininet.errors import EmulationError
+    from hyroads.mininet.programs import EmulationError
     from hyroads.mininet.runner import RunOptions
 
     if args.publish is not None and not 0 <= args.publish <= 0xFFFF:

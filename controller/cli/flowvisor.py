@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _desired(path: str) -> Desired:
     from hyroads.controller.core.errors import ConfigError
+    from hyroads.slices.core.slicefile import load_text
     from hyroads.slices.flowvisor.desired import PreflightError, desired_of
-    from hyroads.slices.slicefile import load_text
 
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -107,14 +107,13 @@ def _check(args: argparse.Namespace, desired: Desired) -> int:
 
 
 def _plan(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.apply import observe
-    from hyroads.slices.flowvisor.reconcile import steps
+    from hyroads.slices.flowvisor.reconcile import observe, steps
 
     return _told(args, desired, lambda client: [step.what for step in steps(observe(client), desired)], "steps")
 
 
 def _apply(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.apply import Clock, reconcile
+    from hyroads.slices.flowvisor.reconcile import Clock, reconcile
 
     def progress(number: int, of: int, step: Step) -> None:
         if not args.json:
@@ -128,8 +127,7 @@ def _apply(args: argparse.Namespace, desired: Desired) -> int:
 
 
 def _status(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.apply import observe
-    from hyroads.slices.flowvisor.reconcile import differences
+    from hyroads.slices.flowvisor.reconcile import differences, observe
 
     found: list[str] = []
 
@@ -156,7 +154,7 @@ def _say(args: argparse.Namespace, document: dict[str, Any], lines: list[str]) -
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from hyroads.slices.flowvisor.callbacks import Event, Events
+    from hyroads.slices.flowvisor.client import Event, Events
 
     def show(event: Event) -> None:
         print(json.dumps({"kind": event.kind, "about": event.about}) if args.json else f"{event.kind} {event.about}")

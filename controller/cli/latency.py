@@ -7,8 +7,7 @@ import json
 import math
 from typing import Any
 
-from hyroads.controller.core.latency.choice import best_single
-from hyroads.controller.core.latency.split import Split, best_split, split_delay_s
+from hyroads.controller.core.latency.policy import Split, best_single, best_split, split_delay_s
 from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
 from rich.console import Console
 from rich.table import Table

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
+from hyroads.controller import version
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.version import version
 
 COMMANDS: dict[str, str] = {
     "plan": "hyroads.controller.cli.plan",

@@ -7,20 +7,10 @@ import json
 import time
 from typing import Any
 
-from hyroads.controller.cli.remote import (
-    Column,
-    Verb,
-    VerbCommand,
-    add_connection,
-    add_no_wait,
-    connect,
-    given,
-    one,
-    pair,
-    words,
-)
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.rest.client import Client, Event, address
+
+from .remote import Column, Verb, VerbCommand, add_connection, add_no_wait, connect, given, one, pair, words
 
 
 def _links(client: Client, args: argparse.Namespace) -> Any:

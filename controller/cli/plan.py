@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.checking import describe, suggestion
 from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.interface_graph import Path, link_ids, path_nodes
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.paths import Path, link_ids, path_nodes
-from hyroads.controller.core.plan_document import plan_document
-from hyroads.controller.core.planner import DEFAULT_ARMS, DEFAULT_SHORTEST, Plan, Planner, engine
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.core.planner import DEFAULT_ARMS, DEFAULT_SHORTEST, Plan, Planner, engine, plan_document
+from hyroads.controller.files.documents import read_file
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -24,7 +24,7 @@ class _Controller:
 
     def run(self, args: argparse.Namespace) -> int:
         """Runs it in the foreground; the result is the exit status."""
-        from hyroads.controller.launcher import run_controller
+        from hyroads.controller.framework.launcher import run_controller
 
         return run_controller(args.config, args.network, verbose=args.verbose)
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hyroads.controller.cli.remote import (
-    Column,
-    Verb,
-    VerbCommand,
-    add_no_wait,
-    given,
-    one,
-    place,
-)
 from hyroads.rest.client import Client, address
+
+from .remote import Column, Verb, VerbCommand, add_no_wait, given, one, place
 
 
 def _begin_handover(client: Client, args: argparse.Namespace) -> Any:

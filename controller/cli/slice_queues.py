@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_: object, args: argparse.Namespace) -> list[str]:
     """The commands, carried out or not."""
-    from hyroads.slices.queues import Switch, queues_of, to_apply, to_clear
+    from hyroads.slices.core.queues import Switch, queues_of, to_apply, to_clear
 
     if args.rate_mbps is not None and not 0 < args.rate_mbps <= _MOST_MBPS:
         raise ConfigError("arguments", "--rate-mbps", f"expected a rate above 0, at most {_MOST_MBPS:g}")
@@ -46,8 +46,8 @@ def run(_: object, args: argparse.Namespace) -> list[str]:
 
 
 def _model(file: str) -> Any:
-    from hyroads.controller.netfile_io import read_text
-    from hyroads.slices.slicefile import load_text
+    from hyroads.controller.files.documents import read_text
+    from hyroads.slices.core.slicefile import load_text
 
     return load_text(read_text(file), file)
 
@@ -62,7 +62,7 @@ def _ports(args: argparse.Namespace) -> list[str]:
 
 
 def _switch() -> Any:
-    from hyroads.slices.queues import QUESTIONS, switch_of
+    from hyroads.slices.core.queues import QUESTIONS, switch_of
 
     return switch_of(*(_vsctl(*question) for question in QUESTIONS))
 

@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hyroads.controller.cli import slice_queues
-from hyroads.controller.cli.remote import connect
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.netfile_io import read_text
+from hyroads.controller.files.documents import read_text
 from hyroads.rest.client import UNIX, Client, address
+
+from . import slice_queues
+from .remote import connect
 
 HELP = "List and change the slices of a running slicer (docs/slicing.md, section 9)."
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyroads.slices.model import Slice, SliceModel
+    from hyroads.slices.core.model import Slice, SliceModel
     from hyroads.slices.ssids.client import Client
-    from hyroads.slices.ssids.reconcile import Outcome
-    from hyroads.slices.ssids.settings import Points
+    from hyroads.slices.ssids.desired import Points
+    from hyroads.slices.ssids.rows import Outcome
 
 HELP = "Plan, apply and keep the wireless networks of slices on all access points (docs/slicing.md, section 12)."
 SOCKET = "/run/hyroads/slicer.sock"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the action; the result is the exit status."""
-    from hyroads.slices.ssids.settings import load
+    from hyroads.slices.ssids.desired import load
 
     points = load(args.access_points)
     if args.action == "run":
@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(args: argparse.Namespace) -> SliceModel:
     """Of the file, or of the slicer that runs."""
-    from hyroads.controller.netfile_io import read_text
+    from hyroads.controller.files.documents import read_text
     from hyroads.rest.client import UNIX, Client
-    from hyroads.slices.slicefile import load_text, parse
+    from hyroads.slices.core.slicefile import load_text, parse
 
     if args.slices is not None:
         return load_text(read_text(args.slices), args.slices)
@@ -70,7 +70,7 @@ def _model(args: argparse.Namespace) -> SliceModel:
 
 def _reconcile(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: bool = False) -> list[Outcome]:
     from hyroads.slices.ssids.client import Client
-    from hyroads.slices.ssids.reconcile import reconcile
+    from hyroads.slices.ssids.rows import reconcile
 
     folder = Path(args.slices or args.access_points).parent
     clients: dict[str, Client] = {}
@@ -112,7 +112,7 @@ def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: 
     """The slices at the slicer get the ports of their networks; the slicer waits for ports that are not there yet."""
     from hyroads.rest.client import UNIX, Client, ClientError, address
     from hyroads.slices.ssids.desired import with_ports
-    from hyroads.slices.ssids.reconcile import Outcome
+    from hyroads.slices.ssids.rows import Outcome
 
     outcomes = []
     for each in model.slices.values():
@@ -132,7 +132,7 @@ def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: 
 
 
 def _flowspace(each: Slice) -> dict[str, Any]:
-    from hyroads.slices.slicefile import slice_document
+    from hyroads.slices.core.slicefile import slice_document
 
     return {"flowspace": slice_document(each)["flowspace"]}
 

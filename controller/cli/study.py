@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.study.framework import Progress, Result, Settings, StudyError, shown
-from hyroads.controller.study.plots import need_matplotlib
-from hyroads.controller.study.registry import STUDIES, study
-from hyroads.controller.study.report import write
+from hyroads.controller.study.framework import STUDIES, Progress, Result, Settings, StudyError, shown, study
+from hyroads.controller.study.report import need_matplotlib, write
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar

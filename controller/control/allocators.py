@@ -13,8 +13,8 @@ from hyroads.controller.core.rates import Allocation, Layout, RateProblem, solve
 from hyroads.controller.core.rates.allocation import path_names
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step
 from hyroads.controller.core.rates.minimum import Guaranteed, solve_with_minimums
+from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import Shared, SliceShares, Solver, solve_with_shares
-from hyroads.controller.core.rates.utility import FloatArray
 
 
 class Allocator(Protocol):

@@ -12,20 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hyroads.controller.control.governor import Fixed, SlotView
-from hyroads.controller.control.routes import FlowRoute
-from hyroads.controller.core.capacity import path_rate
+from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.infer.change import Change
-from hyroads.controller.core.latency.fit import RateFit
-from hyroads.controller.core.latency.pace import damped, pace
-from hyroads.controller.core.latency.selection import Choice, select
-from hyroads.controller.core.latency.trace import RateTrace, scaled
+from hyroads.controller.core.latency.fit import RateFit, RateTrace, scaled
+from hyroads.controller.core.latency.selection import Choice, damped, pace, select
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue
 from hyroads.controller.core.network import Network, Policy
 from hyroads.controller.core.rates import RateProblem
-from hyroads.controller.core.rates.utility import FloatArray
-from hyroads.controller.numbering import PathName
+from hyroads.controller.core.rates.problem import FloatArray
+from hyroads.controller.core.tree import path_rate
+
+from .rate_override import Fixed, SlotView
+from .routes import FlowRoute
 
 DECIDE_EVERY_S = 1.0
 LOAD_TAU_S = 2.0

@@ -11,21 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from hyroads.controller.control.airtime_shares import Competitor, airtime_shares, domain_load, flow_counts
-from hyroads.controller.control.arm_airtime import Arm, hearing_of
-from hyroads.controller.control.governor import Fixed, SlotView
-from hyroads.controller.control.learner import Learner
-from hyroads.controller.control.probing import LEAD_S, PART_SLOTS, SETTLE_S, BusyReading, Meter
-from hyroads.controller.control.routes import FlowRoute
-from hyroads.controller.control.saturation import Saturation
-from hyroads.controller.core.bandit.arms import FloatArray
-from hyroads.controller.core.bandit.flow_sets import flow_set_key
+from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.bandit.flow import flow_set_key
+from hyroads.controller.core.bandit.policy import FloatArray
 from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, ProbeSlot, flow_conflicts, schedule
 from hyroads.controller.core.estimate.busy_time import Hearing, Interface
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates.allocation import path_names
-from hyroads.controller.numbering import PathName
+
+from .arm_airtime import Arm, Competitor, airtime_shares, domain_load, flow_counts, hearing_of
+from .learner import Learner, Saturation
+from .probing import LEAD_S, PART_SLOTS, SETTLE_S, BusyReading, Meter
+from .rate_override import Fixed, SlotView
+from .routes import FlowRoute
 
 # External airtime that rises by this much more than the last silent part heard is worth a probe, once in a while;
 # with so much of it probes have silent parts. Less is noise, and probes that take it for their own leave it its place.

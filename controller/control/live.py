@@ -15,20 +15,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from hyroads.controller.control.live_network import Cache, LiveNetwork
-from hyroads.controller.control.loop import LiveLoop, Turn
-from hyroads.controller.control.measured import AgentRates, measured
-from hyroads.controller.control.routes import FlowRoute, improved, make_routes, rested, warm
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.core.network import Link
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options, Plan
-from hyroads.controller.plan_maker import PlanMaker
-from hyroads.controller.reports import ReportBook
-from hyroads.controller.state import Fabric, Presence, State, links_held
-from hyroads.controller.state import measured as with_measured
+from hyroads.controller.model.plan import Options, Plan
+from hyroads.controller.model.state import Fabric, Presence, State, links_held
+from hyroads.controller.model.state import measured as with_measured
+
+from .live_network import Cache, LiveNetwork
+from .loop import LiveLoop, Turn
+from .plan_maker import PlanMaker
+from .reports import AgentRates, ReportBook, measured
+from .routes import FlowRoute, improved, make_routes, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5

@@ -1,24 +1,55 @@
-"""The network as it can be planned with now: without what is down, with the capacities that plans count on. Pure."""
+"""The network as it can be planned with now: without what is down, with the capacities that plans count on. Pure.
+
+The two paths of a private flow. Pure.
+
+Each path is what one network sees of the flow, so the two have no technology in common: an observer of either learns
+only its own part (spec 04, section 2).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import Link, Network
-from hyroads.controller.core.paths import Path
+from hyroads.controller.core.network import Link, Network, Place
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
-from hyroads.controller.ofp.intents import SwitchIntent
-from hyroads.controller.private_paths import single_technology_paths, two_networks
-from hyroads.controller.state import Fabric, State
+from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places, intents_for
 from numpy.typing import NDArray
+
+
+def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The first two paths without a common technology; empty if there are none."""
+    for pair in combinations(paths, 2):
+        first, second = ({network.links[link].technology for link in path} for path in pair)
+        if not first & second:
+            return pair
+    return ()
+
+
+def single_technology_paths(network: Network, source: str, target: str) -> tuple[Path, ...]:
+    """For every technology the shortest path that uses no other."""
+    found = (_shortest(_only(network, technology), source, target) for technology in network.technologies)
+    return tuple(path for path in found if path)
+
+
+def _only(network: Network, technology: str) -> Network:
+    others = (link.id for link in network.links if link.technology != technology)
+    return network.with_capacities(dict.fromkeys(others, 0.0))
+
+
+def _shortest(network: Network, source: str, target: str) -> Path:
+    try:
+        return Planner(network).plan(source, target, shortest=1, depth=1, arms=1).single_path.links
+    except PlanningError:
+        return ()
 
 
 @dataclass(frozen=True, eq=False)

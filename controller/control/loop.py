@@ -11,13 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyroads.controller.control.allocators import Allocator, Grant, allocator
-from hyroads.controller.control.governor import Fixed, Governor, NoGovernor, SlotView
-from hyroads.controller.control.handover import Lanes, by_path
-from hyroads.controller.control.measured import NO_RATES, AgentRates
-from hyroads.controller.control.recent_rates import RecentRates
-from hyroads.controller.control.routes import Routes
-from hyroads.controller.control.source import NOTHING_HEARD, Heard, Source
+from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
@@ -25,9 +19,16 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
-from hyroads.controller.core.rates.utility import FloatArray
-from hyroads.controller.numbering import PathName
+from hyroads.controller.model.handover import Lanes, by_path
+
+from .allocators import Allocator, Grant, allocator
+from .rate_override import Fixed, Governor, NoGovernor, SlotView
+from .recent_rates import RecentRates
+from .reports import NO_RATES, AgentRates
+from .routes import Routes
+from .source import NOTHING_HEARD, Heard, Source
 
 DEFAULT_MARGIN = 0.05
 DEFAULT_TCP_MARGIN = 0.05

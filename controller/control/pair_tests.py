@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hyroads.controller.control.governor import Fixed, SlotView
-from hyroads.controller.control.source import Heard, Source
+from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.infer.domains import Pair, PairResult, Verdict, learned_interference
-from hyroads.controller.core.infer.pair_run import PairRun
-from hyroads.controller.core.infer.pair_test import ScheduleSettings, Situation, TestRecord, may_run, schedule
+from hyroads.controller.core.infer.pair_test import PairRun, ScheduleSettings, Situation, TestRecord, may_run, schedule
 from hyroads.controller.core.network import FlowSpec, Network, Traffic
-from hyroads.controller.numbering import PathName
+
+from .rate_override import Fixed, SlotView
+from .source import Heard, Source
 
 # Of a link's estimate, which dummies follow: two links that take turns can't carry 1.6 of one, and keep 5/8. All of it
 # would starve broadcasts where two links that do not contend are both heard: hello frames, and with them the links.

@@ -15,9 +15,9 @@ from typing import Any
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.crosscheck import CheckSettings, CounterSource, CrossCheck, Reading, cross_check
-from hyroads.controller.core.estimate.quality import Quality
+from hyroads.controller.core.estimate.filters import Quality
 from hyroads.controller.measure.samples import InterfaceSample
-from hyroads.controller.ofp.port_stats import PortCounters
+from hyroads.controller.ofp.readback import PortCounters
 
 KEPT = 30
 RATE_S = 2.0

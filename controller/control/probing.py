@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from hyroads.controller.control.arm_airtime import ArmRows, PathSample
+from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE, SATURATED_BUSY
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.numbering import PathName
+
+from .arm_airtime import ArmRows, PathSample
 
 PART_SLOTS = 2
 # New rates need a message to the agent, and what is under way has to arrive.

@@ -2,6 +2,8 @@
 
 What came in by the radio channel is kept until the next slot asks for it. A reading with a doubt that concerns its
 values gives nothing: silence lets estimates age, which the loop knows how to treat, and a wrong value does not.
+
+The last samples of the SNMP collector per access point, as the inbox wants them. No I/O; time is an argument.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hyroads.controller.control.probing import BusyReading
+from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.radio_protocol import RadioInterface, RadioNeighbour, RadioReport
+from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
+
+from .probing import BusyReading
 
 # Three readings of the default interval that did not come, and a little patience with a busy machine.
 SILENT_S = 0.5
@@ -216,3 +220,74 @@ class RadioTable:
         node = self._nodes.get(interface[0])
         track = node.tracks.get(interface[1]) if node is not None else None
         return None if track is None else now_s - track.time_s
+
+
+# What makes the values themselves doubtful; the other flags concern differences, which are None then, or counters.
+UNUSABLE_NODE = frozenset({"stale", "frozen", "clock"})
+UNUSABLE_INTERFACE = frozenset({"down-but-sending", "no-such-interface"})
+UNUSABLE_NEIGHBOUR = frozenset({"heard-while-down"})
+FRESH_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Polled(Fresh):
+    """An interface of the last usable sample of a node."""
+
+    sample: InterfaceSample
+
+
+class SnmpTable:
+    """Latest sample and silence of every target; interfaces of samples that were not taken yet."""
+
+    def __init__(self, interfaces: frozenset[Interface]) -> None:
+        self._interfaces = interfaces
+        self.samples: dict[str, NodeSample] = {}
+        self.silent: dict[str, Silence] = {}
+        self.unknown: dict[str, float] = {}
+        """Nodes and interfaces that the network does not declare, and when they were last named."""
+        self._untaken: dict[Interface, Polled] = {}
+        self.latest: dict[Interface, Polled] = {}
+        self._noted: dict[tuple[Interface, str], float] = {}
+
+    def take_event(self, event: Event) -> list[Polled]:
+        """An answer, or a silence; returns what is new and usable."""
+        if isinstance(event, Silence):
+            self.silent[event.target] = event
+            return []
+        self.silent.pop(event.target, None)
+        self.samples[event.target] = event
+        if UNUSABLE_NODE & set(event.flags):
+            return []
+        found = [polled for i in event.interfaces if (polled := self._polled(event, i)) is not None]
+        for polled in found:
+            self._untaken[polled.interface] = self.latest[polled.interface] = polled
+        return found
+
+    def _polled(self, event: NodeSample, sample: InterfaceSample) -> Polled | None:
+        interface = (event.node, sample.technology)
+        if interface not in self._interfaces:
+            if len(self.unknown) < 256:
+                self.unknown[f"{event.node}/{sample.technology}"[:128]] = event.time_s
+            return None
+        if UNUSABLE_INTERFACE & set(sample.flags):
+            return None
+        rows = tuple(_row(n) for n in sample.neighbours if not UNUSABLE_NEIGHBOUR & set(n.flags))
+        return Polled(interface, event.measured_s, rows, sample.busy_share, sample)
+
+    def note(self, interface: Interface, flag: str, now_s: float) -> None:
+        """Someone else has found a doubt."""
+        self._noted[interface, flag] = now_s
+
+    def notes(self, interface: Interface, now_s: float) -> list[str]:
+        """Doubts that others found in the last seconds."""
+        return [flag for (at, flag), at_s in self._noted.items() if at == interface and now_s - at_s <= FRESH_S]
+
+    def take(self) -> list[Polled]:
+        """What is new since the last time."""
+        untaken, self._untaken = self._untaken, {}
+        return list(untaken.values())
+
+
+def _row(n: NeighbourSample) -> RadioNeighbour:
+    rates = (n.tx_capacity_mbps, n.rx_capacity_mbps)
+    return RadioNeighbour(n.mac.lower(), *rates, n.tx_loss, n.signal_dbm, n.last_heard_ms)

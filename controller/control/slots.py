@@ -1,13 +1,38 @@
-"""When slots begin, and how long they took. The clock is given."""
+"""When slots begin, and how long they took. The clock is given.
+
+Counts of durations by bound, as Prometheus wants them. Pure.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hyroads.controller.control.histogram import Histogram
+
+class Histogram:
+    """``bounds_s`` rise; what is longer than all of them is counted last."""
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self.bounds_s = tuple(bounds_s)
+        self.total_s = 0.0
+        self._counts = [0] * (len(self.bounds_s) + 1)
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self._counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.total_s += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """(bound, how many were at most so long), the last bound being infinite."""
+        total, rows = 0, []
+        for bound, count in zip((*map(str, self.bounds_s), "+Inf"), self._counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
 
 # Upper bounds of the histogram, in seconds.
 BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

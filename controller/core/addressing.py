@@ -2,18 +2,30 @@
 
 All of it is derived from the network, so that controller, agents and emulation agree without talking. Node number i is
 the position in the file from 1, technology number k the order of first appearance from 1.
+
+MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/openflow.md, section 2).
+
+Hashing makes a label independent of the order and mostly of the rest of the network: adding a node changes another
+label only if the two collide. Collisions are resolved by hashing again with a counter, in sorted order of the names.
+
+Flow numbers and path ids: hashes of what they name, so that a restarted controller finds the same ones. Pure.
+
+What is already numbered keeps its number; a new name whose hash is taken tries the next hash. The numbers given are
+part of the saved state, because after collisions they depend on who came first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
-from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.network import Link, Network, Node
+from .errors import ConfigError, PlanningError
+from .network import Link, Network, Node
 
 MAX_NUMBER = 0xFFFF
 MAX_NAME_LENGTH = 15
@@ -203,3 +215,120 @@ def _attachments(network: Network, client: str) -> tuple[Attachment, ...]:
         Attachment(client, node, technology, *(links[d].id if d in links else None for d in ("down", "up")))
         for (node, technology), links in ranked
     )
+
+
+FIRST_LABEL = 16
+LABEL_SPACE = 1 << 20
+
+# The share of the label space that may be used: beyond it, adding a node would renumber many others.
+MAX_LABELS = LABEL_SPACE // 2
+
+_Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels by what they name: link id, node id (agent and node labels), (node id, technology) for hello."""
+
+    link: Mapping[str, int]
+    agent: Mapping[str, int]
+    node: Mapping[str, int]
+    hello: Mapping[tuple[str, str], int]
+    flood: int
+
+    @cached_property
+    def all(self) -> frozenset[int]:
+        """All labels that the network itself uses."""
+        named = (self.link, self.agent, self.node, self.hello)
+        return frozenset(label for labels in named for label in labels.values()) | {self.flood}
+
+    @classmethod
+    def of(cls, network: Network, addressing: Addressing) -> Labels:
+        """Labels of all links whose source has a switch, of all agents, nodes and hello interfaces."""
+        links = [link.id for link in network.links if addressing.has_switch(link.source)]
+        hellos = [(node, k) for node, k in addressing.interface_mac if addressing.has_agent(node)]
+        names: list[_Name] = [("flood",)]
+        names += [("link", link) for link in links]
+        names += [("agent", node) for node in addressing.agents]
+        names += [("node", node) for node in network.nodes]
+        names += [("hello", *interface) for interface in hellos]
+        label = assign(names)
+        return cls(
+            link={link: label["link", link] for link in links},
+            agent={node: label["agent", node] for node in addressing.node_number if addressing.has_agent(node)},
+            node={node: label["node", node] for node in network.nodes},
+            hello={interface: label["hello", *interface] for interface in hellos},
+            flood=label["flood",],
+        )
+
+
+def assign(names: Iterable[_Name]) -> dict[_Name, int]:
+    """Distinct labels in [16, 2^20) for distinct names; the result doesn't depend on the order of the names."""
+    ordered = sorted(set(names))
+    if len(ordered) > MAX_LABELS:
+        raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(ordered)}")
+    taken: dict[int, _Name] = {}
+    for name in ordered:
+        attempt = 0
+        while (label := hashed(name, attempt)) in taken:
+            attempt += 1
+        taken[label] = name
+    return {name: label for label, name in taken.items()}
+
+
+def hashed(name: _Name, attempt: int = 0) -> int:
+    """The label that a name hashes to; ``attempt`` counts the collisions before."""
+    # Every part is preceded by its length, so that no two names give the same bytes.
+    parts = [f"{len(part)}:{part}" for part in (*name, str(attempt))]
+    digest = hashlib.blake2b("".join(parts).encode(), digest_size=8, person=b"hyroads-label").digest()
+    return FIRST_LABEL + int.from_bytes(digest, "big") % (LABEL_SPACE - FIRST_LABEL)
+
+
+FIRST_FLOW, LAST_FLOW = 16, 65535
+FIRST_PATH, LAST_PATH = 1, 255
+
+PathName = tuple[str, ...]
+"""A path as link ids."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Flow id -> number, and per flow: path -> id."""
+
+    flows: Mapping[str, int] = field(default_factory=dict)
+    paths: Mapping[str, Mapping[PathName, int]] = field(default_factory=dict)
+
+    def with_flows(self, flows: Iterable[str]) -> Numbers:
+        """Numbers for exactly these flows; those numbered before keep theirs."""
+        wanted = list(flows)
+        if wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
+            return self
+        kept = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
+        for flow in wanted:
+            if flow not in kept:
+                kept[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, set(kept.values()))
+        return Numbers(kept, {flow: paths for flow, paths in self.paths.items() if flow in kept})
+
+    def with_paths(self, flow: str, paths: Iterable[PathName]) -> Numbers:
+        """Ids for the live paths of a flow. Ids of earlier paths stay reserved while there is room."""
+        live = list(paths)
+        ids = dict(self.paths.get(flow, {}))
+        if all(path in ids for path in live):
+            return self
+        for path in live:
+            if path not in ids:
+                if len(ids) > LAST_PATH // 2:
+                    ids = {name: number for name, number in ids.items() if name in live}
+                ids[path] = _free(path, FIRST_PATH, LAST_PATH, set(ids.values()))
+        return Numbers(self.flows, {**self.paths, flow: ids})
+
+
+def _free(name: PathName, first: int, last: int, taken: Collection[int]) -> int:
+    """The first number on the name's sequence of hashes that nobody has."""
+    span = last - first + 1
+    if len(taken) >= span:
+        raise PlanningError(f"no number from {first} to {last} is left")
+    text = "".join(f"{len(part)}:{part}" for part in name)
+    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"hyroads-number").digest()
+    start = int.from_bytes(digest, "big")
+    return next(number for step in range(span) if (number := first + (start + step) % span) not in taken)

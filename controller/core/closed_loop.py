@@ -17,15 +17,16 @@ from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
-from hyroads.controller.core.demand import Demands, Offer
-from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimate, LinkEstimator, Sample, Source
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.rates import Allocation, RateProblem, solve
 from hyroads.controller.core.rates.allocation import transferred
-from hyroads.controller.core.rates.utility import FloatArray
+from hyroads.controller.core.rates.problem import FloatArray
 from numpy.typing import NDArray
+
+from .demand import Demands, Offer
+from .errors import PlanningError
+from .network import Network
+from .rates import Allocation, RateProblem, solve
 
 Allocate = Callable[[RateProblem, Allocation | None], Allocation]
 """A problem and the last allocation (a hint) -> the next one."""

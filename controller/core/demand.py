@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.core.errors import HyroadsError
+from .errors import HyroadsError
 
 
 class DemandError(HyroadsError):

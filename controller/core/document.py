@@ -14,9 +14,10 @@ import re
 from typing import Any, NoReturn
 
 import yaml
-from hyroads.controller.core import strict_json
-from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.strict_json import JsonError
+
+from . import strict_json
+from .errors import ConfigError
+from .strict_json import JsonError
 
 MAX_CHARACTERS = 8 * 1024 * 1024
 MAX_DEPTH = 32

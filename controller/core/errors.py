@@ -1,4 +1,7 @@
-"""The one exception tree of HyRoads."""
+"""The one exception tree of HyRoads.
+
+Errors of the OpenFlow core.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,15 @@ class PlanningError(HyroadsError):
 
 class NoRouteError(PlanningError):
     """No path leads from one node to the other."""
+
+
+class OpenFlowError(HyroadsError):
+    """A rule can't be encoded, or an OpenFlow message can't be understood."""
+
+
+class GuardError(OpenFlowError):
+    """A message from a switch is malformed in a way that would harm the parser behind the guard."""
+
+
+class ReadbackError(OpenFlowError):
+    """A flow-stats reply can't be read."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
-from hyroads.controller.core.interference import Interference, NearInterference
-from hyroads.controller.core.network import Link, Network
+
+from .interference import Interference, NearInterference
+from .network import Link, Network
 
 
 class HearingInterference(NearInterference):

@@ -18,8 +18,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from hyroads.controller.core.network import Link, Node
 from numpy.typing import NDArray
+
+from .network import Link, Node
 
 if TYPE_CHECKING:
     from scipy import sparse

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, relaying_nodes
-from hyroads.controller.core.network import Network
+
+from .errors import NoRouteError, PlanningError
+from .interface_graph import FloatArray, relaying_nodes
+from .network import Network
 
 # Savings below this share are rounding noise.
 _GAIN = 1e-9

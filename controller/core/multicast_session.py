@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from hyroads.controller.core.errors import NoRouteError
-from hyroads.controller.core.interface_graph import FloatArray
-from hyroads.controller.core.multicast import Media, Tree, grown, pruned, source_tree
-from hyroads.controller.core.network import Network
+
+from .errors import NoRouteError
+from .interface_graph import FloatArray
+from .multicast import Media, Tree, grown, pruned, source_tree
+from .network import Network
 
 WORTH_IT = 0.25
 """Share of a tree's airtime that making it anew must save."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, capacities_of, interface_graph, metric_of
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.paths import Path
-from hyroads.controller.core.shortest import n_shortest
+
+from .errors import NoRouteError, PlanningError
+from .interface_graph import FloatArray, Path, capacities_of, interface_graph, metric_of
+from .network import Network
+from .tree import n_shortest
 
 DEFAULT_PER_INTERFACE = 6
 MAX_CANDIDATES = 24

@@ -11,20 +11,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hyroads.controller.core.checking import Place, Problems, Section, describe
-from hyroads.controller.core.document import load_document
-from hyroads.controller.core.hearing_rule import AssumedHearing
-from hyroads.controller.core.interference import (
+from .checking import Place, Problems, Section, describe
+from .document import load_document
+from .hearing_rule import AssumedHearing
+from .interference import (
     ConflictInterference,
     Interference,
     RangeInterference,
     TechnologyInterference,
     domain_interference,
 )
-from hyroads.controller.core.netfile_discover import DISCOVER, asks_to_discover, candidates, check_technologies
-from hyroads.controller.core.netfile_flows import flow_document, parse_flows
-from hyroads.controller.core.netfile_technologies import parse_technologies, technologies_document
-from hyroads.controller.core.network import Link, Network, Node, Role
+from .netfile_sections import (
+    DISCOVER,
+    asks_to_discover,
+    candidates,
+    check_technologies,
+    flow_document,
+    parse_flows,
+    parse_technologies,
+    technologies_document,
+)
+from .network import Link, Network, Node, Role
 
 MAX_NODES = 10_000
 MAX_LINKS = 200_000

@@ -2,6 +2,13 @@
 
 Everything here is immutable data. Loading and validation live in ``netfile``, interference rules in
 ``interference``, algorithms in modules of their own.
+
+Export of a network as a NetJSON NetworkGraph (RFC draft "NetJSON: data interchange format for networks").
+
+Format: https://netjson.org/rfc.html, section "NetworkGraph". ``cost`` is d_l = 1/c_l in seconds per megabit, the link
+weight of the routing metric.
+
+Where an interface of a client can be.
 """
 
 from __future__ import annotations
@@ -10,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyroads.controller.core.interference import Interference
+    from .interference import Interference
 
 
 class Role(Enum):
@@ -196,3 +203,58 @@ class Network:
             for link in self.links
         )
         return replace(self, links=links)
+
+
+def network_graph(network: Network) -> dict[str, Any]:
+    """The network as a JSON-ready NetworkGraph; what NetJSON has no key for stands under ``properties``."""
+    return {
+        "type": "NetworkGraph",
+        "label": network.name,
+        "protocol": "static",
+        "version": None,
+        "metric": "airtime",
+        "directed": True,
+        "multigraph": True,
+        "nodes": [_node(node) for node in network.nodes.values()],
+        "links": [_link(link) for link in network.links if link.capacity_mbps > 0],
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    properties: dict[str, Any] = {"role": node.role.value, "agent": node.agent}
+    if node.position_m is not None:
+        properties["position_m"] = list(node.position_m)
+    addresses = [address for address in (node.ip, node.mac) if address is not None]
+    return {"id": node.id, "label": node.id, "local_addresses": addresses, "properties": properties}
+
+
+def _link(link: Link) -> dict[str, Any]:
+    properties = {
+        "id": link.id,
+        "technology": link.technology,
+        "capacity_mbps": link.capacity_mbps,
+        "delay_ms": link.delay_ms,
+        "loss": link.loss,
+    }
+    return {
+        "source": link.source,
+        "target": link.target,
+        "cost": 1.0 / link.capacity_mbps,
+        "cost_text": f"{link.capacity_mbps:g} Mb/s {link.technology}",
+        "properties": properties,
+    }
+
+
+WIRED = "host"
+"""Stands for a technology at a wired access port."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The port of a node's switch on a technology (an access point, a power-line port), or its wired access port."""
+
+    node: str
+    technology: str
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.technology}"

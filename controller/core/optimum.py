@@ -12,21 +12,36 @@ Single flow over all paths at once, without listing them (link-flow form):
 
 A flow splits into paths and cycles and cycles only cost airtime, so this is the optimum over all multipaths of any
 size. Both are solved by HiGHS (Huangfu and Hall, Math. Prog. Comp. 10, 2018). Links of capacity 0 do not exist.
+
+The exact optimum of many flows at once over *all* their paths: the yardstick of scenarios (spec 02).
+
+    max sum_f U_f(x_f)   subject to   B diag(d) R x <= 1 - delta - external,   x_f <= demand_f,   x >= 0
+
+where R has a column for every loop-free path of every flow. Those are too many to list, so columns are generated
+(Dantzig and Wolfe, Operations Research 8, 1960): solve with the paths known so far, take the prices gamma of the
+domains, and add for every flow its cheapest path under q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], a
+shortest path with weights that are 0 or more. When no flow has a cheaper path than those it uses, the optimum over
+the known paths is that over all. Weak duality over all paths bounds what may still be missing:
+
+    sum_f U_f(x_f*) <= sum_f max_{0 <= x <= D_f} (U_f(x) - q_f x) + sum_l gamma_l budget_l,   q_f = min over *all* P
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.capacity import path_load
-from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.paths import Path
 from scipy import sparse
 from scipy.optimize import linprog
+
+from .errors import PlanningError
+from .interface_graph import FloatArray, InterfaceGraph, Path, capacities_of, interface_graph
+from .network import FlowSpec, Network
+from .rates import Allocation, RateProblem, rate_problem, solve
+from .tree import path_load
 
 
 def airtime_rows(network: Network, paths: Sequence[Path]) -> FloatArray:
@@ -114,3 +129,142 @@ def _busy_times(network: Network, capacities_mbps: FloatArray, usable: list[int]
     airtime = sparse.diags(float(capacities_mbps.max()) / capacities_mbps[usable])
     rows = sparse.csr_matrix(network.interference.contention_matrix()[existing][:, usable] @ airtime)
     return sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(len(existing), len(usable) + 1))
+
+
+MAX_ROUNDS = 500
+TARGET_GAP = 1e-5
+# Links of idle domains cost nothing; among paths of equal price the one with fewer hops is taken.
+_HOP = 1e-9
+
+Known = dict[str, tuple[Path, ...]]
+Cheapest = dict[str, tuple[float, Path]]
+
+
+@dataclass(frozen=True, eq=False)
+class JointOptimum:
+    """Rates in Mb/s of all flows, the paths that were considered, and what ``utility`` may be short of at most.
+
+    ``utility`` is sum_f U_f(x_f) over the flows that have a path at all; the others have rate 0.
+    """
+
+    rates_mbps: Mapping[str, float]
+    network: Network
+    paths: Mapping[str, tuple[Path, ...]]
+    allocation: Allocation
+    problem: RateProblem
+    gap_utility: float
+
+    @property
+    def utility(self) -> float:
+        """sum_f U_f(x_f)."""
+        return self.allocation.utility
+
+    def utility_of(self, rates_mbps: Mapping[str, float]) -> float:
+        """The same sum at other rates; a flow that is not named has rate 0."""
+        flows = self.problem.layout.flow_ids
+        return self.problem.utilities.total(np.array([rates_mbps.get(flow, 0.0) for flow in flows], dtype=float))
+
+    def technology_share(self, flow: str, technology: str) -> float:
+        """Share of a flow's rate that takes paths over a technology (of the split that is returned)."""
+        total = part = 0.0
+        path_flow, layout = self.problem.layout.path_flow.tolist(), self.problem.layout
+        for index, (owner, path) in enumerate(zip(path_flow, layout.paths, strict=True)):
+            if layout.flow_ids[owner] == flow:
+                rate = float(self.allocation.path_rates_mbps[index])
+                total += rate
+                part += rate if any(self.network.links[link].technology == technology for link in path) else 0.0
+        return part / total if total else 0.0
+
+
+def joint_optimum(
+    network: Network,
+    flows: Sequence[FlowSpec],
+    *,
+    margin: float = 0.0,
+    external: Mapping[str, float] | None = None,
+    demand_mbps: Mapping[str, float] | None = None,
+) -> JointOptimum:
+    """The optimum of ``flows`` when every link's domain may be busy for 1 - ``margin`` - ``external`` (by link id).
+
+    Links of capacity 0 carry nothing, plain clients forward nothing; ``paths`` that flows declare are not looked at.
+    Raises ``PlanningError`` for an unknown node or if it does not converge.
+    """
+    graph, weigh = interface_graph(network), _Weights(network)
+    first = _cheapest(graph, weigh.at_prices(np.ones(len(network.links))), flows)
+    known: Known = {flow: (path,) for flow, (_, path) in first.items()}
+    reachable = [flow for flow in flows if flow.id in known]
+    wanted = {flow.id: (demand_mbps or {}).get(flow.id, np.inf) for flow in reachable}
+    for _ in range(MAX_ROUNDS):
+        problem = rate_problem(
+            network, known, flows=reachable, margin=margin, external=external, demand_mbps=wanted
+        )  # fmt: skip
+        solved = solve(problem)
+        cheapest = _cheapest(graph, weigh.at_prices(solved.link_prices), reachable)
+        gap = _gap(problem, solved, cheapest)
+        fresh = {flow: path for flow, (_, path) in cheapest.items() if path not in known[flow]}
+        if not fresh or gap <= TARGET_GAP * max(1.0, abs(solved.utility)):
+            rates = dict(zip(problem.layout.flow_ids, solved.flow_rates_mbps.tolist(), strict=True))
+            all_rates = {flow.id: rates.get(flow.id, 0.0) for flow in flows}
+            return JointOptimum(all_rates, network, known, solved, problem, gap)
+        known = {flow: (*paths, fresh[flow]) if flow in fresh else paths for flow, paths in known.items()}
+    raise PlanningError(f"the joint optimum did not converge in {MAX_ROUNDS} rounds")
+
+
+class _Weights:
+    """Price of a Mb/s over every link, d_l sum_{m in I_l} gamma_m, for any prices gamma."""
+
+    def __init__(self, network: Network) -> None:
+        capacities = capacities_of(network)
+        self._usable = capacities > 0
+        self._airtime = np.divide(1.0, capacities, out=np.zeros_like(capacities), where=self._usable)
+        self._contention = network.interference.contention_matrix()
+
+    def at_prices(self, link_prices: FloatArray) -> list[float]:
+        """float[L]; infinite where there is no capacity."""
+        weights = self._airtime * np.asarray(self._contention @ link_prices)
+        hop = _HOP * float(weights.max(initial=0.0))
+        found: list[float] = np.where(self._usable, weights + hop, np.inf).tolist()
+        return found
+
+
+def _cheapest(graph: InterfaceGraph, weights: list[float], flows: Sequence[FlowSpec]) -> Cheapest:
+    """Per flow the cheapest path and its price; flows without a path are left out."""
+    found: Cheapest = {}
+    for flow in flows:
+        path = _shortest(graph, weights, graph.node(flow.source), graph.node(flow.target))
+        if path:
+            found[flow.id] = (sum(weights[link] for link in path), path)
+    return found
+
+
+def _shortest(graph: InterfaceGraph, weights: list[float], start: int, end: int) -> Path:
+    """Dijkstra 1959 over nodes; empty if there is no way (or nowhere to go)."""
+    queue: list[tuple[float, int, int]] = [(0.0, start, -1)]
+    came_over: dict[int, int] = {}
+    while queue:
+        cost, node, link = heapq.heappop(queue)
+        if node in came_over:
+            continue
+        came_over[node] = link
+        if node == end:
+            break
+        if node != start and not graph.relays[node]:
+            continue
+        for onward in graph.egress[node]:
+            if weights[onward] < np.inf and graph.target[onward] not in came_over:
+                heapq.heappush(queue, (cost + weights[onward], graph.target[onward], onward))
+    if end not in came_over:
+        return ()
+    path: list[int] = []
+    node = end
+    while node != start:
+        path.append(came_over[node])
+        node = graph.source[came_over[node]]
+    return tuple(reversed(path))
+
+
+def _gap(problem: RateProblem, solved: Allocation, cheapest: Cheapest) -> float:
+    """What the utility may be short of over all paths, by weak duality; inf where linear utilities give no bound."""
+    prices = np.array([cheapest[flow][0] for flow in problem.layout.flow_ids], dtype=float)
+    bound = problem.utilities.conjugates(prices, problem.demand_mbps).sum() + solved.link_prices @ problem.budget
+    return max(0.0, float(bound) - solved.utility)

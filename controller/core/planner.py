@@ -5,21 +5,24 @@
     plan.multipath, plan.arms, plan.single_path
 
 The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
+
+What the planner found, as a document (spec 07.2): ``hyroads plan --json`` and ``GET /paths``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.paths import Multipath, RatedPath
-from hyroads.controller.core.planner_native import NativeNetwork
-from hyroads.controller.core.planner_native import explore as explore_native
-from hyroads.controller.core.tree import TreeQuery, TreeResult, explore
 from hyroads.controller.native.planner import kernel
+
+from .errors import NoRouteError, PlanningError
+from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath, capacities_of, interface_graph, link_ids
+from .network import Network
+from .planner_native import NativeNetwork
+from .planner_native import explore as explore_native
+from .tree import TreeQuery, TreeResult, explore
 
 DEFAULT_SHORTEST = 5
 DEFAULT_ARMS = 5
@@ -145,3 +148,22 @@ def plan(
     """Plan one flow in a network; see :meth:`Planner.plan`. For many flows keep a :class:`Planner`."""
     planner = Planner(network, clients_relay)
     return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)
+
+
+def plan_document(network: Network, plan: Plan) -> dict[str, Any]:
+    """Single path, best multipath and arms, with link ids."""
+    return {
+        "single_path": _rated(network, plan.single_path),
+        "multipath": {
+            "paths": [_rated(network, path) for path in plan.multipath.paths],
+            "total_mbps": plan.multipath.total_mbps,
+        },
+        "arms": [
+            {"paths": [link_ids(network, path) for path in arm.links], "total_mbps": arm.total_mbps}
+            for arm in plan.arms
+        ],
+    }
+
+
+def _rated(network: Network, path: RatedPath) -> dict[str, Any]:
+    return {"links": link_ids(network, path.links), "rate_mbps": path.rate_mbps}

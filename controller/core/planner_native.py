@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph
-from hyroads.controller.core.interference import Cliques, Interference, Neighbours, NodeRanges
-from hyroads.controller.core.paths import Multipath, RatedPath
-from hyroads.controller.core.tree import TreeQuery, TreeResult
 from hyroads.controller.native.planner import Kernel
 from numpy.typing import NDArray
+
+from .errors import PlanningError
+from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath
+from .interference import Cliques, Interference, Neighbours, NodeRanges
+from .tree import TreeQuery, TreeResult
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.rates.minimum import bounded_rate
 from hyroads.controller.core.rates.problem import RateProblem
+
+from .errors import PlanningError
+from .interface_graph import FloatArray
 
 _TOLERANCE = 1e-6
 

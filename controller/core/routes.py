@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hyroads.controller.core.interface_graph import (
+from hyroads.controller.native.planner import kernel
+from numpy.typing import NDArray
+
+from .interface_graph import (
     NO_TECHNOLOGY,
     Distances,
     Metric,
@@ -21,10 +24,8 @@ from hyroads.controller.core.interface_graph import (
     link_weights,
     metric_of,
 )
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.planner_native import routes as routes_native
-from hyroads.controller.native.planner import kernel
-from numpy.typing import NDArray
+from .network import Network
+from .planner_native import routes as routes_native
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from hyroads.controller.core.errors import HyroadsError
+from .errors import HyroadsError
 
 MAX_DIGITS = 300
 """Any whole number of as many digits is a float as well."""

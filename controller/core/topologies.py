@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import permutations
 
-from hyroads.controller.core.interference import RangeInterference
-from hyroads.controller.core.network import Link, Network, Node, Role
+from .interference import RangeInterference
+from .network import Link, Network, Node, Role
 
 GRID_M = 10.0
 

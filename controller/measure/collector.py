@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hyroads.controller.access_point.mib import NODE_NAME
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.measure.derive import Deriver
-from hyroads.controller.measure.readings import (
+
+from .derive import Deriver
+from .readings import (
     IF_COLUMNS,
     INTERFACE_FAST,
     INTERFACE_SLOW,
@@ -34,10 +36,9 @@ from hyroads.controller.measure.readings import (
     neighbour_names,
     reading,
 )
-from hyroads.controller.measure.samples import Event, NodeSample, Silence, to_line
-from hyroads.controller.measure.snmp_client import Engines, SnmpClient, SnmpError, Values
-from hyroads.controller.measure.targets import CollectorConfig, Target, parse
-from hyroads.controller.radio.mib import NODE_NAME
+from .samples import Event, NodeSample, Silence, to_line
+from .snmp_client import Engines, SnmpClient, SnmpError, Values
+from .targets import CollectorConfig, Target, parse
 
 NICE = 10
 START_OVER_EACH = 8

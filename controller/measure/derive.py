@@ -1,13 +1,35 @@
-"""From one reading to the next: rates, busy shares and doubts. Pure: a function of what was read and when."""
+"""From one reading to the next: rates, busy shares and doubts. Pure: a function of what was read and when.
+
+Differences of counters that wrap and restart. Pure.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.measure.counters import difference, rate_mbps
-from hyroads.controller.measure.readings import OPER_UP, RawInterface, RawNeighbour, RawReading, signal
-from hyroads.controller.measure.samples import InterfaceSample, NeighbourSample, NodeSample
+from .readings import OPER_UP, RawInterface, RawNeighbour, RawReading, signal
+from .samples import InterfaceSample, NeighbourSample, NodeSample
+
+COUNTER64 = 1 << 64
+COUNTER32 = 1 << 32
+
+
+def difference(before: int, now: int, *, modulus: int = COUNTER64, most: float | None = None) -> int | None:
+    """How much was counted; None if the counter must have started anew.
+
+    A step back is a wrap if what it then counted is plausible: at most ``most``, or half the range if that is not
+    known. What was counted before a restart is lost, and a difference across it would be a guess.
+    """
+    counted = (now - before) % modulus
+    limit = modulus / 2 if most is None else most
+    return counted if counted <= limit else None
+
+
+def rate_mbps(counted_bytes: int, elapsed_s: float) -> float:
+    """Mb/s (10^6 bit/s); ``elapsed_s`` must be positive."""
+    return counted_bytes * 8e-6 / elapsed_s
+
 
 STALE_MS = 500
 FROZEN_POLLS = 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.radio.mib import (
+from hyroads.controller.access_point.mib import (
     BOOT,
     CLOCK,
     INTERFACE_ENTRY,
@@ -16,7 +15,8 @@ from hyroads.controller.radio.mib import (
     SNAPSHOT_AGE,
     Oid,
 )
-from hyroads.controller.radio.model import UNKNOWN_SIGNAL_DBM
+from hyroads.controller.access_point.model import UNKNOWN_SIGNAL_DBM
+from hyroads.controller.core.errors import HyroadsError
 
 IF_OPER_STATUS: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 8)
 IF_HC_IN_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)

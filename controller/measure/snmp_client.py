@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from hyroads.controller.access_point.mib import Oid
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.measure.targets import Credentials, Target
-from hyroads.controller.radio.mib import Oid
 from pysnmp.hlapi.v3arch.asyncio import (
     CommunityData,
     ContextData,
@@ -22,6 +21,8 @@ from pysnmp.hlapi.v3arch.asyncio import (
     usmHMAC192SHA256AuthProtocol,
 )
 from pysnmp.proto.rfc1902 import Counter32, Counter64, Gauge32, Integer, Integer32, OctetString, TimeTicks, Unsigned32
+
+from .targets import Credentials, Target
 
 MAX_ROWS = 4096
 # A response that fits one Ethernet frame: about 55 varbinds of ours.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from struct import Struct
 
-from hyroads.controller.ofp.errors import GuardError
+from hyroads.controller.core.errors import GuardError
 
 _HEADER = Struct("!BBHI")
 _U16 = Struct("!H")

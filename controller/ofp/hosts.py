@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from hyroads.controller.ofp import action as act
-from hyroads.controller.ofp.access_rules import claim_matches, server_matches
-from hyroads.controller.ofp.match import Match
-from hyroads.controller.ofp.pipeline import Priority, Table
-from hyroads.controller.ofp.rule import Rule
-from hyroads.controller.ofp.session_rules import behind
+from . import match as act
+from .match import Match
+from .pipeline import Priority, Table
+from .rule import Rule
+from .rules import claim_matches, server_matches
+from .sessions import behind
 
 _LEARNED = frozenset(
     {

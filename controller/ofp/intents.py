@@ -1,11 +1,21 @@
-"""What one switch shall do, in the network's terms: ports by name, neighbours, labels."""
+"""What one switch shall do, in the network's terms: ports by name, neighbours, labels.
+
+The network's state -> the intent of every switch.
+
+Everything is looked up by name; port numbers come in later (``rules.rules_for``), once a switch has described its
+ports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hyroads.controller.ofp.match import Match
+from hyroads.controller.core.addressing import Addressing, Labels
+from hyroads.controller.core.network import Network, Place
+from hyroads.controller.core.routes import TreeEdge
+
+from .match import Match
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +181,160 @@ class SwitchIntent:
     members: tuple[SessionMembers, ...] = ()
     hears_reports: bool = False
     """What hosts say of groups (IGMP, MLD) goes to the controller as well."""
+
+
+Routes = Mapping[tuple[str, str | None], int]
+"""(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.routes_to``."""
+
+
+def default_places(addressing: Addressing) -> dict[str, Place]:
+    """The default attachment of every plain client that has one."""
+    found = {client: addressing.attachment(client) for client in addressing.attachments}
+    return {client: Place(a.node, a.technology) for client, a in found.items() if a is not None}
+
+
+def attached_only(network: Network, addressing: Addressing, places: Mapping[str, Place]) -> Network:
+    """The network in which a plain client has no link (capacity 0) but those of where it is attached."""
+    clients = {node for node in network.nodes if addressing.is_plain_client(node)}
+    zero: dict[str, float] = {}
+    for link in network.links:
+        for client, other in ((link.source, link.target), (link.target, link.source)):
+            if client in clients and places.get(client) != Place(other, link.technology):
+                zero[link.id] = 0.0
+    return network.with_capacities(zero)
+
+
+def intents_for(
+    network: Network,
+    addressing: Addressing,
+    labels: Labels,
+    routes: Mapping[str, Routes],
+    tree: Iterable[TreeEdge],
+    *,
+    flows: Mapping[str, tuple[ClassifiedFlow, ...]] | None = None,
+    places: Mapping[str, Place] | None = None,
+    guarded: Container[str] = (),
+    dhcp: Container[str] = (),
+) -> dict[str, SwitchIntent]:
+    """Node id -> intent, for every node with a switch.
+
+    ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
+    attachment's link (a missing one is unreachable), ``flows`` an edge
+    to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
+    client that is not in it is nowhere), ``guarded`` nodes whose access port takes only frames of known hosts,
+    ``dhcp`` those where DHCP servers may be.
+    """
+    compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
+    edges = tuple(tree)
+    return {
+        node: SwitchIntent(
+            node=node,
+            dpid=dpid,
+            node_label=labels.node[node],
+            flood_label=labels.flood,
+            media=compiler.media(node),
+            access=(
+                AccessPort(
+                    addressing.access_port[node],
+                    (addressing.host_mac[node],),
+                    guarded=node in guarded,
+                    serves_dhcp=node in dhcp,
+                ),
+            ),
+            agent=compiler.agent(node),
+            neighbours=compiler.neighbours[node],
+            peers=compiler.peers[node],
+            label_sources=compiler.label_sources[node],
+            hellos=compiler.hellos(node),
+            routes=compiler.routes(node, routes),
+            remote_hosts=compiler.remote_hosts(node),
+            tree=compiler.tree(node, edges),
+            clients=compiler.clients[node],
+            strays=compiler.strays[node] if node in guarded else (),
+            flows=(flows or {}).get(node, ()),
+        )
+        for node, dpid in addressing.dpid.items()
+    }
+
+
+class _Compiler:
+    def __init__(self, network: Network, addressing: Addressing, labels: Labels, places: Mapping[str, Place]) -> None:
+        self._network = network
+        self._addressing = addressing
+        self._labels = labels
+        self._hops = tuple(
+            Hop(
+                addressing.interface_name[link.source, link.technology],
+                addressing.interface_mac[link.target, link.technology],
+            )
+            for link in network.links
+        )
+        self.neighbours: dict[str, tuple[Neighbour, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.peers: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.label_sources: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
+        for link, hop in zip(network.links, self._hops, strict=True):
+            if not (addressing.has_switch(link.source) and addressing.has_switch(link.target)):
+                continue
+            neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
+            self.neighbours[link.source] += (neighbour,)
+            # Whatever the link carries at the moment: what is sent on it must be taken as soon as it is found.
+            own = addressing.interface_name[link.target, link.technology]
+            near = Hop(own, addressing.interface_mac[link.source, link.technology])
+            self.label_sources[link.target] += (near,)
+            if addressing.has_agent(link.source):
+                self.peers[link.target] += (near,)
+        self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
+        self.strays: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
+        for client, attachments in addressing.attachments.items():
+            for a in attachments:
+                if places.get(client) != Place(a.node, a.technology):
+                    port = addressing.interface_name[a.node, a.technology]
+                    self.strays[a.node] += (AttachedClient(addressing.host_mac[client], port, labels.node[client]),)
+        # Every host's MAC, the node whose switch delivers to it, and the label that leads there.
+        self._home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
+        self._places = places
+        for client, place in places.items():
+            mac, label = addressing.host_mac[client], labels.node[client]
+            port = addressing.interface_name[place.node, place.technology]
+            self.clients[place.node] += (AttachedClient(mac, port, label),)
+            self._home[mac] = (place.node, label)
+
+    def media(self, node: str) -> tuple[MediumPort, ...]:
+        names, macs = self._addressing.interface_name, self._addressing.interface_mac
+        return tuple(MediumPort(names[node, k], k, macs[node, k]) for k in self._addressing.technologies(node))
+
+    def agent(self, node: str) -> AgentPorts | None:
+        if not self._addressing.has_agent(node):
+            return None
+        access, network = self._addressing.agent_access_port[node], self._addressing.agent_network_port[node]
+        return AgentPorts(access, network, self._labels.agent[node])
+
+    def hellos(self, node: str) -> tuple[HelloLabel, ...]:
+        return tuple(
+            HelloLabel(self._addressing.interface_name[node, k], self._labels.hello[node, k])
+            for k in self._addressing.technologies(node)
+            if (node, k) in self._labels.hello
+        )
+
+    def routes(self, node: str, routes: Mapping[str, Routes]) -> tuple[NodeRoute, ...]:
+        found = []
+        for target, towards in routes.items():
+            default = towards.get((node, None))
+            here = target == node or (target in self._places and self._places[target].node == node)
+            if here or default is None:
+                continue
+            by_port = {
+                self._addressing.interface_name[node, k]: self._hops[link]
+                for k in self._addressing.technologies(node)
+                if (link := towards.get((node, k), default)) != default
+            }
+            found.append(NodeRoute(target, self._labels.node[target], self._hops[default], by_port))
+        return tuple(found)
+
+    def remote_hosts(self, node: str) -> dict[str, int]:
+        return {mac: label for mac, (home, label) in self._home.items() if home != node}
+
+    def tree(self, node: str, edges: Iterable[TreeEdge]) -> tuple[Hop, ...]:
+        links = [edge.forward for edge in edges if edge.first == node]
+        links += [edge.backward for edge in edges if edge.second == node]
+        return tuple(self._hops[link] for link in sorted(links))

@@ -1,4 +1,10 @@
-"""What a rule matches, as immutable data."""
+"""What a rule matches, as immutable data.
+
+The actions that HyRoads' rules use, as immutable data.
+
+``encap``, ``decap``, ``resubmit`` and ``clone`` are Open vSwitch extensions (experimenter 0x2320); everything else
+is OpenFlow 1.3. The bytes are made in ``wire``.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +43,124 @@ class Match:
     nd_target: str | None = None
     mpls_label: int | None = None
     mpls_bos: int | None = None
+
+
+IN_PORT = 0xFFFFFFF8
+"""Reserved port: back out of the port the frame came in on (a plain output to it would be dropped)."""
+
+TABLE = 0xFFFFFFF9
+"""Reserved port: through the tables from the first one on (only in a packet-out)."""
+
+CONTROLLER = 0xFFFFFFFD
+"""Reserved port: to the controller."""
+
+PACKET_TYPE_ETHERNET = 0
+PACKET_TYPE_MPLS = 0x0001_8847
+PACKET_TYPE_NEXT = 0x0000_FFFE
+"""``decap()``: the new packet type follows from the header that was taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send a copy of the frame out of ``port``."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetEthSrc:
+    """Rewrite the Ethernet source address."""
+
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetEthDst:
+    """Rewrite the Ethernet destination address."""
+
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetMplsLabel:
+    """Write the label of the outermost MPLS entry."""
+
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetMplsTtl:
+    """Write the TTL of the outermost MPLS entry."""
+
+    ttl: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecMplsTtl:
+    """Count the TTL down; a frame whose TTL is used up is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushMpls:
+    """Push an MPLS entry between the Ethernet header and its payload."""
+
+    eth_type: int = 0x8847
+
+
+@dataclass(frozen=True, slots=True)
+class PopMpls:
+    """Pop the outermost MPLS entry; what follows has ``eth_type``."""
+
+    eth_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encap:
+    """Put a new header of ``packet_type`` in front of the whole packet."""
+
+    packet_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decap:
+    """Take the outermost header off; what remains has ``packet_type``."""
+
+    packet_type: int = PACKET_TYPE_NEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Resubmit:
+    """Look the packet up in ``table`` and carry out what is found there, then go on."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Hand the packet to a group."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """Carry ``actions`` out on a copy; the packet itself stays as it was."""
+
+    actions: tuple[Action, ...]
+
+
+Action = (
+    Output
+    | SetEthSrc
+    | SetEthDst
+    | SetMplsLabel
+    | SetMplsTtl
+    | DecMplsTtl
+    | PushMpls
+    | PopMpls
+    | Encap
+    | Decap
+    | Resubmit
+    | Group
+    | Clone
+)

@@ -2,6 +2,10 @@
 
 Every length is bounded, so hostile input ends in ``ReadbackError`` and nothing else. Instructions are skipped: a rule
 is known by its cookie (``cookie``).
+
+A frame that a switch sends to the controller, read straight from its bytes.
+
+Port statistics (OpenFlow Switch Specification 1.3.5, section 7.3.5.6): the request, and replies as counters.
 """
 
 from __future__ import annotations
@@ -9,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.diff import Installed
-from hyroads.controller.ofp.errors import ReadbackError
+from hyroads.controller.core.errors import OpenFlowError, ReadbackError
+
+from . import wire
+from .diff import Installed
+from .wire import ANY, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
 
 _MULTIPART = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQ")
@@ -117,3 +123,80 @@ def _match_fields(message: bytes, start: int, end: int) -> bytes:
     if kind != 1 or length < 4 or start + length > end:
         raise ReadbackError(f"match at byte {start}: type {kind}, length {length}, expected 1 and 4..{end - start}")
     return message[start + 4 : start + length]
+
+
+_PACKET_IN = Struct("!IHBBQHH")
+_AT, _MATCH_AT = 8, 24
+_IN_PORT = b"\x80\x00\x00\x04"
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    """The frame and the number of the port it came in at."""
+
+    in_port: int
+    frame: bytes
+
+
+def parse_packet_in(message: bytes) -> PacketIn:
+    """A whole packet-in message that ``guard.check`` has let through."""
+    if len(message) < _MATCH_AT + 8 or message[1] != wire.PACKET_IN:
+        raise ReadbackError(f"packet-in: type {message[1]}, {len(message)} bytes, expected type 10 and 32 bytes")
+    length = _PACKET_IN.unpack_from(message, _AT)[6]
+    fields = message[_MATCH_AT + 4 : _MATCH_AT + length]
+    frame_at = _MATCH_AT + length + (-length % 8) + 2
+    if length < 4 or frame_at > len(message):
+        raise ReadbackError(f"packet-in: match of {length} bytes in a message of {len(message)}")
+    offset = 0
+    while offset + 8 <= len(fields):
+        if fields.startswith(_IN_PORT, offset):
+            return PacketIn(int.from_bytes(fields[offset + 4 : offset + 8], "big"), message[frame_at:])
+        offset += 4 + fields[offset + 3]
+    raise ReadbackError("packet-in: no in_port")
+
+
+def table_of(message: bytes) -> int:
+    """The table whose rule sent it; ``guard.check`` has let the message through."""
+    return message[_AT + 7]
+
+
+MULTIPART_PORT_STATS = 4
+_LAST_PHYSICAL = 0xFFFF_FF00
+_REQUEST = Struct("!HH4xI4x")
+_REPLY = Struct("!HH4x")
+_ENTRY = Struct("!I4x12QII")
+_MORE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounters:
+    """Counters of a port since some start; bytes of whole frames without FCS."""
+
+    port: int
+    rx_packets: int
+    tx_packets: int
+    rx_bytes: int
+    tx_bytes: int
+    rx_dropped: int
+    tx_dropped: int
+    rx_errors: int
+    tx_errors: int
+
+
+def port_stats_request(xid: int) -> bytes:
+    """Asks for the counters of all ports."""
+    return message(_REQUEST.pack(MULTIPART_PORT_STATS, 0, ANY), xid, MULTIPART_REQUEST)
+
+
+def parse_port_stats(data: bytes) -> tuple[list[PortCounters], bool]:
+    """The counters of a reply's physical ports, and whether more replies follow; :class:`OpenFlowError`."""
+    start = HEADER.size + _REPLY.size
+    if len(data) < start or (len(data) - start) % _ENTRY.size:
+        raise OpenFlowError(f"port statistics: {len(data)} bytes are no whole number of entries")
+    kind = HEADER.unpack_from(data)[1]
+    what, flags = _REPLY.unpack_from(data, HEADER.size)
+    if (kind, what) != (MULTIPART_REPLY, MULTIPART_PORT_STATS):
+        raise OpenFlowError(f"a message of type {kind}, {what} is no port statistics")
+    entries = (_ENTRY.unpack_from(data, at) for at in range(start, len(data), _ENTRY.size))
+    ports = [PortCounters(*entry[:9]) for entry in entries if entry[0] < _LAST_PHYSICAL]
+    return ports, bool(flags & _MORE)

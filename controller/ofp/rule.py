@@ -1,13 +1,41 @@
-"""A rule of one switch: immutable, with its bytes made once."""
+"""A rule of one switch: immutable, with its bytes made once.
+
+The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/openflow.md, section 3).
+
+A group of type ALL: a copy of the packet for every bucket. Immutable, with its bytes made once.
+
+The id of a group is a mark and the hash of its buckets, so a group never changes: a switch that has the id has the
+group, and other buckets are another group.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
-from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.action import Action
-from hyroads.controller.ofp.cookie import cookie_of
-from hyroads.controller.ofp.match import Match
+from . import wire
+from .match import Action, Match
+
+MARK = 0x48
+MARK_VALUE = MARK << 56
+MARK_MASK = 0xFF << 56
+FULL_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def cookie_of(table: int, priority: int, match: bytes, instructions: bytes) -> int:
+    """0x48 in the top byte, then 56 bits of BLAKE2b over table, priority, match and instructions.
+
+    Equal cookies mean equal rules: with n rules on a switch two differ by chance with probability n^2 / 2^57.
+    """
+    digest = blake2b(match, digest_size=7)
+    digest.update(table.to_bytes(1, "big") + priority.to_bytes(2, "big") + instructions)
+    return MARK_VALUE | int.from_bytes(digest.digest(), "big")
+
+
+def is_ours(cookie: int) -> bool:
+    """Whether a rule with this cookie was installed by HyRoads."""
+    return cookie & MARK_MASK == MARK_VALUE
+
 
 RuleKey = tuple[int, int, bytes]
 """(table, priority, match fields): a switch holds at most one rule with a given key."""
@@ -49,3 +77,47 @@ class Rule:
         keep(self, "cookie", cookie)
         keep(self, "key", (self.table, self.priority, fields))
         keep(self, "add_body", body)
+
+
+GROUP_MARK_VALUE = 0x4000_0000
+GROUP_MARK_MASK = 0xF000_0000
+_HASH_MASK = 0x0FFF_FFFF
+
+Bucket = tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """Carries out every bucket on a copy of its own; what a bucket rewrites is not seen by the others."""
+
+    buckets: tuple[Bucket, ...]
+
+    id: int = field(init=False)
+    """The mark, and 28 bits of BLAKE2b over the buckets: n groups of a switch clash by chance with n^2 / 2^29."""
+    add_body: bytes = field(init=False, repr=False, compare=False)
+    """The group-mod that adds this group, without the OpenFlow header."""
+
+    def __post_init__(self) -> None:
+        """Encodes the group; raises OpenFlowError if that is not possible."""
+        buckets = wire.buckets(self.buckets)
+        digest = int.from_bytes(blake2b(buckets, digest_size=8).digest(), "big")
+        number = GROUP_MARK_VALUE | digest & _HASH_MASK
+        object.__setattr__(self, "id", number)
+        object.__setattr__(self, "add_body", wire.group_mod_body(wire.GROUP_ADD, number, buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDelete:
+    """A group of ours that is not wanted any more."""
+
+    id: int
+
+    @property
+    def delete_body(self) -> bytes:
+        """The group-mod that deletes it."""
+        return wire.group_mod_body(wire.GROUP_DELETE, self.id)
+
+
+def is_our_group(number: int) -> bool:
+    """Whether a group with this id was made by HyRoads."""
+    return number & GROUP_MARK_MASK == GROUP_MARK_VALUE

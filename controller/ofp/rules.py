@@ -6,26 +6,83 @@ a flooded frame, that need it; its name is reported, and the caller builds again
 Two things about Open vSwitch shape the rules. An output to the port a frame came in on is dropped: hosts never hear
 themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And
 what a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
+
+Access ports of one switch: who is let in, and which claims go to the controller first (docs/clients.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hyroads.controller.ofp import access_rules, session_rules
-from hyroads.controller.ofp import action as act
-from hyroads.controller.ofp.group import GroupEntry
-from hyroads.controller.ofp.intents import AttachedClient, Hop, NodeRoute, SwitchIntent
-from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
-from hyroads.controller.ofp.pipeline import (
+from . import match as act
+from . import sessions as session_rules
+from .intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
+from .match import GROUP_ADDRESS, Match
+from .pipeline import (
+    ETH_TYPE_ARP,
     ETH_TYPE_HELLO,
+    ETH_TYPE_IPV4,
+    ETH_TYPE_IPV6,
     ETH_TYPE_MPLS,
     ETH_TYPE_SHIM,
+    NEIGHBOUR_ADVERTISEMENT,
+    NEIGHBOUR_SOLICITATION,
+    PROTOCOL_ICMPV6,
+    PROTOCOL_UDP,
     Priority,
     Table,
 )
-from hyroads.controller.ofp.rule import Rule
+from .rule import GroupEntry, Rule
+
+_TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
+_PASS: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
+_SERVER_PORTS = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV6, 547))
+
+
+def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
+    """Frames of hosts: all of them, or those of known hosts while the controller is told of others."""
+    if not port.guarded:
+        yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
+        return
+    yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), _TO_CONTROLLER)
+    for mac in port.hosts:
+        yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.CLASSIFY)
+    for match in server_matches(number):
+        goto = Table.CLASSIFY if port.serves_dhcp else None
+        yield Rule(Table.PORT, Priority.DHCP_SERVER, match, _TO_CONTROLLER, goto=goto)
+
+
+def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
+    """What DHCP servers say."""
+    for eth_type, udp in _SERVER_PORTS:
+        yield Match(in_port=number, eth_src=mac, eth_type=eth_type, ip_proto=PROTOCOL_UDP, udp_src=udp)
+
+
+def check_rules() -> Iterator[Rule]:
+    """Claims go to the controller unless they are known to be true; a host that asks whether an address is free claims
+    none.
+    """
+    yield Rule(Table.CHECK, Priority.DEFAULT, Match(), _PASS)
+    arp = Match(eth_type=ETH_TYPE_ARP, arp_spa="0.0.0.0")  # noqa: S104 - nobody's address
+    yield Rule(Table.CHECK, Priority.UNICAST, Match(eth_type=ETH_TYPE_ARP), _TO_CONTROLLER)
+    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, arp, _PASS)
+    for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
+        match = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
+        yield Rule(Table.CHECK, Priority.UNICAST, match, _TO_CONTROLLER)
+    free = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_src="::")
+    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, free, _PASS)
+
+
+def claim_matches(number: int, mac: str, ip: str) -> Iterator[Match]:
+    """Frames in which a host claims an address."""
+    if ":" not in ip:
+        yield Match(in_port=number, eth_src=mac, eth_type=ETH_TYPE_ARP, arp_spa=ip)
+        return
+    ours = Match(in_port=number, eth_src=mac, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, ipv6_src=ip)
+    yield replace(ours, icmpv6_type=NEIGHBOUR_SOLICITATION)
+    yield replace(ours, icmpv6_type=NEIGHBOUR_ADVERTISEMENT, ipv6_src=None, nd_target=ip)
+
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 _RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.DELIVER))
@@ -101,7 +158,7 @@ class _Builder:
         intent = self.intent
         for port in intent.access:
             for _, number in self.numbered((port.name,)):
-                yield from access_rules.port_rules(number, port)
+                yield from port_rules(number, port)
         for source in intent.label_sources:
             for name, number in self.numbered((source.port,)):
                 yield session_rules.labelled_from(source, number, self.macs[name])
@@ -132,7 +189,7 @@ class _Builder:
     def classify(self) -> Iterator[Rule]:
         """Flows that this edge splits."""
         if any(port.guarded for port in self.intent.access):
-            yield from access_rules.check_rules()
+            yield from check_rules()
         yield Rule(Table.CLASSIFY, Priority.DEFAULT, Match(), goto=Table.FORWARD)
         agent = self.intent.agent
         if agent is None or not self.intent.flows:

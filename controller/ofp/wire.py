@@ -12,9 +12,10 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from struct import Struct, error
 
-from hyroads.controller.ofp import action as act
-from hyroads.controller.ofp.errors import OpenFlowError
-from hyroads.controller.ofp.match import Match
+from hyroads.controller.core.errors import OpenFlowError
+
+from . import match as act
+from .match import Match
 
 VERSION = 4
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY = 0, 1, 2, 3

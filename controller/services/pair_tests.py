@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hyroads.controller import ryu_shim as shim
 from hyroads.controller.control.pair_tests import PairTests
-from hyroads.controller.coordinator import Coordinator
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin
+from hyroads.controller.runtime.event_loop import Coordinator
 
 Document = dict[str, Any]
 LOOK_S = 0.05

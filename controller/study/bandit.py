@@ -8,9 +8,9 @@ import numpy as np
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand
 from hyroads.controller.core.bandit.hymab import Hymab
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
-from hyroads.controller.study.bandit_world import Course
-from hyroads.controller.study.contenders import Contender, above_for_good, courses, first_trial, smoothed
-from hyroads.controller.study.framework import Cell, Check, Plot, Progress, Result, Settings, Table
+
+from .contenders import Contender, Course, above_for_good, courses, first_trial, smoothed
+from .framework import Cell, Check, Plot, Progress, Result, Settings, Table
 
 TITLE = "Learning the best multipath in a static network"
 

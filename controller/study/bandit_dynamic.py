@@ -8,9 +8,9 @@ import numpy as np
 from hyroads.controller.core.bandit.baselines import Rand, Rexp3
 from hyroads.controller.core.bandit.hymab import Hymab
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
-from hyroads.controller.study.bandit_world import Course
-from hyroads.controller.study.contenders import Contender, courses, first_trial
-from hyroads.controller.study.framework import Cell, Check, Plot, Progress, Result, Settings, Table
+
+from .contenders import Contender, Course, courses, first_trial
+from .framework import Cell, Check, Plot, Progress, Result, Settings, Table
 
 TITLE = "Recovering after a change of capacities"
 

@@ -17,8 +17,8 @@ from typing import Protocol, cast
 from hyroads.controller.core.network import Network
 from hyroads.mininet.demos.verdict import DemoOptions, Stage
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.machine import TOO_SLOW, MachineWatch
+from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.runner import RunOptions, run_network
 
 DEMOS: dict[str, str] = {

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.network import FlowSpec, Network, Policy
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
-from hyroads.mininet.medium_client import MediumClient
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.control_sockets import MediumClient
+from hyroads.mininet.run_directory import find_network
+
+from .scenario import Scenario, offered_mbps
+from .verdict import Check, DemoOptions, Stage, part_of
 
 MODEL, BANDIT = "empower", "hymab"
 LINK, LEFT = "ab-plc", 0.25

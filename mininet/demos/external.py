@@ -11,11 +11,12 @@ import time
 
 import numpy as np
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.udp_load import L2_BYTES, PAYLOAD_BYTES
+
+from .scenario import Scenario, offered_mbps
+from .verdict import Check, DemoOptions, Stage
 
 EXTERNAL = FlowSpec("external", "b", "c")
 LINK = "bc-wifi"

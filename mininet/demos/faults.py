@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hyroads.mininet.controller_files import discovered_names, network_document
-from hyroads.mininet.demos.verdict import Check, Stage
-from hyroads.mininet.errors import EmulationError
 from hyroads.mininet.probe import StreamReport
-from hyroads.mininet.programs import wait_until
+from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.run_directory import discovered_names, network_document
+
+from .verdict import Check, Stage
 
 INTERVAL_S = 0.005
 PACKET_BYTES = 1200

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from hyroads.controller.control.handover import links_at
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.core.network import Network, Place
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.handover import links_at
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
+from hyroads.mininet.run_directory import find_network
+
+from .verdict import Check, DemoOptions, Stage
 
 CLIENT, GATEWAY = "c", "g"
 WAY = (Place("a", "wifi1"), Place("b", "wifi2"), Place("b", "plc"), Place("x", "lte"))

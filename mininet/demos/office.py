@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hyroads.controller.core import topologies
-from hyroads.controller.core.joint_optimum import JointOptimum
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.mininet.demos.footprint import Footprint, cores, look, use
-from hyroads.mininet.demos.recording import INTERVAL_S
-from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
-from hyroads.mininet.errors import EmulationError
+from hyroads.controller.core.optimum import JointOptimum
+from hyroads.mininet.programs import EmulationError
+
+from .footprint import Footprint, cores, look, use
+from .recording import INTERVAL_S
+from .scenario import Scenario, offered_mbps
+from .verdict import Check, DemoOptions, Stage
 
 SEED = 6
 FLOWS = 10

@@ -1,4 +1,9 @@
-"""What happens to flows over time, from the agents' own counters, for CSV files and plots."""
+"""What happens to flows over time, from the agents' own counters, for CSV files and plots.
+
+When a network has settled: from which moment on all rates stay near what they should be. Pure.
+
+Plots of a demo with Matplotlib, which is optional (the extra ``study``).
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,76 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.mininet.demos.settling import FloatArray, moved_bytes, time_to_reach, windowed_mbps
-from hyroads.mininet.edge_client import EdgeClient
+from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.sampling import received_bytes
+from hyroads.mininet.live_view import received_bytes
+from hyroads.mininet.programs import EmulationError
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+TOLERANCE = 0.05
+
+
+def time_to_reach(
+    times_s: FloatArray,
+    values: Mapping[str, FloatArray],
+    targets: Mapping[str, float],
+    *,
+    since_s: float,
+    until_s: float,
+    tolerance: float = TOLERANCE,
+) -> float:
+    """Seconds from ``since_s`` to the first sample from which on every value is within ``tolerance`` of its target
+    until ``until_s``; infinite if the last one is not, or if there is none."""
+    inside = (times_s >= since_s) & (times_s <= until_s)
+    times_s = times_s[inside]
+    if not len(times_s):
+        return float("inf")
+    good = np.ones(len(times_s), dtype=bool)
+    for name, target in targets.items():
+        good &= np.abs(values[name][inside] - target) <= tolerance * target
+    wrong = np.flatnonzero(~good)
+    first = int(wrong[-1]) + 1 if len(wrong) else 0
+    return float(times_s[first] - since_s) if first < len(times_s) else float("inf")
+
+
+def windowed_mbps(times_s: Sequence[float], counts: Sequence[int], window_s: float) -> FloatArray:
+    """Mean rate in Mb/s over the ``window_s`` before each sample, from a counter of bytes; 0 at first.
+
+    A counter that falls was set to zero in between: what it shows then is what came since.
+    """
+    times, total = np.asarray(times_s, dtype=float), _total(counts)
+    before = np.maximum(times - window_s, times[0] if len(times) else 0.0)
+    span_s = times - before
+    moved = total - np.interp(before, times, total) if len(times) else total
+    return np.asarray(np.divide(moved * 8e-6, span_s, out=np.zeros_like(total), where=span_s > 0))
+
+
+def moved_bytes(times_s: Sequence[float], counts: Sequence[int], from_s: float, to_s: float) -> float:
+    """What a counter of bytes counted in a span, whenever in it somebody looked."""
+    # A recording that goes on may have one moment more than values.
+    known = min(len(times_s), len(counts))
+    if not known:
+        return 0.0
+    times_s, counts = times_s[:known], counts[:known]
+    at_from, at_to = np.interp([from_s, to_s], np.asarray(times_s, dtype=float), _total(counts)).tolist()
+    return float(at_to - at_from)
+
+
+def _total(counts: Sequence[int]) -> FloatArray:
+    """What has come since the first sample, by sample."""
+    raw = np.asarray(counts, dtype=float)
+    steps = np.diff(raw, prepend=raw[:1])
+    return np.asarray(np.cumsum(np.where(steps < 0, raw, steps)))
+
 
 INTERVAL_S = 0.05
 NAMES_INTERVAL_S = 1.0
@@ -237,3 +301,62 @@ class Recording:
 
     def _sum(self, keys: Sequence[PathKey], of: Any, at_s: FloatArray) -> FloatArray:
         return np.asarray(sum((of(key) for key in keys), np.zeros_like(at_s)))
+
+
+SUFFIXES = (".png", ".svg")
+_SIZE_INCHES = (9.0, 3.2)
+_DPI = 130
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A diagram over time: measured ``lines`` (label -> times, values), and ``theory`` as steps of the same colour.
+
+    ``theory`` maps a label to (from, to, value) spans.
+    """
+
+    title: str
+    y_label: str
+    lines: Mapping[str, tuple[FloatArray, FloatArray]]
+    theory: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
+
+
+def can_draw() -> bool:
+    """Whether Matplotlib is there."""
+    return find_spec("matplotlib") is not None
+
+
+def draw(folder: Path, name: str, panels: Sequence[Panel], marks: Mapping[float, str]) -> list[Path]:
+    """Draws the panels one above the other, as PNG and SVG; ``marks`` are moments with their words."""
+    # Without pyplot: no global state, no window system.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_SIZE_INCHES[0], _SIZE_INCHES[1] * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for number, (panel, where) in enumerate(zip(panels, axes, strict=True)):
+        _draw_panel(where, panel)
+        for time_s, words in marks.items():
+            where.axvline(time_s, color="0.7", linewidth=0.8, linestyle=":")
+            if number == 0:
+                where.annotate(words, (time_s, 1.0), xycoords=("data", "axes fraction"), fontsize="x-small",
+                               rotation=20, ha="left", va="bottom", color="0.35")  # fmt: skip
+    axes[-1].set_xlabel("time (s)")
+    files = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
+    for path in files:
+        figure.savefig(path, dpi=_DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return files
+
+
+def _draw_panel(where: Any, panel: Panel) -> None:
+    for number, (label, (times_s, values)) in enumerate(panel.lines.items()):
+        colour = f"C{number % 10}"
+        where.plot(times_s, values, label=label, linewidth=1.2, color=colour)
+        for index, (from_s, to_s, value) in enumerate(panel.theory.get(label, ())):
+            words = "theory" if number == 0 and index == 0 else None
+            where.hlines(value, from_s, to_s, colour, linestyles="--", linewidth=1.0, label=words)
+    where.set(ylabel=panel.y_label)
+    where.set_title(panel.title, loc="left", fontsize="medium", pad=22 if panel.theory else 6)
+    where.set_ylim(bottom=0)
+    where.margins(x=0)
+    where.grid(alpha=0.25)
+    where.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 
 from hyroads.controller.core.network import Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.two_flows import FIRST, SECOND
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.run_directory import find_network
+
+from .scenario import Scenario, offered_mbps
+from .two_flows import FIRST, SECOND
+from .verdict import Check, DemoOptions, Stage
 
 SHARE = 0.8
 TOO_MUCH = 0.5

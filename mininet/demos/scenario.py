@@ -10,12 +10,11 @@ from pathlib import Path
 from types import TracebackType
 
 from hyroads.controller.core.network import FlowSpec
-from hyroads.mininet.demos import charts
-from hyroads.mininet.demos.charts import Panel
-from hyroads.mininet.demos.recording import INTERVAL_S, Recording
-from hyroads.mininet.demos.settling import TOLERANCE
-from hyroads.mininet.demos.verdict import Check, Stage
 from hyroads.mininet.udp_load import UdpLoad
+
+from . import recording
+from .recording import INTERVAL_S, TOLERANCE, Panel, Recording
+from .verdict import Check, Stage
 
 # What the project promises: all rates this near to the new optimum, this soon.
 REACHED_WITHIN_S = 1.0
@@ -142,11 +141,11 @@ class Scenario:
         self.recording.write_csv(folder / "flows.csv", list(self.flows))
         _write_phases(folder / "phases.csv", self.phases)
         self.stage.note_files([folder / "flows.csv", folder / "phases.csv"])
-        if not charts.can_draw():
+        if not recording.can_draw():
             self.stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
             return
         marks = {phase.start_s: phase.title for phase in self.phases}
-        self.stage.note_files(charts.draw(folder, self.stage.name, self.panels(hosts or {}), marks))
+        self.stage.note_files(recording.draw(folder, self.stage.name, self.panels(hosts or {}), marks))
 
     def panels(self, hosts: Mapping[str, str]) -> list[Panel]:
         """Delivered and allocated rates of flows with their optima, and what every path is allocated."""

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.network import Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
+from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk, tree_counters
-from hyroads.mininet.network_files import find_network
+from hyroads.mininet.run_directory import find_network
+
+from .verdict import Check, DemoOptions, Stage, part_of
 
 GROUP = "239.1.2.3"
 OTHER_GROUP = "239.1.2.4"

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.delivery import DeliveryRecorder
-from hyroads.mininet.demos.faults import run_faults
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
-from hyroads.mininet.errors import EmulationError
-from hyroads.mininet.network_files import find_network
-from hyroads.mininet.programs import wait_until
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.run_directory import find_network
+from hyroads.mininet.traffic import DeliveryRecorder
+
+from .faults import run_faults
+from .verdict import Check, DemoOptions, Stage
 
 LONG_S = 60.0
 # More than the multipath can carry, so that what arrives is what it carries.

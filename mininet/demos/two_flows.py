@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hyroads.controller.core.network import Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.demos.scenario import Scenario, offered_mbps
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage, part_of
-from hyroads.mininet.network_files import find_network
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.run_directory import find_network
+
+from .scenario import Scenario, offered_mbps
+from .verdict import Check, DemoOptions, Stage, part_of
 
 FIRST, SECOND = "first", "second"
 LONG_FACTOR = 4

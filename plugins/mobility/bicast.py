@@ -6,6 +6,6 @@ may leave that only once the marker behind it has come: copies do not make the m
 
 from __future__ import annotations
 
-from hyroads.plugins.mobility.make_before_break import MakeBeforeBreak
+from .make_before_break import MakeBeforeBreak
 
 MANAGER = MakeBeforeBreak("bicast", copies=True)

@@ -7,6 +7,6 @@ time is the bound if the marker does not come.
 
 from __future__ import annotations
 
-from hyroads.plugins.mobility.make_before_break import MakeBeforeBreak
+from .make_before_break import MakeBeforeBreak
 
 MANAGER = MakeBeforeBreak("hoolock")

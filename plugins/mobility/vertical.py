@@ -7,7 +7,7 @@ in flight over a cellular network can be late by seconds.
 
 from __future__ import annotations
 
-from hyroads.plugins.mobility.make_before_break import MakeBeforeBreak
+from .make_before_break import MakeBeforeBreak
 
 LEAST_HOLD_S = 4.0
 

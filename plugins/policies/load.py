@@ -15,8 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hyroads.controller.core.services.choices import Wish
-from hyroads.controller.core.services.view import ClientView, NetworkView, Option
+from hyroads.controller.core.services.view import ClientView, NetworkView, Option, Wish
 
 _LEAST_MBPS = 1e-3
 _NOISE = 1e-9

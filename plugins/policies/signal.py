@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hyroads.controller.core.services.choices import Wish
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.core.services.view import ClientView, NetworkView, Option
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.view import ClientView, NetworkView, Option, Wish
 
 Candidates = Mapping[str, tuple[Place, float]]
 """By client: the place that is better, and since when."""

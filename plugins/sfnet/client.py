@@ -12,15 +12,8 @@ from typing import Any
 
 from hyroads.controller.core import strict_json
 from hyroads.plugins.api import Event, RequestError, Requests
-from hyroads.plugins.sfnet.messages import (
-    GROUP,
-    MAX_NONCE,
-    PORT,
-    VERSION,
-    discovered,
-    discovery_request,
-    line_of,
-)
+
+from .messages import GROUP, MAX_NONCE, PORT, VERSION, discovered, discovery_request, line_of
 
 AGAIN_S = 0.5
 MAX_ANSWER = 32 * 1024 * 1024

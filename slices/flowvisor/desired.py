@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from hyroads.slices.fields import VLAN_PRESENT, Field
-from hyroads.slices.flowvisor.entries import READ, WRITE, FlowVisorError, FvRule, FvSlice, Value
-from hyroads.slices.match import TernaryMatch
-from hyroads.slices.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
-from hyroads.slices.notation import write
+from hyroads.slices.core.fields import VLAN_PRESENT, Field
+from hyroads.slices.core.match import TernaryMatch
+from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
+from hyroads.slices.core.notation import write
+
+from .entries import READ, WRITE, FlowVisorError, FvRule, FvSlice, Value
 
 UNTAGGED = 65535
 MAX_RULES = 5000

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import Any
 
-from hyroads.slices.errors import SliceError
+from hyroads.slices.core.errors import SliceError
 
 ADMIN = "fvadmin"
 OURS = "hr-"

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from hyroads.slices.classifier import is_discovery_mac
-from hyroads.slices.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
-from hyroads.slices.match import ALL, TernaryMatch, describe
-from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole, translate_extension
-from hyroads.slices.proxy.frames import LOWEST_ETH_TYPE, TAGS
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.refusal import bad_action
-from hyroads.slices.proxy.region import UNCHANGED
+from hyroads.slices.core.classifier import is_discovery_mac
+from hyroads.slices.core.errors import bad_action
+from hyroads.slices.core.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
+from hyroads.slices.core.match import ALL, TernaryMatch, describe
+
+from .extensions import EXPERIMENTER, check_whole, translate_extension
+from .frames import LOWEST_ETH_TYPE, TAGS
+from .guest_view import GuestView
+from .region import UNCHANGED
 
 IN_PORT, TABLE, NORMAL, FLOOD, ALL_PORTS, CONTROLLER, LOCAL = range(0xFFFFFFF8, 0xFFFFFFFF)
 OUTPUT, COPY_TTL_OUT, COPY_TTL_IN, SET_MPLS_TTL, DEC_MPLS_TTL = 0, 11, 12, 15, 16

@@ -12,9 +12,10 @@ from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
-from hyroads.slices.allocation import CLASSIFIER_TABLE, NUMBER_BITS
-from hyroads.slices.proxy.multipart import FLOW, GROUP_DESCRIPTION, METER_CONFIG, TABLE
-from hyroads.slices.proxy.ports import PORT_DESCRIPTION
+from hyroads.slices.core.allocation import CLASSIFIER_TABLE, NUMBER_BITS
+
+from .multipart import FLOW, GROUP_DESCRIPTION, METER_CONFIG, TABLE
+from .ports import PORT_DESCRIPTION
 
 _KIND = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQHH")

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import NamedTuple
 
-from hyroads.slices.classifier import DISCOVERY_ETH_TYPES, discovery_mac
+from hyroads.slices.core.classifier import DISCOVERY_ETH_TYPES, discovery_mac
 
 MARK = discovery_mac(0).to_bytes(6, "big")[:4]
 """How every mark begins; the number of the slice follows."""

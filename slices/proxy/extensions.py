@@ -13,12 +13,12 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from hyroads.controller.ofp.wire import VENDOR_NICIRA
-from hyroads.slices.allocation import PRODUCTION_NUMBER
-from hyroads.slices.fields import BY_NAME, TOTAL_BITS
-from hyroads.slices.proxy.refusal import bad_action
+from hyroads.slices.core.allocation import PRODUCTION_NUMBER
+from hyroads.slices.core.errors import bad_action
+from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS
 
 if TYPE_CHECKING:
-    from hyroads.slices.proxy.actions import Translator
+    from .actions import Translator
 
 EXPERIMENTER = 0xFFFF
 RESUBMIT_TABLE, CLONE, ENCAP, DECAP = 14, 42, 46, 47

@@ -11,15 +11,23 @@ from functools import lru_cache
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices import oxm
-from hyroads.slices.classifier import DISCOVERY_ETH_TYPES
-from hyroads.slices.errors import MatchError
-from hyroads.slices.fields import BY_NAME
-from hyroads.slices.match import TernaryMatch
-from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
-from hyroads.slices.proxy.extensions import EXPERIMENTER, check_whole
-from hyroads.slices.proxy.guest_view import ALL_TABLES, FLOOD_GROUPS, GuestView
-from hyroads.slices.proxy.refusal import BAD_INSTRUCTION, BAD_MATCH, FLOW_MOD_FAILED, Refused, bad_action, bad_request
+from hyroads.slices.core import classifier
+from hyroads.slices.core.classifier import DISCOVERY_ETH_TYPES
+from hyroads.slices.core.errors import (
+    BAD_INSTRUCTION,
+    BAD_MATCH,
+    FLOW_MOD_FAILED,
+    MatchError,
+    Refused,
+    bad_action,
+    bad_request,
+)
+from hyroads.slices.core.fields import BY_NAME
+from hyroads.slices.core.match import TernaryMatch
+
+from .actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
+from .extensions import EXPERIMENTER, check_whole
+from .guest_view import ALL_TABLES, FLOOD_GROUPS, GuestView
 
 ANY = 0xFFFFFFFF
 NO_SUCH_GROUP = FLOOD_GROUPS - 1
@@ -46,7 +54,7 @@ _BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGT
 @lru_cache(maxsize=16384)
 def _decode(data: bytes) -> TernaryMatch | MatchError:
     try:
-        return oxm.decode(data)
+        return classifier.decode(data)
     except MatchError as error:
         return error
 
@@ -93,7 +101,7 @@ def with_slice_metadata(match: TernaryMatch, data: bytes, view: GuestView) -> by
     while data[start + 2] >> 1 != _METADATA.number:
         start += 4 + data[start + 3]
     old = 4 + data[start + 3]
-    return data[:start] + oxm.field_bytes(_METADATA, value, mask) + data[start + old :]
+    return data[:start] + classifier.field_bytes(_METADATA, value, mask) + data[start + old :]
 
 
 def translate(message: bytes, view: GuestView) -> list[bytes]:

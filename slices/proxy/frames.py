@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from hyroads.slices.fields import (
+from hyroads.slices.core.fields import (
     BY_NAME,
     ETH_TYPE_ARP,
     ETH_TYPE_IPV4,
@@ -26,7 +26,7 @@ from hyroads.slices.fields import (
     IP_PROTO_UDP,
     VLAN_PRESENT,
 )
-from hyroads.slices.match import ALL, TernaryMatch
+from hyroads.slices.core.match import ALL, TernaryMatch
 
 TAGS = frozenset({0x8100, 0x88A8})
 """Types that are VLAN tags to Open vSwitch."""

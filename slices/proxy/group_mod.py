@@ -6,10 +6,11 @@ from collections.abc import Collection
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.proxy.actions import GROUP, queued
-from hyroads.slices.proxy.flow_mod import translate_action_set
-from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView
-from hyroads.slices.proxy.refusal import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
+from hyroads.slices.core.errors import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
+
+from .actions import GROUP, queued
+from .flow_mod import translate_action_set
+from .guest_view import FLOOD_GROUPS, GuestView
 
 GROUP_MOD, METER_MOD = 15, 29
 ALL = 0xFFFFFFFF

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
-from hyroads.slices.proxy.guest_view import ALL_TABLES, GuestView
-from hyroads.slices.proxy.ports import PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS, own_queues, own_records
-from hyroads.slices.proxy.readback import flow_stats, group_descriptions, table_features
-from hyroads.slices.proxy.refusal import TABLE_FEATURES_FAILED, Refused, bad_request
+from hyroads.slices.core.errors import TABLE_FEATURES_FAILED, Refused, bad_request
+
+from .flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
+from .guest_view import ALL_TABLES, GuestView
+from .ports import PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS, own_queues, own_records
+from .readback import flow_stats, group_descriptions, table_features
 
 DESCRIPTION, FLOW, AGGREGATE, TABLE, GROUP, GROUP_DESCRIPTION, GROUP_FEATURES = 0, 1, 2, 3, 6, 7, 8
 METER, METER_CONFIG, METER_FEATURES, TABLE_FEATURES = 9, 10, 11, 12

@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
-from hyroads.slices.allocation import CLASSIFIER_TABLE
-from hyroads.slices.errors import SliceError
-from hyroads.slices.fields import BY_NAME, Field, needs_of
-from hyroads.slices.match import ALL
-from hyroads.slices.proxy import discovery
-from hyroads.slices.proxy.actions import (
-    ALL_PORTS,
-    CONTROLLER,
-    FLOOD,
-    IN_PORT,
-    OUTPUT,
-    TABLE,
-    Origin,
-    Translator,
-    queued,
-)
-from hyroads.slices.proxy.buffers import Buffers
-from hyroads.slices.proxy.frames import header_of
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.refusal import bad_action, bad_request
-from hyroads.slices.proxy.region import Regions
+from hyroads.slices.core.allocation import CLASSIFIER_TABLE
+from hyroads.slices.core.errors import SliceError, bad_action, bad_request
+from hyroads.slices.core.fields import BY_NAME, Field, needs_of
+from hyroads.slices.core.match import ALL
+
+from . import discovery
+from .actions import ALL_PORTS, CONTROLLER, FLOOD, IN_PORT, OUTPUT, TABLE, Origin, Translator, queued
+from .frames import header_of
+from .guest_view import GuestView
+from .region import Regions
+from .xids import Buffers
 
 PACKET_IN, PACKET_OUT = 10, 13
 NO_BUFFER = 0xFFFFFFFF

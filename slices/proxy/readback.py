@@ -10,9 +10,10 @@ from functools import partial
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.proxy.actions import ALL_PORTS, FLOOD, GROUP, OUTPUT, SET_QUEUE
-from hyroads.slices.proxy.extensions import EXPERIMENTER, guest_extension
-from hyroads.slices.proxy.guest_view import GuestView
+
+from .actions import ALL_PORTS, FLOOD, GROUP, OUTPUT, SET_QUEUE
+from .extensions import EXPERIMENTER, guest_extension
+from .guest_view import GuestView
 
 _HEADER = Struct("!HH")
 _U32 = Struct("!I")

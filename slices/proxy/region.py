@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from hyroads.slices.allocation import PRODUCTION_NUMBER
-from hyroads.slices.classifier import DISCOVERY_PRIORITY, ClassifierEntry
-from hyroads.slices.fields import BY_NAME
-from hyroads.slices.match import TernaryMatch, difference, intersection
-from hyroads.slices.overlap_index import Group
+from hyroads.slices.core.allocation import PRODUCTION_NUMBER
+from hyroads.slices.core.classifier import DISCOVERY_PRIORITY, ClassifierEntry
+from hyroads.slices.core.fields import BY_NAME
+from hyroads.slices.core.match import TernaryMatch, difference, intersection
+from hyroads.slices.core.model import Group
 
 MAX_PARTS = 512
 """A question that divides headers into more parts is answered with no."""

@@ -12,21 +12,19 @@ from functools import partial
 from struct import Struct
 
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices.model import Permission
-from hyroads.slices.proxy.asynchronous import AsyncConfig
-from hyroads.slices.proxy.buffers import Buffers
-from hyroads.slices.proxy.flow_mod import translate
-from hyroads.slices.proxy.group_mod import translate_group_mod, translate_meter_mod
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
-from hyroads.slices.proxy.multipart import MORE, Answer, requests
-from hyroads.slices.proxy.packets import NO_BLOCK, NO_BUFFER, owner_outside_blocks, packet_in, packet_out, table_of
-from hyroads.slices.proxy.ports import MODIFIED, event_port, own_queue_config
-from hyroads.slices.proxy.readback import flow_removed
-from hyroads.slices.proxy.refusal import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
-from hyroads.slices.proxy.region import Regions
-from hyroads.slices.proxy.roles import Roles
-from hyroads.slices.proxy.xids import FIRST_OWN, Xids, answer
+from hyroads.slices.core.errors import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
+from hyroads.slices.core.model import Permission
+
+from .flow_mod import translate
+from .group_mod import translate_group_mod, translate_meter_mod
+from .guest_view import GuestView
+from .multipart import MORE, Answer, requests
+from .packets import NO_BLOCK, NO_BUFFER, owner_outside_blocks, packet_in, packet_out, table_of
+from .ports import MODIFIED, event_port, own_queue_config
+from .readback import flow_removed
+from .region import Regions
+from .roles import AsyncConfig, Roles
+from .xids import FIRST_OWN, Buffers, EntryQuota, TokenBucket, Xids, answer
 
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _EXPERIMENTER = 0, 1, 2, 3, 4
 _FEATURES, _GET_CONFIG, _SET_CONFIG, _PACKET_IN, _FLOW_REMOVED, _PORT_STATUS = 5, 7, 9, 10, 11, 12

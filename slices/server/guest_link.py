@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hyroads.controller.ofp import wire
-from hyroads.slices.errors import SliceError
-from hyroads.slices.model import Controller
+from hyroads.slices.core.errors import SliceError
+from hyroads.slices.core.model import Controller
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.server.stream import HELLO, HELLO_FAILED, MessageStream, speaks_1_3
-from hyroads.slices.server.switch_link import SwitchLink
+
+from .stream import HELLO, HELLO_FAILED, MessageStream, speaks_1_3
+from .switch_link import SwitchLink
 
 LOG = logging.getLogger("hyroads.slicer")
 

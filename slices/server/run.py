@@ -15,18 +15,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.state_file import Document, StateFile
-from hyroads.controller.tls_contexts import client_side, server_side
-from hyroads.slices.change import difference_of
-from hyroads.slices.model import SliceModel
-from hyroads.slices.server import state
-from hyroads.slices.server.settings import SlicerSettings, load
-from hyroads.slices.server.slicer import Outcome, Slicer
-from hyroads.slices.server.switch_link import SwitchLink
-from hyroads.slices.slicefile import document_of, parse
+from hyroads.controller.files.state import Document, StateFile
+from hyroads.controller.files.tls import client_side, server_side
+from hyroads.slices.core.change import difference_of
+from hyroads.slices.core.model import SliceModel
+from hyroads.slices.core.slicefile import document_of, parse
+
+from . import state
+from .settings import SlicerSettings, load
+from .slicer import Outcome, Slicer
+from .switch_link import SwitchLink
 
 if TYPE_CHECKING:
-    from hyroads.slices.server.web import Web
+    from .web import Web
 
 LOG = logging.getLogger("hyroads.slicer")
 
@@ -116,7 +117,7 @@ class Server:
 
     def web(self) -> Web:
         """The REST API, not listening yet."""
-        from hyroads.slices.server.web import Web
+        from .web import Web
 
         return Web(self.slicer, self.settings, self.config, self.read_again)
 

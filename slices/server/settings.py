@@ -7,15 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.checking import Place, Problems, Section
+from hyroads.controller.core.checking import (
+    Endpoint,
+    Place,
+    Problems,
+    Section,
+    TlsFiles,
+    endpoint_of,
+    integer_of,
+    path_of,
+    tls_files,
+)
 from hyroads.controller.core.document import load_document
-from hyroads.controller.core.endpoints import Endpoint, TlsFiles, endpoint_of, integer_of, path_of, tls_files
-from hyroads.controller.netfile_io import read_text
-from hyroads.controller.settings_rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
-from hyroads.slices.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
-from hyroads.slices.model import SliceModel
-from hyroads.slices.owners import Network
-from hyroads.slices.slicefile import load_text, parse
+from hyroads.controller.files.documents import read_text
+from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
+from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
+from hyroads.slices.core.delegation import Network
+from hyroads.slices.core.model import SliceModel
+from hyroads.slices.core.slicefile import load_text, parse
 
 OPENFLOW_PORT = 6633
 """Not 6653: there the controller of production listens, often on the same machine."""

@@ -11,24 +11,24 @@ from struct import Struct
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.files.tls import client_side
 from hyroads.controller.ofp import wire
-from hyroads.controller.tls_contexts import client_side
-from hyroads.slices.allocation import Allocation, allocate
-from hyroads.slices.change import ModelChange, difference_of
-from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, Entries, classifier_of, switch_difference
-from hyroads.slices.errors import SliceError
-from hyroads.slices.model import SliceModel
+from hyroads.slices.core.allocation import Allocation, allocate
+from hyroads.slices.core.change import ModelChange, difference_of
+from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, Entries, classifier_of, switch_difference
+from hyroads.slices.core.errors import SliceError
+from hyroads.slices.core.model import SliceModel
 from hyroads.slices.proxy.contents import Contents, contents_of, questions
+from hyroads.slices.proxy.maintenance import change_stages, is_sliced, stages
 from hyroads.slices.proxy.ports import DELETED
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.proxy.upkeep import change_stages, is_sliced, stages
-from hyroads.slices.server import guests
-from hyroads.slices.server.events import ThreadEvents
-from hyroads.slices.server.guest_link import GuestLink, keep_connected
-from hyroads.slices.server.settings import SlicerSettings
-from hyroads.slices.server.state import Saved
-from hyroads.slices.server.switch import Switch, reasons
-from hyroads.slices.server.switch_link import SwitchLink
+
+from . import switch as guests
+from .guest_link import GuestLink, keep_connected
+from .settings import SlicerSettings
+from .state import Saved, ThreadEvents
+from .switch import Switch, reasons
+from .switch_link import SwitchLink
 
 LOG = logging.getLogger("hyroads.slicer")
 

@@ -1,8 +1,13 @@
-"""What survives a restart, in one JSON file of mode 0600: numbers, tables, slices changed while running, a secret."""
+"""What survives a restart, in one JSON file of mode 0600: numbers, tables, slices changed while running, a secret.
+
+What happens in the slicer, told by the event loop and heard by threads.
+"""
 
 from __future__ import annotations
 
 import secrets
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.state_file import Broken, Document, Format, StateFile
-from hyroads.slices.allocation import NOTHING, Allocation, Block
+from hyroads.controller.files.state import Broken, Document, Format, StateFile
+from hyroads.controller.model.events import EventLog
+from hyroads.slices.core.allocation import NOTHING, Allocation, Block
 
 Ids = Mapping[int, Mapping[str, Mapping[str, Mapping[int, int]]]]
 """The switch's numbers of groups and meters by switch, slice, kind and the guest's number."""
@@ -84,3 +90,39 @@ def encode(saved: Saved) -> Document:
         "file_hash": saved.file_hash,
         "slices": saved.slices,
     }
+
+
+class _Bell:
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+
+    def notify(self) -> None:
+        """Wake all who wait now."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the next :meth:`notify`."""
+        with self.changed:
+            return self.changed.wait(timeout_s)
+
+
+class ThreadEvents(EventLog):
+    """A log whose readers wait in threads. Once it is closed, nobody waits any more."""
+
+    def __init__(self) -> None:
+        self._threads = _Bell()
+        self._closed = False
+        super().__init__(time.time, self._threads)
+
+    def wait(self, last: int, timeout_s: float) -> bool:
+        """Wait for an event after ``last``; False after the time is over."""
+        changed = self._threads.changed
+        with changed:
+            changed.wait_for(lambda: last < self.last or self._closed, timeout_s)
+        return last < self.last
+
+    def close(self) -> None:
+        """Let everybody go."""
+        self._closed = True
+        self._threads.notify()

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices.errors import SliceError
+from hyroads.slices.core.errors import SliceError
 from hyroads.slices.proxy.xids import FIRST_OWN
-from hyroads.slices.server.stream import HELLO, HELLO_FAILED, LOG, MessageStream, speaks_1_3
+
+from .stream import HELLO, HELLO_FAILED, LOG, MessageStream, speaks_1_3
 
 if TYPE_CHECKING:
     from hyroads.slices.proxy.session import SwitchSession
-    from hyroads.slices.server.guest_link import GuestLink
+
+    from .guest_link import GuestLink
 
 HANDSHAKE_WITHIN_S = 10.0
 ANSWER_WITHIN_S = 30.0

@@ -13,18 +13,19 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller import version
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.tls_contexts import server_side
-from hyroads.controller.version import version
+from hyroads.controller.files.tls import server_side
 from hyroads.rest import events
 from hyroads.rest.access import Limit, asker
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
 from hyroads.rest.slices import blueprints
-from hyroads.slices.server.http import MOST_HEAD, MOST_STREAMS, HttpServer
-from hyroads.slices.server.office import Office
-from hyroads.slices.server.settings import SlicerSettings
-from hyroads.slices.server.slicer import Outcome, Slicer
+
+from .http import MOST_HEAD, MOST_STREAMS, HttpServer
+from .service import Office
+from .settings import SlicerSettings
+from .slicer import Outcome, Slicer
 
 LOG = logging.getLogger("hyroads.slicer")
 

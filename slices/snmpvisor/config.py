@@ -13,8 +13,9 @@ from pathlib import Path
 from hyroads.controller.core.checking import Place, Problems, Section
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.slices.snmpvisor.errors import SnmpError
-from hyroads.slices.snmpvisor.usm import DIGEST_BYTES, User
+
+from .pdu import SnmpError
+from .usm import DIGEST_BYTES, User
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):([0-9]{1,5})")

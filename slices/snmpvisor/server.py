@@ -1,4 +1,4 @@
-"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.visor.Visor`."""
+"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.proxy.Visor`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.state_file import Document, Format, Origin, StateFile
-from hyroads.slices.snmpvisor.config import Endpoint, Settings, load
-from hyroads.slices.snmpvisor.front import Front
-from hyroads.slices.snmpvisor.visor import Audited, Out, ToDevice, ToManager, Visor, described
+from hyroads.controller.files.state import Document, Format, Origin, StateFile
+
+from .config import Endpoint, Settings, load
+from .frontend import Front
+from .proxy import Audited, Out, ToDevice, ToManager, Visor, described
 
 LOG = logging.getLogger("hyroads.snmpvisor")
 TICK_S = 0.1

@@ -15,9 +15,9 @@ from hashlib import new as new_hash
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from hyroads.slices.snmpvisor import ber
-from hyroads.slices.snmpvisor.errors import SnmpError
-from hyroads.slices.snmpvisor.pdu import VERSION_3, Pdu, parse_pdu, pdu_bytes
+
+from . import pdu as ber
+from .pdu import VERSION_3, Pdu, SnmpError, parse_pdu, pdu_bytes
 
 # Name of the hash -> bytes of the digest that travel.
 DIGEST_BYTES = {"md5": 12, "sha1": 12, "sha224": 16, "sha256": 24, "sha384": 32, "sha512": 48}

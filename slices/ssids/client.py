@@ -6,11 +6,9 @@ import secrets
 import socket
 import time
 
-from hyroads.slices.snmpvisor.back import Back
-from hyroads.slices.snmpvisor.ber import Oid
+from hyroads.slices.snmpvisor.backend import Back
 from hyroads.slices.snmpvisor.config import Device
-from hyroads.slices.snmpvisor.errors import SnmpError
-from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, Status
 
 ANSWER_S, SET_S = 1.0, 15.0
 TRIES = 3

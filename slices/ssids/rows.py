@@ -2,19 +2,23 @@
 
 Rows that belong to no slice are the operator's own and left alone. A passphrase can't be read, so it is always sent
 along: the access point does nothing if it knows it already.
+
+Brings access points to what slices want: looks, compares, sets, reads back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from hyroads.slices.snmpvisor import ber
-from hyroads.slices.snmpvisor.ber import Oid
-from hyroads.slices.snmpvisor.pdu import Binding
-from hyroads.slices.snmpvisor.scopes import BSS_ENTRY, ENABLED, PASSPHRASE, SECURITY, SSID
+from hyroads.slices.core.model import SliceModel
+from hyroads.slices.snmpvisor import pdu
+from hyroads.slices.snmpvisor.pdu import Binding, Oid, SnmpError
+from hyroads.slices.snmpvisor.requests import BSS_ENTRY, ENABLED, HYROADS, PASSPHRASE, SECURITY, SSID
 from hyroads.slices.snmpvisor.view import name_key
-from hyroads.slices.ssids.desired import WantedBss
+
+from .desired import AccessPoint, WantedBss, wanted
 
 RADIO, SLICE, ROW = 2, 7, 12
 CREATE, DESTROY, TRUE = 4, 6, 1
@@ -63,13 +67,13 @@ def _text(value: bytes) -> str:
 
 
 def _octets(value: bytes) -> bytes:
-    return ber.octets(value, 0, len(value))[0]
+    return pdu.octets(value, 0, len(value))[0]
 
 
 _COLUMNS = {
     RADIO: ("radio", _text),
     SSID: ("ssid", _octets),
-    SECURITY: ("security", lambda value: ber.integer(value, 0, len(value))[0]),
+    SECURITY: ("security", lambda value: pdu.integer(value, 0, len(value))[0]),
     SLICE: ("slice_name", _text),
 }
 
@@ -119,8 +123,81 @@ def _columns(name: str, row: Row, expected: Row) -> list[Binding]:
 
 
 def _integer(name: str, column: int, value: int) -> Binding:
-    return Binding((*BSS_ENTRY, column, *name_key(name)), ber.of_integer(value))
+    return Binding((*BSS_ENTRY, column, *name_key(name)), pdu.of_integer(value))
 
 
 def _string(name: str, column: int, value: bytes) -> Binding:
-    return Binding((*BSS_ENTRY, column, *name_key(name)), ber.element(ber.OCTETS, value))
+    return Binding((*BSS_ENTRY, column, *name_key(name)), pdu.element(pdu.OCTETS, value))
+
+
+PROBLEM: Oid = (*HYROADS, 4, 3, 0)
+
+
+class Agent(Protocol):
+    """An access point's agent."""
+
+    def walk(self, column: Oid) -> list[Binding]:
+        """All variables below."""
+
+    def get(self, oid: Oid) -> bytes:
+        """The value of a variable."""
+
+    def set(self, bindings: tuple[Binding, ...]) -> None:
+        """All or none; :class:`SnmpError`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an access point lacked, and what went wrong (None: nothing)."""
+
+    point: str
+    words: tuple[str, ...]
+    problem: str | None = None
+
+
+def passphrase_files(found: Mapping[str, Sequence[WantedBss]]) -> list[str]:
+    """The files whose passphrases are needed."""
+    return sorted({bss.passphrase_file for bsss in found.values() for bss in bsss if bss.passphrase_file is not None})
+
+
+def reconcile(
+    model: SliceModel,
+    points: Sequence[AccessPoint],
+    passphrases: Callable[[Sequence[str]], Mapping[str, str]],
+    agent_of: Callable[[str], Agent],
+    *,
+    dry: bool = False,
+) -> list[Outcome]:
+    """Each access point by itself: one that does not answer holds up no other. SSIDs that can't be had raise first."""
+    found = wanted(model, points)
+    known = passphrases(passphrase_files(found))
+    return [_one(point.name, found[point.name], known, agent_of, dry=dry) for point in points]
+
+
+def _one(
+    name: str, bsss: Sequence[WantedBss], known: Mapping[str, str], agent_of: Callable[[str], Agent], *, dry: bool
+) -> Outcome:
+    todo = Change((), ())
+    try:
+        agent = agent_of(name)
+        todo = change(rows_of(agent.walk(BSS_ENTRY)), bsss, known)
+        if dry or not todo.bindings:
+            return Outcome(name, todo.words)
+        try:
+            agent.set(todo.bindings)
+        except SnmpError as error:
+            return Outcome(name, todo.words, f"{error}{_said(agent)}")
+        left = change(rows_of(agent.walk(BSS_ENTRY)), bsss, known).words
+    except SnmpError as error:
+        return Outcome(name, todo.words, str(error))
+    return Outcome(name, todo.words, f"access point {name}: still to do: {'; '.join(left)}" if left else None)
+
+
+def _said(agent: Agent) -> str:
+    """What the agent says in words of what it refused."""
+    try:
+        value = agent.get(PROBLEM)
+        text = pdu.octets(value, 0, len(value))[0].decode("ascii", "replace") if value[:1] == b"\x04" else ""
+    except SnmpError:
+        return ""
+    return f": {text}" if text else ""

@@ -95,7 +95,7 @@ class Lab:
         # On a busy machine everything takes longer; what is tested is the order, not how fast processes start.
         document["timings"] = {"grace_s": 5.0}
         settings.write_text(json.dumps(document))
-        program = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+        program = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
         environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
         with self.log.open("ab") as log:
             command = [*self.inside, sys.executable, "-c", program]
@@ -479,7 +479,7 @@ def test_switch_that_loses_its_rules_gets_them_back(lab: Lab, agents: dict[str, 
 def test_broken_settings_end_the_start_with_one_line(lab: Lab, tmp_path: Path) -> None:
     settings = tmp_path / "bad.yaml"
     settings.write_text("network: nothing.yaml\nmargin: 7\n")
-    program = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+    program = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
     environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)

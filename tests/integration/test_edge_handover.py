@@ -19,8 +19,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
-from hyroads.controller.agent_markers import PathMarks, has_reached, parse_passed
-from hyroads.mininet.edge_client import EdgeClient
+from hyroads.controller.agents.markers import PathMarks, has_reached, parse_passed
+from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.edge_pair import FORWARD, EdgePair, EmulatedPath
 
 pytestmark = [

@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
 from hyroads.controller.core.checking import Place, Problems
-from hyroads.controller.core.netfile_flows import parse_match
-from hyroads.controller.ofp import action as act
+from hyroads.controller.core.netfile_sections import parse_match
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.diff import Change, difference
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from hyroads.slices.match import TernaryMatch, describe
+from hyroads.slices.core.match import TernaryMatch, describe
 from hyroads.slices.proxy.frames import header_of
 from odd_frames import Reading, odd, plain, readings
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyroads.controller.radio.hostapd_conf import Place, radio_text
-from hyroads.controller.radio.hostapd_follower import HostapdFollower
-from hyroads.controller.radio.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless
+from hyroads.controller.access_point.hostapd import HostapdFollower
+from hyroads.controller.access_point.hostapd_conf import Place, radio_text
+from hyroads.controller.access_point.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from client_lab import within

@@ -17,16 +17,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.diff import Change, difference
-from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attached_only, default_places, intents_for
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.ofp.rules import rules_for

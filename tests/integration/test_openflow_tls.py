@@ -25,7 +25,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENFLOW, AGENTS, REST = 6653, 6654, 8080
-PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 ASK = (
     f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{REST}/api/v1/health', timeout=5).read().decode())"
 )

@@ -23,7 +23,7 @@ from rest_lab import PORTS, RestLab, rest_lab
 if not available():
     pytest.skip("needs Open vSwitch", allow_module_level=True)
 
-RYU = "from hyroads.controller.launcher import ryu_manager; raise SystemExit(ryu_manager())"
+RYU = "from hyroads.controller.framework.launcher import ryu_manager; raise SystemExit(ryu_manager())"
 APPS = ("ryu.app.ofctl_rest", "ryu.app.rest_topology")
 
 

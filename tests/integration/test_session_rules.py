@@ -19,15 +19,14 @@ from hyroads.controller.control.sessions import Host, LiveSession, World, planne
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.core.services.group_address import group_address
-from hyroads.controller.core.services.sessions import SessionSpec
+from hyroads.controller.core.services.sessions import SessionSpec, group_address
+from hyroads.controller.model.state import Fabric
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
 from hyroads.controller.ofp.diff import difference
+from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.readback import parse_groups
 from hyroads.controller.ofp.rules import rules_for
-from hyroads.controller.state import Fabric
 from test_ofp_ovs import collect, in_namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]

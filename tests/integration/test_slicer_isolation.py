@@ -20,10 +20,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
 from hyroads.controller.ofp import wire
-from hyroads.slices import oxm
-from hyroads.slices.classifier import discovery_mac
-from hyroads.slices.fields import BY_NAME, VLAN_PRESENT
-from hyroads.slices.match import completed, of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.classifier import discovery_mac
+from hyroads.slices.core.fields import BY_NAME, VLAN_PRESENT
+from hyroads.slices.core.match import completed, of_fields
 from hyroads.slices.proxy.discovery import FRESH_S
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
 from raw_guest import RawGuest, heard, packet_socket
@@ -57,7 +57,7 @@ def message(kind: int, body: bytes = b"", version: int = 4, xid: int = 7) -> byt
 
 
 def fields(**wanted: Any) -> bytes:
-    return oxm.encode(of_fields(wanted))
+    return classifier.encode(of_fields(wanted))
 
 
 def output(port: int) -> bytes:
@@ -71,7 +71,7 @@ def action(kind: int, body: bytes = b"\0" * 4) -> bytes:
 
 def set_field(name: str, value: int) -> bytes:
     field = BY_NAME[name]
-    return action(25, oxm.field_bytes(field, value, field.ones))
+    return action(25, classifier.field_bytes(field, value, field.ones))
 
 
 def apply(*actions: bytes) -> bytes:
@@ -435,11 +435,11 @@ def test_no_field_can_be_rewritten_into_anothers_flowspace(lab: Lab, name: str) 
         lab.control.ask("PUT", "slices", each["name"], document={**each, "flowspace": [*each["flowspace"], rule]})
     try:
         prerequisites = completed({name: mine})[0]
-        match = oxm.encode(of_fields({"in_port": 1, **{f.name: (v, m) for f, v, m in prerequisites.fields()}}))
+        match = classifier.encode(of_fields({"in_port": 1, **{f.name: (v, m) for f, v, m in prerequisites.fields()}}))
         assert not lab.evil.errors(flow(apply(output(8)), match)), "what is its own may leave"
         assert lab.evil.errors(flow(apply(set_field(name, theirs), output(8)), match)) == [(2, 6)]
         needed = {f.name: (v, m) for f, v, m in prerequisites.fields() if f.name != name}
-        whole = oxm.encode(of_fields({"in_port": 1, **needed}))
+        whole = classifier.encode(of_fields({"in_port": 1, **needed}))
         assert lab.evil.errors(flow(apply(output(8)), whole)) == [(2, 6)], "and what may be another's may not"
     finally:
         lab.evil.tell(flow(table=255, command=3))

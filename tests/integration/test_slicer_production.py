@@ -31,7 +31,7 @@ links:
 interference:
   rule: technology
 """
-PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
 from hyroads.controller.ofp import wire
-from hyroads.slices import oxm
-from hyroads.slices.match import of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.match import of_fields
 from raw_guest import RawGuest, inside
 from slicer_rig import SlicerRig, available
 
@@ -44,7 +44,7 @@ def apply(*actions: bytes) -> bytes:
 
 
 def rule(in_port: int, instructions: bytes, priority: int = 9) -> bytes:
-    fields = oxm.encode(of_fields({"in_port": in_port}))
+    fields = classifier.encode(of_fields({"in_port": in_port}))
     return wire.message(wire.flow_mod_body(wire.ADD, 0, priority, fields, instructions), 5)
 
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hyroads.controller.access_point.mib import BASE, NEIGHBOUR_ENTRY, SNAPSHOT_AGE
 from hyroads.controller.measure.samples import NodeSample, Silence, from_line
-from hyroads.controller.radio.mib import BASE, NEIGHBOUR_ENTRY, SNAPSHOT_AGE
 
 pytestmark = [
     pytest.mark.root,
@@ -236,7 +236,7 @@ def test_the_collector_measures(rig, version):
 
 
 def test_changes_of_the_medium_are_seen(rig):
-    from hyroads.mininet.medium_client import MediumClient
+    from hyroads.mininet.control_sockets import MediumClient
 
     column = (*NEIGHBOUR_ENTRY, 3)
     with MediumClient(rig.socket) as medium:

@@ -233,7 +233,8 @@ def test_an_operation_that_can_not_be_saved_fails_with_the_reason(tmp_path: Path
 
 
 RYU_MANAGER = (
-    "from hyroads.controller.launcher import ryu_manager; raise SystemExit(ryu_manager(['hyroads.controller.app']))"
+    "from hyroads.controller.framework.launcher import ryu_manager; "
+    "raise SystemExit(ryu_manager(['hyroads.controller.app']))"
 )
 HYROADS = "from hyroads.controller.cli.main import main; raise SystemExit(main(['controller']))"
 

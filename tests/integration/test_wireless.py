@@ -128,9 +128,9 @@ def real(tmp_path):
 
 
 def hostapd(point, interface, question):
-    from hyroads.controller.radio.hostapd_conf import fields_of
-    from hyroads.controller.radio.wireless import WirelessError
-    from hyroads.controller.radio.wireless_hostapd import ask
+    from hyroads.controller.access_point.hostapd_conf import fields_of
+    from hyroads.controller.access_point.wireless import WirelessError
+    from hyroads.controller.access_point.wireless_hostapd import ask
 
     try:
         return fields_of(ask(str(point.directory / "ap" / "wireless" / "control" / interface), question))
@@ -195,8 +195,8 @@ def test_a_hostapd_that_starts_anew_gets_everything_again(real):
 @needs_hostapd
 def test_hostapd_reads_every_file_that_is_generated(tmp_path):
     """All kinds of networks, several on a radio: hostapd gets as far as the driver, which has no radios."""
-    from hyroads.controller.radio import hostapd_conf
-    from hyroads.controller.radio.wireless import Bss, Radio, RadioAbilities, Wireless
+    from hyroads.controller.access_point import hostapd_conf
+    from hyroads.controller.access_point.wireless import Bss, Radio, RadioAbilities, Wireless
 
     bsss = [
         Bss("wlan0-a", "wlan0", b'a "quoted" \n name', "wpa2", 'p\\"#=ss word', True, bssid="06:11:22:33:44:00"),

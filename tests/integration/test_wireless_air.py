@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hyroads.controller.radio import wireless_mib as mib
-from hyroads.controller.radio.backends import run_command
-from hyroads.controller.radio.mib import Value
-from hyroads.controller.radio.wireless import RadioAbilities
-from hyroads.controller.radio.wireless_agent import WirelessObjects, interface_number
-from hyroads.controller.radio.wireless_config import WirelessConfig
-from hyroads.controller.radio.wireless_hostapd import HostapdBackend
+from hyroads.controller.access_point import wireless_mib as mib
+from hyroads.controller.access_point.backends import run_command
+from hyroads.controller.access_point.config import WirelessConfig
+from hyroads.controller.access_point.mib import Value
+from hyroads.controller.access_point.wireless import RadioAbilities
+from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number
+from hyroads.controller.access_point.wireless_hostapd import HostapdBackend
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from wireless_rig import PROGRAMS, wait_for

@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ovs_rig
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.isolation import enter_network_namespace
 from whole_frames import keep_tags, receive_whole
 
 OPENFLOW, AGENTS, REST = 16653, 16654, 18080
-PROGRAM = "from hyroads.controller.launcher import run_controller; raise SystemExit(run_controller())"
+PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 ETH_P_ALL = 3
 Result = TypeVar("Result")

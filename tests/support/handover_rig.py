@@ -9,21 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.agent_markers import PathMarks
-from hyroads.controller.agent_protocol import AgentConfig, Hello
-from hyroads.controller.control.handover import Confined, Key
+from hyroads.controller.agents.markers import Marks, PathMarks
+from hyroads.controller.agents.protocol import AgentConfig, Hello
+from hyroads.controller.app.wiring import Kept, ready
+from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.kept import Kept, ready
-from hyroads.controller.marks import Marks
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import MULTIPATH, FlowPlan, Options, hello_configs
-from hyroads.controller.push_agents import AgentPusher
-from hyroads.controller.push_gate import SwitchView, Views, gate, pending_of
-from hyroads.controller.services.handovers import HandoverDesk
-from hyroads.controller.services.ncasts import NCastDesk
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
-from hyroads.controller.state_store import decode, encode, to_save
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Options, hello_configs
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
+from hyroads.controller.runtime.deployer import AgentPusher
+from hyroads.controller.runtime.persistence import decode, encode, to_save
+from hyroads.controller.services.mobility.handovers import HandoverDesk
+from hyroads.controller.services.mobility.ncasts import NCastDesk
 from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
     Associated,
@@ -26,7 +27,6 @@ from hyroads.controller.core.services.mobility import (
     Timings,
     Wanted,
 )
-from hyroads.controller.core.services.place import Place
 
 MAX_HOLD_S, SILENT_S, MARKER_S = 0.1, 0.15, 0.05
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hyroads.controller.events import EventLog
-from hyroads.controller.faults import FaultBook
-from hyroads.controller.saver import Saver
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.runtime.faults import FaultBook
+from hyroads.controller.runtime.persistence import Saver
 
 
 def full_disk() -> None:

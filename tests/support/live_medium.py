@@ -11,15 +11,15 @@ import numpy as np
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.measured import AgentRates
 from hyroads.controller.control.probing import BusyReading
+from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.source import Heard
 from hyroads.controller.core.closed_loop import Measurements, configured_samples
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, State, initial
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, initial
 
 SLOT_S = 0.1
 

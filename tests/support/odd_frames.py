@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import pack
 
-from hyroads.slices.fields import BY_NAME
+from hyroads.slices.core.fields import BY_NAME
 
 ETHER_TYPES = (0x0800, 0x0806, 0x8035, 0x86DD, 0x8847, 0x8848, 0x894F, 0x88CC, 0x88E7, 0x0899, 0x8863)
 TAG_TYPES = (0x8100, 0x88A8, 0x9100)

@@ -19,8 +19,7 @@ from pathlib import Path
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.batch import Batch, batch_of, error_of
-from hyroads.controller.ofp.diff import Change, Installed
+from hyroads.controller.ofp.diff import Batch, Change, Installed, batch_of, error_of
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_ports
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
+from hyroads.controller.control.reports import ReportBook
 from hyroads.controller.control.source import ConfiguredSource
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options, Plan
-from hyroads.controller.reports import ReportBook
-from hyroads.controller.state import Fabric, State
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.model.plan import Options, Plan
+from hyroads.controller.model.state import Fabric, State
 
 NO_REPORTS = ReportBook(lambda: 0.0)
 

@@ -8,19 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller import ryu_shim as shim
 from hyroads.controller.core.services.view import LinkView, NetworkView
-from hyroads.controller.events import EventLog
-from hyroads.controller.services import plugin_keeper
-from hyroads.controller.services.plugins import PluginDesk
-from hyroads.controller.services.requests import Requests
-from hyroads.plugins.found import Bounds, Found
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.services.plugins import supervisor
+from hyroads.controller.services.plugins.requests import Requests
+from hyroads.controller.services.plugins.service import PluginDesk
 from hyroads.plugins.host import Limits
-from hyroads.plugins.kinds import Kind
+from hyroads.plugins.kinds import Bounds, Found, Kind
 from hyroads.rest.api import create_app
 
 # Tests have no second to wait for each process that ended.
-plugin_keeper.RESTART_S = 0.1
+supervisor.RESTART_S = 0.1
 WITHIN_S = 60.0
 LIMITS = Limits()
 # A plugin that does not hang has all the time of a busy machine; one that is to be found hanging has a second.

@@ -13,7 +13,7 @@ from typing import Any
 import ovs_rig
 from hyroads.rest.client import Client, address
 
-MANAGER = "from hyroads.controller.launcher import ryu_manager; raise SystemExit(ryu_manager())"
+MANAGER = "from hyroads.controller.framework.launcher import ryu_manager; raise SystemExit(ryu_manager())"
 SLICER_PORT = 6633
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from hyroads.slices.snmpvisor.ber import Oid
-from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, NO_SUCH_INSTANCE, Binding, Kind, Pdu
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, NO_SUCH_INSTANCE, Binding, Kind, Oid, Pdu
 
 
 class Agent:

@@ -15,10 +15,9 @@ from ipaddress import ip_address, ip_network
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
-from hyroads.controller.ofp import action as act
-from hyroads.controller.ofp.group import GroupEntry
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.match import Match
-from hyroads.controller.ofp.rule import Rule
+from hyroads.controller.ofp.rule import GroupEntry, Rule
 
 MPLS = 0x8847
 

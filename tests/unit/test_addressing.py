@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.addressing import FIRST_LABEL, LABEL_SPACE, Addressing, Labels, assign, hashed
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.labels import FIRST_LABEL, LABEL_SPACE, Labels, assign, hashed
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus200, enterprise, residential

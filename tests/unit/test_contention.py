@@ -18,8 +18,8 @@ from hyroads.controller.core.network import Contention, Network
 
 pytest.importorskip("mininet")
 
-from hyroads.mininet.contention import CSMA, FROM_FILE, IDEAL, with_contention
-from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.emulation import CSMA, FROM_FILE, IDEAL, with_contention
+from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.shared_medium import SharedMedium
 
 DOCUMENT: dict[str, Any] = {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.core.document import MAX_CHARACTERS, load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hyroads.mininet import rest_client
-from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.rest_client import RestClient
 
 BEGUN = {"id": "9", "what": "declare flow f", "resource": "/api/v1/flows/f", "state": "pending", "pending": ["agent b"],

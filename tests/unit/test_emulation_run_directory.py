@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from hyroads.mininet import run_directory
-from hyroads.mininet.errors import EmulationError
+from hyroads.mininet.programs import EmulationError
 
 HOLDER = """
 import sys, time

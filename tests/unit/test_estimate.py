@@ -14,10 +14,10 @@ from hyroads.controller.core.estimate.busy_time import (
     ExternalSettings,
     Hearing,
     busy_fraction,
+    difference,
 )
-from hyroads.controller.core.estimate.counters import difference
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
-from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, start, update
+from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality, start, update
 from hyroads.controller.core.estimate.link_estimate import (
     LinkEstimator,
     LinkSettings,
@@ -25,7 +25,6 @@ from hyroads.controller.core.estimate.link_estimate import (
     Source,
     low_rate_correction,
 )
-from hyroads.controller.core.estimate.quality import Quality
 from hyroads.controller.core.netfile import parse
 
 STEP_S = 0.1

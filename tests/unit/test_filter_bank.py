@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.estimate.filter_bank import FilterBank
-from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, update
+from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, Quality, update
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, LinkSettings, Sample, Source
-from hyroads.controller.core.estimate.quality import Quality
 
 SIZE = 4
 

@@ -15,13 +15,13 @@ from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.source import ConfiguredSource
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.estimate.filters import EstimateError
 from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options
-from hyroads.controller.state import (
+from hyroads.controller.model.plan import Options
+from hyroads.controller.model.state import (
     Fabric,
     State,
     agent_down,

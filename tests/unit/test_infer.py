@@ -24,13 +24,23 @@ from hyroads.controller.core.infer.domains import (
     learned_interference,
     must_conflict,
 )
-from hyroads.controller.core.infer.pair_run import ERROR, INTERVALS, MOST_ROUNDS, SETTLE_SLOTS, PairRun
-from hyroads.controller.core.infer.pair_test import ScheduleSettings, Situation, TestRecord, may_run, schedule
+from hyroads.controller.core.infer.pair_test import (
+    ERROR,
+    INTERVALS,
+    MOST_ROUNDS,
+    SETTLE_SLOTS,
+    PairRun,
+    ScheduleSettings,
+    Situation,
+    TestRecord,
+    may_run,
+    schedule,
+)
 from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, TopologyError
+from hyroads.controller.core.interface_graph import link_ids
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.core.paths import link_ids
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 

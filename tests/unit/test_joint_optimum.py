@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.joint_optimum import joint_optimum
 from hyroads.controller.core.network import FlowSpec, Network, Utility
-from hyroads.controller.core.optimum import flow_optimum_mbps
+from hyroads.controller.core.optimum import flow_optimum_mbps, joint_optimum
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
-from hyroads.controller.netfile_io import read_file
-from hyroads.mininet.network_files import FOLDER as NETWORKS
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.run_directory import FOLDER as NETWORKS
 
 TRIANGLE = read_file(Path(NETWORKS) / "triangle.yaml")
 

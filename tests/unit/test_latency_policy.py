@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.latency.fit import fit_rates, packets_per_s
-from hyroads.controller.core.latency.policy import LatencyDecision, LatencySettings, decide
-from hyroads.controller.core.latency.split import best_split, single_limit
+from hyroads.controller.core.latency.policy import LatencyDecision, LatencySettings, best_split, decide, single_limit
 from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.core.latency.choice import best_single, dominant
-from hyroads.controller.core.latency.split import (
+from hyroads.controller.core.latency.policy import (
+    best_single,
     best_split,
     constant_share,
     constant_single_limit,
+    dominant,
     optimal_share,
     single_limit,
     split_delay_s,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hyroads.mininet.medium_client import MediumClient, MediumError
+from hyroads.mininet.control_sockets import MediumClient, MediumError
 
 Peer = Callable[[socket.socket], None]
 

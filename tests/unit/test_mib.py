@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hyroads.controller.radio import mib, wireless_mib
+from hyroads.controller.access_point import mib, wireless_mib
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "mibs" / "HYROADS-MIB.txt"

@@ -20,7 +20,7 @@ from hyroads.controller.core.interference import ConflictInterference, RangeInte
 from hyroads.controller.core.netfile import load_text, parse, to_document
 from hyroads.controller.core.network import Policy, Role, Utility
 from hyroads.controller.core.topologies import enterprise, paths_study, residential
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 
 TRIANGLE = Path(__file__).parents[2] / "mininet" / "networks" / "triangle.yaml"
 

@@ -13,9 +13,9 @@ import textwrap
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.ofp import action as act
+from hyroads.controller.core.errors import GuardError
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.errors import GuardError
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import Match
 

@@ -11,13 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.ofp.compile import Place, attached_only, default_places, intents_for
-from hyroads.controller.ofp.intents import ClassifiedFlow
+from hyroads.controller.ofp.intents import ClassifiedFlow, Place, attached_only, default_places, intents_for
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import PIPELINE, TREE_ADDRESS, Table
 from hyroads.controller.ofp.rules import rules_for

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.ofp import action as act
+from hyroads.controller.core.errors import OpenFlowError, ReadbackError
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.batch import batch_of, error_of, next_xid
-from hyroads.controller.ofp.cookie import FULL_MASK, MARK_MASK, MARK_VALUE, is_ours
-from hyroads.controller.ofp.diff import Change, Installed, as_installed, difference
-from hyroads.controller.ofp.errors import OpenFlowError, ReadbackError
+from hyroads.controller.ofp.diff import Change, Installed, as_installed, batch_of, difference, error_of, next_xid
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER
 from hyroads.controller.ofp.readback import parse_flow_stats, parse_ports
-from hyroads.controller.ofp.rule import Rule
+from hyroads.controller.ofp.rule import FULL_MASK, MARK_MASK, MARK_VALUE, Rule, is_ours
 from ryu.ofproto import ofproto_protocol, ofproto_v1_3
 from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core import topologies
-from hyroads.controller.core.capacity import path_rate
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
@@ -29,6 +28,7 @@ from hyroads.controller.core.rates.controller_mode import (
     slots_to_converge,
     step,
 )
+from hyroads.controller.core.tree import path_rate
 
 TRIANGLE = parse(
     {

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.agent_protocol import ProtocolError, parse_line
+from hyroads.controller.access_point import config
+from hyroads.controller.agents.protocol import ProtocolError, parse_line
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.strict_json import JsonError, parse
 from hyroads.controller.measure import samples, targets
-from hyroads.controller.radio import config
 from hyroads.plugins.sfnet import messages
-from hyroads.slices import slicefile
+from hyroads.slices.core import slicefile
 
 DIGITS = b"9" * 4301
 # Each is a value where a value may be; Python's own reader takes most of them, or fails in ways of its own.

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import networkx as nx
 import pytest
 from hyroads.controller.core import topologies
-from hyroads.controller.core.netjson import network_graph
-from hyroads.controller.core.network import Network, Role
+from hyroads.controller.core.network import Network, Role, network_graph
 from hyroads.controller.core.topologies import (
     PLC,
     WIFI,

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from hyroads.controller.core.bandit.arms import Arms, BoolArray, FloatArray, IndexArray, record, unexplored
-from hyroads.controller.core.bandit.hymab import Hymab, HymabState
-from hyroads.controller.core.bandit.policy import Decision, PlainState, leaders, measured
+
+from .hymab import Hymab, HymabState
+from .policy import Arms, BoolArray, Decision, FloatArray, IndexArray, PlainState, leaders, measured, record, unexplored
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.bandit.arms import FloatArray, IndexArray
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.optimum import binding_rows
 from scipy.optimize import linprog, nnls
+
+from .policy import FloatArray, IndexArray
 
 PROBE_SHARE = 0.75
 SATURATED_BUSY = 0.97

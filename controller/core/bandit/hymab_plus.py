@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from hyroads.controller.core.bandit.arms import Arms, BoolArray, FloatArray, IndexArray, record, shortened, unexplored
-from hyroads.controller.core.bandit.policy import Decision, leaders, measured
+
+from .policy import Arms, BoolArray, Decision, FloatArray, IndexArray, leaders, measured, record, shortened, unexplored
 
 _SIGMA_LIMITS = (0.02, 0.5)
 

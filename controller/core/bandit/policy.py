@@ -7,6 +7,11 @@ A policy is a frozen object of parameters; what it has learned is a state value 
 
 ``observe`` is called once per trial, also when nothing was probed, because it counts the trials. A probe that could not
 be carried out is reported as exploitation (``decision.denied(...)``); the policy then asks again.
+
+What is known about arms: the last measured rate vectors of every arm and their mean (spec 03, sections 3.2, 3.3).
+
+Everything is an array over B flows at once, N arms each, K paths per arm: the live controller uses B = 1, a study
+thousands, and both run the same code. Arrays are never changed in place once they are part of an ``Arms``.
 """
 
 from __future__ import annotations
@@ -15,7 +20,108 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-from hyroads.controller.core.bandit.arms import Arms, BoolArray, FloatArray, IndexArray
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Measurements of B x N arms.
+
+    ``recent_mbps``: [B, N, W, K] rate vectors, newest first. ``kept``: [B, N], how many of them count. ``probes``:
+    [B, N], the n_P of the bandit, which may exceed ``kept``. ``mean_mbps``: [B, N, K]. ``reward_mbps``: [B, N], its
+    sum over paths.
+    """
+
+    recent_mbps: FloatArray
+    kept: IndexArray
+    probes: IndexArray
+    mean_mbps: FloatArray
+    reward_mbps: FloatArray
+
+    @property
+    def flows(self) -> int:
+        """B."""
+        return len(self.kept)
+
+    @property
+    def arms(self) -> int:
+        """N."""
+        return int(self.kept.shape[1])
+
+
+def unexplored(flows: int, arms: int, paths: int, window: int) -> Arms:
+    """Arms of which nothing is known; ``window`` is W."""
+    kept, probes = np.zeros((2, flows, arms), dtype=np.int64)
+    recent, mean = np.zeros((flows, arms, window, paths)), np.zeros((flows, arms, paths))
+    return Arms(recent, kept, probes, mean, np.zeros((flows, arms)))
+
+
+def record(arms: Arms, rows: IndexArray, chosen: IndexArray, rates_mbps: FloatArray, cumulative: bool = False) -> Arms:
+    """``arms`` after one measurement ``rates_mbps`` [R, K] of arm ``chosen[i]`` of flow ``rows[i]`` (distinct flows).
+
+    The mean is that of the last W measurements, or of all since the last reset when ``cumulative``.
+    """
+    at = (rows, chosen)
+    series = arms.recent_mbps[at]
+    series[:, 1:] = series[:, :-1].copy()
+    series[:, 0] = rates_mbps
+    probes = arms.probes[at] + 1
+    kept = np.minimum(arms.kept[at] + 1, series.shape[1])
+    if cumulative:
+        old = arms.mean_mbps[at]
+        mean = old + (rates_mbps - old) / probes[:, None]
+    else:
+        mean = mean_of(series, kept)
+    return _replaced(arms, at, _Rows(series, kept, probes, mean))
+
+
+def shortened(arms: Arms, rows: IndexArray, chosen: IndexArray, kept: IndexArray | int) -> Arms:
+    """``arms`` with only the newest ``kept`` measurements of the given ones; 0 resets an arm."""
+    at = (rows, chosen)
+    series = arms.recent_mbps[at]
+    count = np.minimum(arms.kept[at], kept)
+    return _replaced(arms, at, _Rows(series, count, count, mean_of(series, count)))
+
+
+def scaled(arms: Arms, factors: FloatArray) -> Arms:
+    """``arms`` with all rates multiplied by ``factors`` [B, N]."""
+    vectors = factors[:, :, None]
+    return Arms(
+        arms.recent_mbps * vectors[..., None],
+        arms.kept,
+        arms.probes,
+        arms.mean_mbps * vectors,
+        arms.reward_mbps * factors,
+    )
+
+
+def mean_of(series: FloatArray, kept: IndexArray) -> FloatArray:
+    """[R, K]: mean of the newest ``kept[i]`` of the vectors ``series[i]`` [R, W, K]; zero if there are none."""
+    counts = np.arange(series.shape[1]) < kept[:, None]
+    total: FloatArray = (series * counts[:, :, None]).sum(axis=1)
+    return total / np.maximum(kept, 1)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """New values of R arms."""
+
+    series: FloatArray
+    kept: IndexArray
+    probes: IndexArray
+    mean: FloatArray
+
+
+def _replaced(arms: Arms, at: tuple[IndexArray, IndexArray], new: _Rows) -> Arms:
+    recent, kept, probes = arms.recent_mbps.copy(), arms.kept.copy(), arms.probes.copy()
+    means, rewards = arms.mean_mbps.copy(), arms.reward_mbps.copy()
+    recent[at], kept[at], probes[at] = new.series, new.kept, new.probes
+    means[at], rewards[at] = new.mean, new.mean.sum(axis=1)
+    return Arms(recent, kept, probes, means, rewards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ in a row on one side of the filtered value, both further away than ``step``, are
 it is followed with ``fall_tau_s``, or at once if our own traffic rose as much. Everything else is noise and averaged
 with ``noise_tau_s``, alike up and down, so that it has no bias. What is given to the controller is 0 below ``floor``,
 and changes only when the filtered value is more than ``dead_band`` away, or once in ``settle_s``.
+
+Differences of counters that wrap around or start anew.
 """
 
 from __future__ import annotations
@@ -30,12 +32,29 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
-from hyroads.controller.core.estimate.counters import difference
-from hyroads.controller.core.estimate.filters import EstimateError
-from hyroads.controller.core.estimate.quality import Quality
 from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
+
+from .filters import EstimateError, Quality
+
+# No interface here moves as much in the time between two readings; a larger step is a restart, not a wrap.
+_MAX_WRAP_SHARE = 0.5
+
+
+def difference(before: int, after: int, bits: int | None = None) -> int | None:
+    """Growth of a counter of so many bits (None: it does not wrap); None if it started anew in between.
+
+    A smaller value is a wrap if the growth it implies is less than half the counter's range (RFC 2578 leaves telling
+    wraps from restarts to the reader); else nothing can be said about the time between.
+    """
+    if after >= before:
+        return after - before
+    if bits is None:
+        return None
+    grown = after - before + (1 << bits)
+    return grown if 0 <= grown < _MAX_WRAP_SHARE * (1 << bits) else None
+
 
 Interface = tuple[str, str]
 """(node id, technology); an emulator that knows whole domains may use (link id, technology)."""

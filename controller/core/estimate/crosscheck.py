@@ -22,8 +22,7 @@ from enum import StrEnum
 from itertools import combinations
 from statistics import fmean
 
-from hyroads.controller.core.estimate.filters import EstimateError
-from hyroads.controller.core.estimate.quality import Quality
+from .filters import EstimateError, Quality
 
 ETHERNET_HEADER = 14
 

@@ -10,14 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.estimate.filters import (
-    LEAST_SPREAD,
-    LEAST_SPREAD_SAMPLES,
-    EstimateError,
-    Filtered,
-    FilterSettings,
-)
 from numpy.typing import NDArray
+
+from .filters import LEAST_SPREAD, LEAST_SPREAD_SAMPLES, EstimateError, Filtered, FilterSettings
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]

@@ -15,12 +15,15 @@ tau to be believed. Two rules start the filter again from the last *raw* samples
 
 So the average can be long: with little noise even small steps are seen at once, with much noise nothing but the average
 would help anyway.
+
+How far an estimate may be trusted: one word, and a sentence for whoever asks why.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
 from hyroads.controller.core.errors import HyroadsError
@@ -143,3 +146,13 @@ def _jumped(state: Filtered, last: tuple[float, ...], settings: FilterSettings) 
         return False
     least = max(settings.jump_ratio * abs(state.mean), settings.jump_sigma * math.sqrt(state.variance))
     return all(v - state.mean > least for v in last) or all(state.mean - v > least for v in last)
+
+
+class Quality(StrEnum):
+    """Best first. ``CONTRADICTORY``, ``STALE`` and ``MISSING`` always come with a reason."""
+
+    GOOD = "good"
+    UNSURE = "unsure"
+    CONTRADICTORY = "contradictory"
+    STALE = "stale"
+    MISSING = "missing"

@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.core.estimate.filters import EstimateError
 from hyroads.controller.core.network import Link, Network
+
+from .filters import EstimateError
 
 
 @dataclass(frozen=True, slots=True)

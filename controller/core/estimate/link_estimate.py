@@ -26,9 +26,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from hyroads.controller.core.estimate.filter_bank import FilterBank, FloatArray, IndexArray
-from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings
-from hyroads.controller.core.estimate.quality import Quality
+
+from .filter_bank import FilterBank, FloatArray, IndexArray
+from .filters import EstimateError, Filtered, FilterSettings, Quality
 
 BiasCorrection = Callable[[float, float], float]
 """(sampled capacity in Mb/s, traffic on the link in Mb/s) -> corrected capacity in Mb/s."""

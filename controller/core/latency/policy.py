@@ -2,16 +2,151 @@
 
 Below lambda_0 it uses the best single technology, above the split p*(lambda). A decision in force is kept as long as
 its delay is within a tolerance of the best one, so that noise in load and statistics does not move packets to and fro.
+
+Which single technology has the smaller mean delay (spec 04, section 1).
+
+With equal mean rates muhat and equal alpha: at equal variance V the larger pi = mu_h mu_l wins; at equal pi the
+smaller V wins; if V_1 > V_2 and pi_1 < pi_2 technology 2 wins at every load. Otherwise the winner can depend on the
+load, and the *larger* variance can win at low load.
+
+The split of a load over two queues that minimises the mean delay (spec 04, section 1).
+
+    D(p) = (N_1(p lambda) + N_2((1 - p) lambda)) / lambda
+
+N is convex in the load. Let i be the queue with the smaller N'(0): up to lambda_0, where N_i'(lambda_0) = N_j'(0), it
+alone is best (Theorem 8 of the thesis); above, p* solves N_1'(p lambda) = N_2'((1 - p) lambda). Both are found by
+Brent's method on monotonous functions. For constant service both have closed forms, which the tests use as oracles.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hyroads.controller.core.latency.choice import best_single
-from hyroads.controller.core.latency.split import optimal_share, split_delay_s
-from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
+from scipy.optimize import brentq
+
+from .two_state_queue import LOWEST_RATE, LatencyError, TwoStateQueue, mean_delay_s, mean_queue_length, slope
+
+# Statistics that differ by less are taken as equal by the rules: they are computed from rates, with rounding.
+_EQUAL = 1e-9
+
+
+def best_single(queues: Sequence[TwoStateQueue], load: float) -> int:
+    """Index of the queue with the smallest mean delay at ``load`` packets/s.
+
+    Equal delays, and none of them finite, go to the larger muhat, then to the first.
+    """
+    return min(range(len(queues)), key=lambda i: (mean_delay_s(queues[i], load), -queues[i].muhat, i))
+
+
+def dominant(first: TwoStateQueue, second: TwoStateQueue) -> int | None:
+    """0 or 1: the queue that the rules name as the better one at every load; None where they are silent.
+
+    The rules speak only of queues with equal muhat and equal alpha.
+    """
+    if not (_same(first.muhat, second.muhat) and _same(first.alpha, second.alpha)):
+        return None
+    # Positive: better for the first queue.
+    variance = _sign(second.variance, first.variance, first.muhat**2)
+    product = _sign(first.product, second.product, first.muhat**2)
+    if variance * product < 0 or variance == product == 0:
+        return None
+    return 0 if variance + product > 0 else 1
+
+
+def _same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=_EQUAL)
+
+
+def _sign(larger: float, smaller: float, scale: float) -> int:
+    difference = larger - smaller
+    return 0 if abs(difference) <= _EQUAL * scale else int(math.copysign(1, difference))
+
+
+_TOLERANCE = 1e-14
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The best split at one load; ``share`` is the part of queue 1, loads are packets/s."""
+
+    lambda0: float
+    """Up to this load one queue alone is best."""
+    share: float
+    delay_s: float
+    proportional_share: float
+    """p_lim: static split in proportion to the mean rates."""
+    proportional_delay_s: float
+
+
+def best_split(first: TwoStateQueue, second: TwoStateQueue, load: float) -> Split:
+    """The split of ``load`` packets/s, more than 0 and less than muhat_1 + muhat_2 (:class:`LatencyError`)."""
+    total = first.muhat + second.muhat
+    unstable = f"load {load:g}: unstable: expected less than {total:g} packets/s, the sum of the mean service rates"
+    if not load >= LOWEST_RATE:
+        raise LatencyError(f"load {load:g}: expected at least {LOWEST_RATE:g} packets/s")
+    if not load < total:
+        raise LatencyError(unstable)
+    share, proportional = optimal_share(first, second, load), first.muhat / total
+    delays_s = [split_delay_s(first, second, load, p) for p in (share, proportional)]
+    if math.inf in delays_s:
+        # Less than a rounding below the limit.
+        raise LatencyError(unstable)
+    return Split(single_limit(first, second), share, delays_s[0], proportional, delays_s[1])
+
+
+def split_delay_s(first: TwoStateQueue, second: TwoStateQueue, load: float, share: float) -> float:
+    """D(p) in seconds: mean delay of a load > 0 of which queue 1 gets ``share``; inf if either is unstable."""
+    queued = mean_queue_length(first, share * load) + mean_queue_length(second, (1.0 - share) * load)
+    return queued / load
+
+
+def single_limit(first: TwoStateQueue, second: TwoStateQueue) -> float:
+    """lambda_0 in packets/s: the largest load up to which one queue alone is best; 0 if it is never."""
+    quick, other = (first, second) if slope(first, 0.0) <= slope(second, 0.0) else (second, first)
+    level = 1.0 / slope(other, 0.0)
+    if 1.0 / slope(quick, 0.0) <= level:
+        return 0.0
+    return _zero(lambda load: level - _inverse(quick, load), quick.muhat)
+
+
+def optimal_share(first: TwoStateQueue, second: TwoStateQueue, load: float) -> float:
+    """p*, 0 to 1, for a load more than 0 and less than muhat_1 + muhat_2."""
+
+    def imbalance(share: float) -> float:
+        # Reciprocals are 0 where a queue is unstable, so every share can be asked about; the function rises.
+        return _inverse(second, (1.0 - share) * load) - _inverse(first, share * load)
+
+    if imbalance(0.0) >= 0:
+        return 0.0
+    if imbalance(1.0) <= 0:
+        return 1.0
+    return _zero(imbalance, 1.0)
+
+
+def constant_single_limit(mu_1: float, mu_2: float) -> float:
+    """lambda_0 for constant service rates, packets/s."""
+    high, low = max(mu_1, mu_2), min(mu_1, mu_2)
+    return high - math.sqrt(high * low)
+
+
+def constant_share(mu_1: float, mu_2: float, load: float) -> float:
+    """p* for constant service rates, 0 to 1, at loads below mu_1 + mu_2."""
+    if load <= constant_single_limit(mu_1, mu_2):
+        return 1.0 if mu_1 > mu_2 else 0.0
+    if mu_1 == mu_2:
+        return 0.5
+    root = math.sqrt(mu_1 * mu_2)
+    return (mu_1 * (load - 2.0 * mu_2) + (mu_1 + mu_2 - load) * root) / (load * (mu_1 - mu_2))
+
+
+def _inverse(queue: TwoStateQueue, load: float) -> float:
+    return 1.0 / slope(queue, load)
+
+
+def _zero(function: Callable[[float], float], high: float) -> float:
+    return float(brentq(function, 0.0, high, xtol=_TOLERANCE * high, rtol=_TOLERANCE))
 
 
 @dataclass(frozen=True, slots=True)

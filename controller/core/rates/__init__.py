@@ -1,8 +1,7 @@
 """Rates: interference-aware multipath congestion control (spec 02, docs/rates.md)."""
 
 from hyroads.controller.core.rates.allocation import Allocation
-from hyroads.controller.core.rates.problem import Layout, RateProblem, rate_problem, utilities_of
+from hyroads.controller.core.rates.problem import Layout, RateProblem, Utilities, rate_problem, utilities_of
 from hyroads.controller.core.rates.solver import solve
-from hyroads.controller.core.rates.utility import Utilities
 
 __all__ = ["Allocation", "Layout", "RateProblem", "Utilities", "rate_problem", "solve", "utilities_of"]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.reduction import Reduced
-from hyroads.controller.core.rates.utility import FloatArray, sums_by
+
+from .problem import FloatArray, Layout, RateProblem, sums_by
+from .reduction import Reduced
 
 # A path with less than this share of its flow's rate (or of the typical rate) is not used.
 _NEGLIGIBLE_SHARE = 1e-9

@@ -48,9 +48,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.utility import FloatArray
 from numpy.typing import NDArray
+
+from .problem import FloatArray, Layout, RateProblem
 
 SLOT_S = 0.1
 # One oscillation is a swing up and a swing down: two turns.

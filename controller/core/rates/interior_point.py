@@ -26,9 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities
 from scipy import sparse
 from scipy.linalg import blas, lapack
+
+from .problem import FloatArray, IndexArray, Utilities
 
 # Correctors: how many a step, how much longer a step they aim at, when the gain is worth it, and around which share
 # of the target products may stay.

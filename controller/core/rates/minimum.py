@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.rates.allocation import Allocation
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.solver import solve
-from hyroads.controller.core.rates.utility import FloatArray, Utilities
 from scipy import sparse
 from scipy.optimize import linprog
+
+from .allocation import Allocation
+from .problem import FloatArray, Layout, RateProblem, Utilities
+from .solver import solve
 
 _MET = 1e-7
 _RAISE = 10.0

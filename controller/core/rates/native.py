@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.rates.reduction import Reduced
-from hyroads.controller.core.rates.utility import FloatArray
 from hyroads.controller.native.rates import Kernel, Solved
 from numpy.typing import NDArray
+
+from .problem import FloatArray
+from .reduction import Reduced
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities
 from scipy import sparse
+
+from .problem import FloatArray, IndexArray, Layout, RateProblem, Utilities
 
 # Looking for implied rows costs a product of sparse matrices: beyond this many terms it costs more than it saves.
 _MAX_CONTAINMENT_WORK = 20_000_000

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.network import FlowSpec, Link
-from hyroads.controller.core.rates.allocation import Allocation
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.solver import solve
-from hyroads.controller.core.rates.utility import FloatArray, IndexArray
 from numpy.typing import NDArray
 from scipy import sparse
+
+from .allocation import Allocation
+from .problem import FloatArray, IndexArray, Layout, RateProblem
+from .solver import solve
 
 BoolArray = NDArray[np.bool_]
 Solver = Callable[[RateProblem, Allocation | None], Allocation]

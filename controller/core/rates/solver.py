@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.rates.allocation import Allocation, allocation, duality_gap, feasible_rates
-from hyroads.controller.core.rates.interior_point import Flows, InteriorPoint, Iterate, Pace
-from hyroads.controller.core.rates.native import Start, solve_native
-from hyroads.controller.core.rates.problem import Layout, RateProblem
-from hyroads.controller.core.rates.reduction import Pattern, Reduced, reduce_problem
-from hyroads.controller.core.rates.utility import FloatArray, IndexArray, Utilities, sums_by
 from hyroads.controller.native.rates import kernel
 from numpy.typing import NDArray
+
+from .allocation import Allocation, allocation, duality_gap, feasible_rates
+from .interior_point import Flows, InteriorPoint, Iterate, Pace
+from .native import Start, solve_native
+from .problem import FloatArray, IndexArray, Layout, RateProblem, Utilities, sums_by
+from .reduction import Pattern, Reduced, reduce_problem
 
 MAX_STEPS = 100
 _WARM_STEPS = 60

@@ -14,7 +14,7 @@ from enum import IntEnum, StrEnum
 from typing import TypeVar
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.network import Place
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _Key = TypeVar("_Key")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.network import Place
 
 
 class Phase(StrEnum):

@@ -1,13 +1,19 @@
-"""What plugins see of the network: frozen values, made once a slot, that nobody can change it by. Pure."""
+"""What plugins see of the network: frozen values, made once a slot, that nobody can change it by. Pure.
+
+Where a client of the network file could be: its links as options for policies. Pure.
+
+Who should move where: the plugin interface of policies, and refusals with their back-off. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import Link, Network, Place
 
 _Value = TypeVar("_Value")
 
@@ -83,3 +89,120 @@ class NetworkView:
 def _read_only(table: Mapping[str, _Value]) -> Mapping[str, _Value]:
     """A copy that can't be written to, whatever happens to the original."""
     return MappingProxyType(dict(table))
+
+
+Signal = Callable[[Place], float | None]
+"""What an access point says of the client's signal, dBm."""
+
+
+def options_of(
+    network: Network,
+    client: str,
+    rates_mbps: Mapping[str, float],
+    interference: Interference,
+    signal: Signal = lambda place: None,
+) -> tuple[Option, ...]:
+    """Places with links to and from the client that both carry something; the rate is that of the slower direction.
+
+    ``rates_mbps`` is 0 for links that are down. A medium is a class of links that contend with the same others.
+    """
+    there: dict[Place, Link] = {}
+    back: dict[Place, Link] = {}
+    for link in network.links:
+        if link.target == client:
+            there[Place(link.source, link.technology)] = link
+        elif link.source == client:
+            back[Place(link.target, link.technology)] = link
+    classes = interference.classes()
+    options = []
+    for place, link in there.items():
+        other = back.get(place)
+        if other is None:
+            continue
+        rate_mbps = min(rates_mbps.get(link.id, 0.0), rates_mbps.get(other.id, 0.0))
+        if rate_mbps > 0.0:
+            medium = f"{place.technology} {classes[network.link_index[link.id]]}"
+            options.append(Option(place, medium, rate_mbps, signal(place)))
+    return tuple(options)
+
+
+FIRST_BACKOFF_S = 30.0
+MOST_BACKOFF_S = 3600.0
+MAX_REFUSALS = 4096
+
+Memory = TypeVar("Memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A client should move, and why."""
+
+    client: str
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """How often in a row a client refused a place, or failed to come, and until when it is left alone about it."""
+
+    count: int
+    until_s: float
+    status: str
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """By client and place."""
+
+    entries: Mapping[tuple[str, Place], Refusal] = field(default_factory=dict)
+
+    def refused(self, client: str, place: Place, now_s: float, status: str) -> Refusals:
+        """One more: 30 s of rest, doubled with each in a row, up to an hour."""
+        old = self.entries.get((client, place))
+        count = 1 if old is None else old.count + 1
+        rest_s = min(MOST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(count - 1, 20))
+        entries = {key: value for key, value in self.entries.items() if key != (client, place)}
+        entries[client, place] = Refusal(count, now_s + rest_s, status)
+        if len(entries) > MAX_REFUSALS:
+            del entries[min(entries, key=lambda key: entries[key].until_s)]
+        return Refusals(entries)
+
+    def accepted(self, client: str, place: Place) -> Refusals:
+        """The client came: nothing is held against the place any more."""
+        entries = {key: value for key, value in self.entries.items() if key != (client, place)}
+        return self if len(entries) == len(self.entries) else Refusals(entries)
+
+    def may_ask(self, client: str, place: Place, now_s: float) -> bool:
+        """Whether the client may be asked to go there again."""
+        entry = self.entries.get((client, place))
+        return entry is None or now_s >= entry.until_s
+
+    def allowed(self, view: NetworkView) -> NetworkView:
+        """The view without the options that clients may not be asked for now."""
+        clients = {
+            name: replace(
+                client,
+                options=tuple(
+                    option
+                    for option in client.options
+                    if option.place == client.place or self.may_ask(name, option.place, view.time_s)
+                ),
+            )
+            for name, client in view.clients.items()
+        }
+        return replace(view, clients=clients)
+
+
+class MobilityPolicy(Protocol[Memory]):
+    """What a policy plugin provides. It keeps nothing itself: ``memory`` comes back with the next call."""
+
+    @property
+    def name(self) -> str:
+        """By which it is chosen."""
+
+    def fresh(self) -> Memory:
+        """What it remembers at first."""
+
+    def decide(self, memory: Memory, view: NetworkView) -> tuple[Memory, tuple[Wish, ...]]:
+        """Who should move now, most urgent first; options that were refused lately are not in the view."""

@@ -1,5 +1,5 @@
 //! The n shortest loop-free paths: Yen with Lawler's partition, searched lazily by A* with exact distances.
-//! Mirrors `controller/core/shortest.py`.
+//! Mirrors `controller/core/tree.py`.
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 

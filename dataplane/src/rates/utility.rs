@@ -1,4 +1,4 @@
-//! U(x) = w V(x + shift) with V'(y) = y^-alpha, as `controller/core/rates/utility.py`.
+//! U(x) = w V(x + shift) with V'(y) = y^-alpha, as `controller/core/rates/problem.py`.
 
 /// The utility of one flow.
 #[derive(Clone, Copy, Debug)]

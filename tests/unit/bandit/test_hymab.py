@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
-from hyroads.controller.core.bandit.flow import BanditError
-from hyroads.controller.core.bandit.flow_sets import FlowSets, flow_set_key
+from hyroads.controller.core.bandit.flow import BanditError, FlowSets, flow_set_key
 from hyroads.controller.core.bandit.policy import Decision
 
 POLICIES = [Hymab(), Hymab(dynamic=False), HymabPlus(), Rand(), EpsGreedy(0.1), EpsNGreedy(gap=0.1), Rexp3()]

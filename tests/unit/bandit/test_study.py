@@ -13,12 +13,18 @@ from hyroads.controller.cli.main import main
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
 from hyroads.controller.core.bandit.hymab import Hymab
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
-from hyroads.controller.study import bandit_dynamic, plots
+from hyroads.controller.study import bandit_dynamic, report
 from hyroads.controller.study.bandit import data
-from hyroads.controller.study.bandit_world import World, changing_world, simulate
-from hyroads.controller.study.contenders import Contender, above_for_good, courses, first_trial
-from hyroads.controller.study.framework import Check, Plot, Result, Settings, Table
-from hyroads.controller.study.parallel import run_all
+from hyroads.controller.study.contenders import (
+    Contender,
+    World,
+    above_for_good,
+    changing_world,
+    courses,
+    first_trial,
+    simulate,
+)
+from hyroads.controller.study.framework import Check, Plot, Result, Settings, Table, run_all
 from hyroads.controller.study.report import write
 
 RUNS = 1000
@@ -194,7 +200,7 @@ def test_bad_input_is_one_line_and_status_2(arguments, words, capsys) -> None:
 
 def test_missing_matplotlib_is_said_before_the_work(capsys, monkeypatch) -> None:
     real = util.find_spec
-    monkeypatch.setattr(plots, "find_spec", lambda name: None if name == "matplotlib" else real(name))
+    monkeypatch.setattr(report, "find_spec", lambda name: None if name == "matplotlib" else real(name))
     assert main(["study", "bandit"]) == 2
     assert "pip install 'hyroads[study]'" in capsys.readouterr().err
 

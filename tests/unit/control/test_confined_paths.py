@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.control.confined_paths import MOST_PATHS, confined_paths, filled, lives, standing_by
-from hyroads.controller.control.handover import Confined, Corridor, Ends
 from hyroads.controller.control.live_network import Basis, LiveNetwork
+from hyroads.controller.control.routes import MOST_PATHS, confined_paths, filled, lives, standing_by
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.state import Fabric
+from hyroads.controller.core.network import FlowSpec, Place
+from hyroads.controller.model.handover import Confined, Corridor, Ends
+from hyroads.controller.model.state import Fabric
 
 PLACES = 5
 BOTH = {"capacity_mbps": 20, "both": True}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.control.handover import (
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import FlowSpec, Place
+from hyroads.controller.core.services.mobility import Wanted
+from hyroads.controller.model.handover import (
     Confined,
     Corridor,
     Ends,
@@ -19,10 +22,6 @@ from hyroads.controller.control.handover import (
     places_of,
     reached,
 )
-from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.core.services.mobility import Wanted
-from hyroads.controller.core.services.place import Place
 
 NETWORK = parse(
     {

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hyroads.controller.agent_protocol import Hello
-from hyroads.controller.control.inbox import Inbox
+from hyroads.controller.agents.protocol import Hello
+from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
+from hyroads.controller.control.telemetry import Inbox
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.measure.samples import InterfaceSample, NeighbourSample, NodeSample, Silence
-from hyroads.controller.radio_protocol import RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.state import Fabric
+from hyroads.controller.model.state import Fabric
 from hyroads.rest.measurement_schemas import MeasurementsSchema
 
 NODES = {

@@ -11,25 +11,24 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller.control.governors import Governors
 from hyroads.controller.control.latency import HEADROOM, LEAST_MBPS, Latency
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.measured import AgentRates
+from hyroads.controller.control.rate_override import Governors
+from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.source import Heard
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
-from hyroads.controller.core.latency.pace import damped, pace
-from hyroads.controller.core.latency.selection import select
-from hyroads.controller.core.latency.split import best_split
-from hyroads.controller.core.latency.trace import RateTrace
+from hyroads.controller.core.latency.fit import RateTrace
+from hyroads.controller.core.latency.policy import best_split
+from hyroads.controller.core.latency.selection import damped, pace, select
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Policy
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, State, initial, links_heard
+from hyroads.controller.model.plan import Options
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, initial, links_heard
 from planning import NO_REPORTS
 
 NETWORK = parse(

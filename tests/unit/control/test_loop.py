@@ -12,26 +12,25 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller.control.governor import Fixed, SlotView
-from hyroads.controller.control.governors import Governors
+from hyroads.controller.api.network import flow_document, slices_document
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.measured import AgentRates
+from hyroads.controller.control.rate_override import Fixed, Governors, SlotView
+from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Heard
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import Measurements, configured_samples
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
-from hyroads.controller.loop_documents import flow_document, slices_document
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import MULTIPATH, Options
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, State, flow_declared, initial, links_heard
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.plan import MULTIPATH, Options
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, flow_declared, initial, links_heard
 from planning import NO_REPORTS, live_of
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hyroads.controller.agent_protocol import AgentConfig, Hello
+from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
+from hyroads.controller.control.reports import ReportBook
 from hyroads.controller.control.source import Heard
+from hyroads.controller.control.update_order import SwitchView, Views, gate
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.plan import Options
-from hyroads.controller.push_agents import AgentPusher
-from hyroads.controller.push_gate import SwitchView, Views, gate
-from hyroads.controller.reports import ReportBook
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, agent_up, initial, links_heard
+from hyroads.controller.model.plan import Options
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, agent_up, initial, links_heard
+from hyroads.controller.runtime.deployer import AgentPusher
 
 # f1 and f2 share nothing; f3 begins where f1 does and uses another medium; f4 contends with f1 for WiFi only.
 DOCUMENT: dict[str, Any] = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.measured import AgentRates
 from hyroads.controller.control.pair_tests import AGAIN_S, PairTests, TestedSource
+from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.source import Heard
 from hyroads.controller.core.closed_loop import Measurements
@@ -20,7 +20,7 @@ from hyroads.controller.core.infer.domains import Verdict
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Traffic
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, flow_declared, flow_removed, initial, measured
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, flow_declared, flow_removed, initial, measured
 
 SLOT_S = 0.1
 # a and c hear each other, so ab and cd seem to contend, but don't; f is disturbed by a, whom it does not hear.

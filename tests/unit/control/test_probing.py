@@ -6,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hyroads.controller.control.airtime_shares import Competitor, airtime_shares
 from hyroads.controller.control.arm_airtime import (
+    Competitor,
     PathSample,
+    airtime_shares,
     arm_rows,
     hearing_of,
     measured_airtime,
     modelled_airtime,
 )
+from hyroads.controller.control.learner import Saturation, Trust
 from hyroads.controller.control.probing import MOST_LATE, PART_SLOTS, ArmProbe, BusyReading, busy_share, new_probe
-from hyroads.controller.control.saturation import Saturation
-from hyroads.controller.control.trust import Trust
 from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE
 from hyroads.controller.core.demand import Offer
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 
 NETWORK = read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "diamond.yaml")
 OVER_B, OVER_C = ("ab-plc", "bd-wifi"), ("ac-wifi5", "cd-wifi5")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.radio_table import FLAGS, RadioTable
-from hyroads.controller.radio_protocol import RadioInterface, RadioNeighbour, RadioReport
 
 ROWS = (RadioNeighbour("02:00:00:00:00:02", 15.0, None, 0.0, None, 0),)
 WIFI = ("a", "wifi")

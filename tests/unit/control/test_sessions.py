@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller.control.session_rollout import DRAIN_S
 from hyroads.controller.control.sessions import (
+    DRAIN_S,
     Host,
     LiveSession,
     World,
@@ -29,12 +29,17 @@ from hyroads.controller.control.sessions import (
 )
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.core.services.group_address import GroupAddressError, group_address
-from hyroads.controller.core.services.sessions import SessionSpec, session_document, session_spec
-from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
+from hyroads.controller.core.services.sessions import (
+    GroupAddressError,
+    SessionSpec,
+    group_address,
+    session_document,
+    session_spec,
+)
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.rules import rules_for
-from hyroads.controller.state import Fabric
 from rings import ring
 from switch_model import Frame, Label, ModelNetwork, port_numbers
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hyroads.controller.agent_protocol import Hello
-from hyroads.controller.control.inbox import Inbox
+from hyroads.controller.access_point.emulated import EmulatedRadio, EstimateErrors, LinkState, MediumState, Peer
+from hyroads.controller.agents.protocol import Hello
+from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
+from hyroads.controller.control.telemetry import Inbox
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.radio.emulated import EmulatedRadio, EstimateErrors, LinkState, MediumState, Peer
-from hyroads.controller.radio_protocol import RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.state import Fabric
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.state import Fabric
 from hyroads.mininet.access_points import interfaces_of
-from hyroads.mininet.controller_files import discovered_names, network_document
+from hyroads.mininet.run_directory import discovered_names, network_document
 
 NETWORKS = sorted((Path(__file__).resolve().parents[3] / "mininet" / "networks").glob("*.yaml"))
 

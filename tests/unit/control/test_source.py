@@ -7,7 +7,7 @@ from pathlib import Path
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.estimate.link_estimate import Source as From
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.agent_markers import PathMarks, has_reached, parse_first, parse_passed
-from hyroads.controller.agent_protocol import (
+from hyroads.controller.agents.markers import PathMarks, has_reached, parse_first, parse_passed
+from hyroads.controller.agents.protocol import (
     MAX_LINE,
     AgentConfig,
     EgressFlow,

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hyroads.controller.agent_protocol import Hello
-from hyroads.controller.agents import Session
-from hyroads.controller.coordinator import BOTH_GONE_S, SIGN_OF_LIFE_S, Coordinator
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.settings import Settings, load
-from hyroads.controller.state import Fabric, Presence
+from hyroads.controller.agents.protocol import Hello
+from hyroads.controller.agents.server import Session
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.state import Fabric, Presence
+from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, Coordinator
+from hyroads.controller.settings.controller import Settings, load
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.events import EventLog, changes
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.state import (
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.events import EventLog, changes
+from hyroads.controller.model.state import (
     DeclaredFlow,
     Fabric,
     Origin,

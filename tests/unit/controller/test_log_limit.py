@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from hyroads.controller.log_limit import BURST, PER_SECOND, WarningLimit
+from hyroads.controller.runtime.faults import BURST, PER_SECOND, WarningLimit
 
 
 def record(level: int) -> logging.LogRecord:

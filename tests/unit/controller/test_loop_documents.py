@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hyroads.controller.api.network import flow_document, interfaces_document, links_document
 from hyroads.controller.control.loop import LiveLoop
-from hyroads.controller.control.measured import AgentRates
+from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.source import Heard
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.loop_documents import flow_document, interfaces_document, links_document
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.files.documents import read_file
 
 NETWORK = read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml")
 WIFI = ("a", "wifi")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hyroads.controller.agent_markers import PathMarks
-from hyroads.controller.marks import Marks
+from hyroads.controller.agents.markers import Marks, PathMarks
 
 TOLD = (PathMarks(1, 7, None, paused=True),)
 NOTHING = PathMarks(1, None, None, paused=False)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.control.sessions import Host
-from hyroads.controller.core.services.group_address import group_address
 from hyroads.controller.core.services.membership import MAX_RECORDS, query_of, reports
-from hyroads.controller.core.services.sessions import Participant, SessionSpec
-from hyroads.controller.services.membership import MAX_WAITING, SETTLE_S, MembershipDesk
+from hyroads.controller.core.services.sessions import Participant, SessionSpec, group_address
+from hyroads.controller.services.multicast.membership import MAX_WAITING, SETTLE_S, MembershipDesk
 from hyroads.rest.contract import ConflictError
 
 MAC = "02:00:00:00:00:07"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.plan import MULTIPATH, SINGLE, UNREACHABLE, Options, hello_configs
-from hyroads.controller.state import (
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.plan import MULTIPATH, SINGLE, UNREACHABLE, Options, hello_configs
+from hyroads.controller.model.state import (
     DeclaredFlow,
     Fabric,
     Origin,

@@ -11,11 +11,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.agent_protocol import AgentConfig
-from hyroads.controller.control.handover import Confined
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.plan import Options
-from hyroads.controller.plan_maker import PlanMaker
+from hyroads.controller.agents.protocol import AgentConfig
+from hyroads.controller.control.plan_maker import PlanMaker
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.plan import Options
 
 PLACES = {
     "ac-wifi1": Place("a", "wifi1"),

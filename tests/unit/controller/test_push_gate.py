@@ -11,12 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.agent_protocol import AgentConfig
+from hyroads.controller.agents.protocol import AgentConfig
+from hyroads.controller.control.update_order import AgentView, SwitchView, Views, gate, pending_of
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.plan import Plan
-from hyroads.controller.push_gate import AgentView, SwitchView, Views, gate, pending_of
-from hyroads.controller.state import (
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.plan import Plan
+from hyroads.controller.model.state import (
     DeclaredFlow,
     Fabric,
     Origin,

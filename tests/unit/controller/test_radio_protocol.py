@@ -8,10 +8,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.agent_protocol import ProtocolError, encode, parse_hello, parse_line
-from hyroads.controller.radio.channel import interface_document
-from hyroads.controller.radio.model import Neighbour, Reading
-from hyroads.controller.radio_protocol import MAX_NEIGHBOURS, RadioReport, parse_radio
+from hyroads.controller.access_point.channel import interface_document
+from hyroads.controller.access_point.model import Neighbour, Reading
+from hyroads.controller.agents.protocol import ProtocolError, encode, parse_hello, parse_line
+from hyroads.controller.agents.telemetry import MAX_NEIGHBOURS, RadioReport, parse_radio
 
 ROW = {
     "mac": "02:00:01:01:00:02",

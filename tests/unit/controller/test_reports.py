@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller.agent_protocol import ProtocolError, parse_line
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.plan import Plan
-from hyroads.controller.reports import ReportBook
-from hyroads.controller.state import DeclaredFlow, Fabric, Origin, initial
+from hyroads.controller.agents.protocol import ProtocolError, parse_line
+from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.model.plan import Plan
+from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, initial
 from hyroads.rest.measurement_schemas import MeasurementsSchema
 from planning import planned
 

@@ -20,10 +20,8 @@ from hyroads.controller.core.multicast import Media
 from hyroads.controller.core.multicast_session import Session, adapted
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Policy
-from hyroads.controller.core.services.group_address import group_address
-from hyroads.controller.core.services.sessions import SessionSpec
-from hyroads.controller.services.reservation_office import ReservationOffice
-from hyroads.controller.services.reservations import SHORT_FOR_S, NotAdmittedError, ReservationDesk
+from hyroads.controller.core.services.sessions import SessionSpec, group_address
+from hyroads.controller.services.reservations import SHORT_FOR_S, NotAdmittedError, ReservationDesk, ReservationOffice
 from hyroads.rest import reservations
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError, TooBusyError

@@ -11,11 +11,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.services import session_keeper
-from hyroads.controller.services.session_office import fixed_hosts
-from hyroads.controller.services.sessions import MAX_SESSIONS, SessionDesk
-from hyroads.controller.state import Fabric
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.services.multicast import supervisor
+from hyroads.controller.services.multicast.meter import fixed_hosts
+from hyroads.controller.services.multicast.sessions import MAX_SESSIONS, SessionDesk
 from hyroads.rest import sessions
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
@@ -298,10 +298,10 @@ def test_a_spoilt_state_file_costs_trees_at_most(office: Office, spoilt) -> None
 
 @pytest.mark.parametrize("large", [False, True])
 def test_better_trees_follow_when_there_is_time(office: Office, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    monkeypatch.setattr(session_keeper.shim, "aside", lambda function, *arguments: function(*arguments))
-    monkeypatch.setattr(session_keeper.shim, "sleep", lambda seconds: None)
-    monkeypatch.setattr(session_keeper.shim, "spawn", lambda function, *arguments: function(*arguments))
-    monkeypatch.setattr(session_keeper, "QUICK_FROM", 0)
+    monkeypatch.setattr(supervisor.shim, "aside", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(supervisor.shim, "sleep", lambda seconds: None)
+    monkeypatch.setattr(supervisor.shim, "spawn", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(supervisor, "QUICK_FROM", 0)
     office.desk._is_large = large
     for number, nodes in enumerate((("n0", "n3"), ("n1", "n4", "n5"), ("n2", "n0", "c0"))):
         declared(office, f"s{number}", f"239.1.1.{number}", nodes)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hyroads.controller.control.session_rollout import Rollout
-from hyroads.controller.control.sessions import Host, LiveSession
-from hyroads.controller.core.services.group_address import group_address
-from hyroads.controller.core.services.sessions import SessionSpec
+from hyroads.controller.control.sessions import Host, LiveSession, Rollout
+from hyroads.controller.core.services.sessions import SessionSpec, group_address
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.readback import FlowStat
-from hyroads.controller.services.session_meter import SessionMeter
+from hyroads.controller.services.multicast.meter import SessionMeter
 
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyroads.controller.core.endpoints import Endpoint
+from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.settings import load, parse
+from hyroads.controller.settings.controller import load, parse
 
 TOKEN = "0123456789abcdef"
 

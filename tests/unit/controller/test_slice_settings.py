@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse as parse_network
-from hyroads.controller.core.netfile_flows import flow_document
+from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Network
-from hyroads.controller.planning_options import loop_options_of
-from hyroads.controller.settings import Settings, parse
-from hyroads.controller.state import Fabric
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.runtime.event_loop import loop_options_of
+from hyroads.controller.settings.controller import Settings, parse
 
 
 def settings_of(slices: Any, name: str = "h.yaml", **more: Any) -> Settings:

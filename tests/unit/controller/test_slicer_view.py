@@ -12,14 +12,14 @@ from flask.testing import FlaskClient
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually
+from hyroads.controller.api.views import slices_before
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.services.slicer_view import slices_before
-from hyroads.controller.settings import parse
-from hyroads.controller.settings_rest import SlicerPlace
+from hyroads.controller.settings.controller import parse
+from hyroads.controller.settings.rest import SlicerPlace
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 from hyroads.rest.slices import blueprints
-from hyroads.slices.model import token_hash
+from hyroads.slices.core.model import token_hash
 from slicer_lab import SlicerLab, slicer_lab
 
 ADMIN, ANN, VIEWER = (f"the token of {name} 0123456789" for name in ("ops", "ann", "wall"))

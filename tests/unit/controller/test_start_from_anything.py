@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.control.governors import Governors
-from hyroads.controller.coordinator import Coordinator
+from hyroads.controller.app.wiring import Desks, ready
+from hyroads.controller.control.rate_override import Governors
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.desks import Desks
-from hyroads.controller.feed import Feed
-from hyroads.controller.kept import ready
-from hyroads.controller.settings import load
-from hyroads.controller.state import Fabric, agent_up, switch_up
-from hyroads.controller.state_store import decode, encode, to_save
+from hyroads.controller.model.state import Fabric, agent_up, switch_up
+from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.persistence import decode, encode, to_save
+from hyroads.controller.runtime.telemetry import Feed
+from hyroads.controller.settings.controller import load
 
 NETWORKS = Path(__file__).resolve().parents[3] / "mininet" / "networks"
 ROAMING = NETWORKS / "roaming.yaml"

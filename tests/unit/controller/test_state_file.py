@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller import state_file
-from hyroads.controller.private_files import write_atomically
-from hyroads.controller.state_file import MAX_BYTES, MOST_ASIDE, Format, Origin, StateFile, parse, text_of
+from hyroads.controller.files import state
+from hyroads.controller.files.private import write_atomically
+from hyroads.controller.files.state import MAX_BYTES, MOST_ASIDE, Format, Origin, StateFile, parse, text_of
 
 
 def _doubled(document: Any) -> Any:
@@ -208,17 +208,17 @@ def test_a_later_version_that_could_not_be_put_aside_is_not_written_over(
 ) -> None:
     path.write_text('{"version": 9}')
     file = StateFile(path, FORM)
-    real = state_file.Path.rename
+    real = state.Path.rename
 
     def refuse(self: Path, target: object) -> Path:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(state_file.Path, "rename", refuse)
+    monkeypatch.setattr(state.Path, "rename", refuse)
     assert file.load().broken[0].aside is None
     with pytest.raises(OSError, match="not permitted"):
         file.save(NEW)
     assert path.read_text() == '{"version": 9}'
-    monkeypatch.setattr(state_file.Path, "rename", real)
+    monkeypatch.setattr(state.Path, "rename", real)
     file.save(NEW)
     (name,) = asides(path)
     assert path.with_name(name).read_text() == '{"version": 9}' and file.load().document == NEW
@@ -277,7 +277,7 @@ def test_a_file_system_without_links_has_older_copies_too(path: Path, monkeypatc
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(state_file.os, "link", refuse)
+    monkeypatch.setattr(state.os, "link", refuse)
     file = StateFile(path, FORM)
     file.save({"names": ["newest"], "count": {}})
     assert parse(file.older.read_text(), "", FORM).document == NEW

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.control.handover import Confined
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError, PlanningError
-from hyroads.controller.core.network import FlowSpec, Policy, Utility
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.netfile_io import read_file
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.state import DeclaredFlow
-from hyroads.controller.state import Origin as FlowOrigin
-from hyroads.controller.state_file import Origin
-from hyroads.controller.state_store import FORMAT, Saved, Store, declared, decode, encode, parse_flow, to_save
+from hyroads.controller.core.network import FlowSpec, Place, Policy, Utility
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.files.state import Origin
+from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.state import DeclaredFlow
+from hyroads.controller.model.state import Origin as FlowOrigin
+from hyroads.controller.runtime.persistence import FORMAT, Saved, Store, declared, decode, encode, parse_flow, to_save
 
 NETWORK_FOLDER = Path(__file__).resolve().parents[3] / "mininet" / "networks"
 NETWORK = read_file(NETWORK_FOLDER / "triangle.yaml")

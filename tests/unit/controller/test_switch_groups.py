@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.group import GroupEntry, is_ours
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.intents import Hop, MediumPort, SwitchIntent, TreeBranch
-from hyroads.controller.switches import SwitchSession, Wanted
+from hyroads.controller.ofp.rule import GroupEntry, is_our_group
+from hyroads.controller.switches.sessions import SwitchSession, Wanted
 
 PARENT = Hop("a-wifi", "02:00:01:01:00:09")
 COPIES = (Hop("a-plc", "02:00:01:02:00:02"), Hop("a-wifi", "02:00:01:01:00:03"))
@@ -109,7 +109,7 @@ def test_what_is_there_is_not_sent_again_and_what_is_not_ours_stays(session: Swi
     buckets = [(act.SetEthSrc(MEDIA[0].mac), act.SetEthDst(COPIES[0].mac), act.Output(1))]
     buckets.append((act.SetEthSrc(MEDIA[1].mac), act.SetEthDst(COPIES[1].mac), act.Output(act.IN_PORT)))
     known, stale, foreign = GroupEntry(tuple(buckets)).id, 0x4ABCDEF0, 7
-    assert is_ours(known) and is_ours(stale) and not is_ours(foreign)
+    assert is_our_group(known) and is_our_group(stale) and not is_our_group(foreign)
     read(session, known, stale, foreign)
     session.want(wanted(5000))
     mods = [message for message in confirm(session) if message[1] == wire.GROUP_MOD]
@@ -135,7 +135,7 @@ def test_a_refused_group_is_not_taken_for_known(session: SwitchSession) -> None:
 
 
 def test_two_groups_of_one_id_by_chance_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hyroads.controller.ofp.session_rules import Groups
+    from hyroads.controller.ofp.sessions import Groups
 
     groups, first = Groups(), [(act.Output(1),), (act.Output(2),)]
     (one,) = groups.copies(first)

@@ -6,9 +6,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.access_point.mib import CLOCK, Tree, objects
+from hyroads.controller.access_point.model import Interface, Neighbour, Snapshot
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.measure.counters import COUNTER32, COUNTER64, difference, rate_mbps
-from hyroads.controller.measure.derive import FROZEN_POLLS, RATE_WINDOW_S, Deriver, cross_check
+from hyroads.controller.measure.derive import (
+    COUNTER32,
+    COUNTER64,
+    FROZEN_POLLS,
+    RATE_WINDOW_S,
+    Deriver,
+    cross_check,
+    difference,
+    rate_mbps,
+)
 from hyroads.controller.measure.readings import (
     IF_HC_IN_OCTETS,
     IF_HC_OUT_OCTETS,
@@ -21,8 +31,6 @@ from hyroads.controller.measure.readings import (
 )
 from hyroads.controller.measure.samples import FLAGS, SampleError, Silence, from_line, to_line
 from hyroads.controller.measure.targets import document, parse
-from hyroads.controller.radio.mib import CLOCK, Tree, objects
-from hyroads.controller.radio.model import Interface, Neighbour, Snapshot
 
 NEIGHBOUR = RawNeighbour("02:00:01:01:00:02", "b", 10_000, 0, 250, -60, 40, "emulated")
 

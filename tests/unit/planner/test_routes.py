@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
 from hyroads.controller.core.routes import all_routes, broadcast_tree, routes_to
-from hyroads.controller.core.shortest import n_shortest
+from hyroads.controller.core.tree import n_shortest
 
 SEEDS = st.integers(0, 2**32)
 

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
+from hyroads.controller.core.interface_graph import (
+    capacities_of,
+    interface_graph,
+    is_loop_free,
+    metric_of,
+    path_from_ids,
+)
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.paths import is_loop_free, path_from_ids
-from hyroads.controller.core.shortest import n_shortest
+from hyroads.controller.core.tree import n_shortest
 
 SEEDS = st.integers(0, 2**32)
 

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.core.capacity import path_rate, update
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of
+from hyroads.controller.core.interface_graph import capacities_of, is_loop_free, link_ids
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps, multipath_rates
-from hyroads.controller.core.paths import is_loop_free, link_ids
 from hyroads.controller.core.planner import PYTHON, Planner
-from hyroads.controller.netfile_io import read_file
+from hyroads.controller.core.tree import path_rate, update
+from hyroads.controller.files.documents import read_file
 
 TRIANGLE = Path(__file__).parents[3] / "mininet" / "networks" / "triangle.yaml"
 SEEDS = st.integers(0, 2**32)

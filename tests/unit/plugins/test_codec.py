@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Associated,
     Confirmed,
@@ -18,7 +19,6 @@ from hyroads.controller.core.services.mobility import (
     Timings,
     Wanted,
 )
-from hyroads.controller.core.services.place import Place
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, Option
 from hyroads.plugins.codec import CodecError, decode, encode
 

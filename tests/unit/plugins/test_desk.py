@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller import ryu_shim as shim
-from hyroads.plugins.found import Bounds
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Limits
+from hyroads.plugins.kinds import Bounds
 from hyroads.rest.contract import ConflictError, NotFoundError
 from plugin_rig import HASTY, PATIENT, Rig, eventually
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller import ryu_shim as shim
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Arrived, Associated, Confirmed, Left, Passed, Phase, Request
-from hyroads.controller.core.services.place import Place
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.kinds import Kind
 from plugin_rig import HASTY, Rig, eventually
 

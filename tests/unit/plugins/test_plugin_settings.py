@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.plugin_settings import BUILT_IN_POLICIES, parse_plugins, parse_policies
-from hyroads.controller.services.plugin_discovery import POLICIES
-from hyroads.controller.sfnet_settings import SfnetSettings, parse_sfnet
+from hyroads.controller.services.plugins.discovery import POLICIES
+from hyroads.controller.settings.plugins import (
+    BUILT_IN_POLICIES,
+    SfnetSettings,
+    parse_plugins,
+    parse_policies,
+    parse_sfnet,
+)
 from hyroads.plugins.kinds import Kind
 
 

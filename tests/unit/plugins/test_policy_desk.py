@@ -9,10 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse as parse_network
-from hyroads.controller.core.services.options import options_of
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.core.services.view import ClientView, NetworkView, Option
-from hyroads.controller.services.policies import LocalPolicy, Outcome, PolicyDesk
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.view import ClientView, NetworkView, Option, options_of
+from hyroads.controller.services.steering.policies import LocalPolicy, Outcome, PolicyDesk
 from hyroads.plugins.kinds import Kind
 from hyroads.plugins.policies import load, signal
 from plugin_rig import Rig, eventually

@@ -7,10 +7,10 @@ from bisect import bisect_right
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio import agentx
-from hyroads.controller.radio.agentx import AgentXError, Session, message, oid_bytes
-from hyroads.controller.radio.mib import BASE, Value
-from hyroads.controller.radio.wireless_mib import COMMIT_FAILED, INCONSISTENT_VALUE, SetError
+from hyroads.controller.access_point import agentx
+from hyroads.controller.access_point.agentx import AgentXError, Session, message, oid_bytes
+from hyroads.controller.access_point.mib import BASE, Value
+from hyroads.controller.access_point.wireless_mib import COMMIT_FAILED, INCONSISTENT_VALUE, SetError
 
 TREE = (*BASE, 1, 4)
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio import hostapd
-from hyroads.controller.radio.hostapd import StationNews, TransitionAnswer
-from hyroads.controller.radio.hostapd_follower import HostapdFollower
+from hyroads.controller.access_point import hostapd
+from hyroads.controller.access_point.hostapd import HostapdFollower, StationNews, TransitionAnswer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hostapd_peer import Peer

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio import hostapd_conf as conf
-from hyroads.controller.radio.hostapd_conf import Join, Leave, Place, Power, Start, Stop
-from hyroads.controller.radio.wireless import (
+from hyroads.controller.access_point import hostapd_conf as conf
+from hyroads.controller.access_point.hostapd_conf import Join, Leave, Place, Power, Start, Stop
+from hyroads.controller.access_point.wireless import (
     WPA2,
     WPA3,
     Bss,

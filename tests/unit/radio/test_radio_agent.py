@@ -6,13 +6,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.access_point.config import parse
+from hyroads.controller.access_point.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects
+from hyroads.controller.access_point.model import Interface, Neighbour, Snapshot
+from hyroads.controller.access_point.snmpd import MAX_LINE_BYTES, parse_oid, serve, snmpd_conf
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.private_files import write_atomically
-from hyroads.controller.radio.config import parse
-from hyroads.controller.radio.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects
-from hyroads.controller.radio.model import Interface, Neighbour, Snapshot
-from hyroads.controller.radio.pass_persist import MAX_LINE_BYTES, parse_oid, serve
-from hyroads.controller.radio.snmpd_conf import snmpd_conf
+from hyroads.controller.files.private import write_atomically
 
 macs = st.binary(min_size=6, max_size=6).map(lambda b: b.hex(":"))
 neighbours = st.builds(

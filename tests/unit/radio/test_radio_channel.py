@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection, Iterator
 
 import pytest
+from hyroads.controller.access_point.channel import Channel, Document, address_of
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.radio.channel import Channel, Document, address_of
 
 INTERVAL_MS = 50
 

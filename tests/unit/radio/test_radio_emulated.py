@@ -5,7 +5,7 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio.emulated import (
+from hyroads.controller.access_point.emulated import (
     EmulatedRadio,
     EstimateErrors,
     LinkState,
@@ -13,7 +13,7 @@ from hyroads.controller.radio.emulated import (
     Peer,
     estimate_mbps,
 )
-from hyroads.controller.radio.model import SteadyCounters
+from hyroads.controller.access_point.model import SteadyCounters
 
 PEER = Peer("02:00:01:01:00:02", "b", "ab", "ba")
 

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio.model import RadioError
-from hyroads.controller.radio.plc import (
+from hyroads.controller.access_point.model import RadioError
+from hyroads.controller.access_point.plc import (
     Plc,
     ble_mbps,
     l2_capacity_mbps,

@@ -5,9 +5,17 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio.linux_wifi import LinuxWifi, parse_rate, parse_stations, parse_survey
-from hyroads.controller.radio.model import RadioError
-from hyroads.controller.radio.wifi_rates import Modulation, ht_modulation, l2_capacity_mbps, phy_rate_mbps
+from hyroads.controller.access_point.linux_wifi import (
+    LinuxWifi,
+    Modulation,
+    ht_modulation,
+    l2_capacity_mbps,
+    parse_rate,
+    parse_stations,
+    parse_survey,
+    phy_rate_mbps,
+)
+from hyroads.controller.access_point.model import RadioError
 
 SURVEY = """\
 Survey data from wlan0

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.radio import wireless_mib as mib
-from hyroads.controller.radio.mib import Value
-from hyroads.controller.radio.wireless import (
+from hyroads.controller.access_point import wireless_mib as mib
+from hyroads.controller.access_point.mib import Value
+from hyroads.controller.access_point.wireless import (
     OPEN,
     WPA2,
     WPA3,

@@ -6,17 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hyroads.controller.access_point import wireless_mib as mib
+from hyroads.controller.access_point.config import WirelessConfig, parse, parse_wireless
+from hyroads.controller.access_point.mib import Value
+from hyroads.controller.access_point.model import RadioError
+from hyroads.controller.access_point.snmpd import snmpd_conf
+from hyroads.controller.access_point.wireless import RadioAbilities, WirelessError
+from hyroads.controller.access_point.wireless_agent import LOOK_EVERY_S, WirelessObjects
+from hyroads.controller.access_point.wireless_hostapd import HostapdBackend, RecordedBackend
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.radio import wireless_mib as mib
-from hyroads.controller.radio.config import parse
-from hyroads.controller.radio.mib import Value
-from hyroads.controller.radio.model import RadioError
-from hyroads.controller.radio.snmpd_conf import snmpd_conf
-from hyroads.controller.radio.wireless import RadioAbilities, WirelessError
-from hyroads.controller.radio.wireless_agent import LOOK_EVERY_S, WirelessObjects
-from hyroads.controller.radio.wireless_config import WirelessConfig, parse_wireless
-from hyroads.controller.radio.wireless_hostapd import HostapdBackend
-from hyroads.controller.radio.wireless_recorded import RecordedBackend
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hostapd_global import Hostapd

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from hyroads import rest
-from hyroads.controller.services.requests import Requests
+from hyroads.controller.services.plugins.requests import Requests
 from hyroads.rest.access import READS
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token

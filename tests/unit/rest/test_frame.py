@@ -13,8 +13,10 @@ from flask import jsonify
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.rest import access, idempotency, operations, paging
+from hyroads.rest import access, operations
+from hyroads.rest import resource as paging
 from hyroads.rest.access import Buckets, Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, Token
@@ -124,7 +126,7 @@ def test_keys_belong_to_a_token_and_expire() -> None:
     assert web.post(key="k", **one).status_code == 201
     assert web.post({**FLOW, "id": "g"}, key="k", **two).status_code == 201
     assert web.post({**FLOW, "id": "g"}, key="k", **one).status_code == 422
-    web.clock.now_s += idempotency.KEPT_S + 1
+    web.clock.now_s += operations.KEPT_S + 1
     assert web.post({**FLOW, "id": "h"}, key="k", **one).status_code == 201
 
 
@@ -149,13 +151,13 @@ def test_a_request_under_way_is_not_begun_again() -> None:
 
 
 def test_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idempotency, "MAX_KEPT", 3)
+    monkeypatch.setattr(operations, "MAX_REPLIES", 3)
     web = Web()
     for number in range(5):
         assert web.post({**FLOW, "id": f"f{number}"}, key=f"k{number}").status_code == 201
     assert web.post({**FLOW, "id": "f4"}, key="k4").headers.get("Idempotent-Replayed")
     assert web.post({**FLOW, "id": "f0"}, key="k0").status_code == 200
-    monkeypatch.setattr(idempotency, "MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr(operations, "MAX_REPLIES_BYTES", 10)
     assert web.post({**FLOW, "id": "g"}, key="g").status_code == 201
     assert web.post({**FLOW, "id": "g"}, key="g").status_code == 200
 
@@ -203,7 +205,7 @@ def test_removals_are_operations_too() -> None:
 
 
 def test_operations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "MAX_KEPT", 3)
+    monkeypatch.setattr(operations, "MAX_OPERATIONS", 3)
     web = Web()
     addresses = [web.post(query="?wait=false").headers["Location"] for _ in range(5)]
     assert [web.client.get(address).status_code for address in addresses] == [404, 404, 200, 200, 200]

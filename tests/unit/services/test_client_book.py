@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hyroads.controller.access_settings import AccessSettings
+from hyroads.controller.app.wiring import ready
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services.clients import seen
-from hyroads.controller.core.services.place import WIRED, Place
-from hyroads.controller.kept import ready
-from hyroads.controller.numbering import Numbers
-from hyroads.controller.services.client_book import MAX_PREFERENCES, ClientBook
-from hyroads.controller.services.clients import ClientDesk
-from hyroads.controller.services.declared_clients import interfaces_of, saved_places
-from hyroads.controller.services.steering import Steering
-from hyroads.controller.state import Fabric, client_placed, initial
-from hyroads.controller.state_store import Saved, Store, to_save
+from hyroads.controller.model.state import Fabric, client_placed, initial
+from hyroads.controller.runtime.persistence import Saved, Store, to_save
+from hyroads.controller.services.clients.declared import interfaces_of, saved_places
+from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientBook
+from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.steering.stations import Steering
+from hyroads.controller.settings.clients import AccessSettings
 from hyroads.rest import clients
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import TooBusyError

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import (
     ClientError,
     Clients,
@@ -24,7 +25,6 @@ from hyroads.controller.core.services.clients import (
     signal,
     untold,
 )
-from hyroads.controller.core.services.place import Place
 
 A, B, WIRE = Place("a", "wifi"), Place("b", "wifi"), Place("a", "host")
 PLACES = (A, B, WIRE, Place("b", "plc"))

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.access_settings import AccessSettings
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.clients import are_all_told
-from hyroads.controller.core.services.place import WIRED, Place
+from hyroads.controller.model.state import Fabric, State, initial
 from hyroads.controller.ofp.diff import as_installed
 from hyroads.controller.ofp.hosts import Here, There, host_rules
-from hyroads.controller.services.clients import ClientDesk
-from hyroads.controller.state import Fabric, State, initial
-from hyroads.controller.switch_hosts import HostLayer
+from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.settings.clients import AccessSettings
+from hyroads.controller.switches.host_tables import HostLayer
 
 NODES = [f"n{i}" for i in range(5)]
 TEXT = (

@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hyroads.controller.core.services.choices import MobilityPolicy
 from hyroads.controller.core.services.mobility import MobilityManager
+from hyroads.controller.core.services.view import MobilityPolicy
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 GROUPS = {"hyroads.mobility": MobilityManager, "hyroads.policies": MobilityPolicy}

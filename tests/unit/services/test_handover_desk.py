@@ -9,11 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
-from hyroads.controller.agent_markers import PathMarks
-from hyroads.controller.control.handover import Confined
+from hyroads.controller.agents.markers import PathMarks
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.services.managers import BUILT_IN
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.handover import Confined
+from hyroads.controller.services.mobility.requests import BUILT_IN
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 A, B, PLC, LTE = Place("a", "wifi1"), Place("b", "wifi2"), Place("b", "plc"), Place("x", "lte")

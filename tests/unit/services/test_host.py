@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Handover, Phase, Request, Wanted
-from hyroads.controller.core.services.place import Place
 from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Fault, Health, Kind, Limits, Step, sound_step
 from hyroads.plugins.mobility import hoolock

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.controller.ofp.action import SetMplsLabel
 from hyroads.controller.ofp.hosts import Barred, Here, There, host_of, host_rules, is_learned, source_of
+from hyroads.controller.ofp.match import SetMplsLabel
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.rule import Rule
-from hyroads.controller.services.host_tables import FOLLOW_S, HostTables, Spot
+from hyroads.controller.switches.host_tables import FOLLOW_S, HostTables, Spot
 
 MAC = "02:aa:00:00:00:01"
 NODES = ("a", "b", "c")

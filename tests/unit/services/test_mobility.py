@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
     Associated,
@@ -19,7 +20,6 @@ from hyroads.controller.core.services.mobility import (
     Steady,
     Timings,
 )
-from hyroads.controller.core.services.place import Place
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))

@@ -9,10 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
-from hyroads.controller.control.handover import Confined
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.services.ncast_documents import ncast_document, ncasts_from
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.handover import Confined
+from hyroads.controller.services.mobility.ncasts import ncast_document, ncasts_from
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError
 from instant_saver import full_disk
 

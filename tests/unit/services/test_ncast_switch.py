@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Confirmed, Passed, Phase, Wanted
-from hyroads.controller.core.services.place import Place
 from hyroads.plugins.ncast import NCast
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))

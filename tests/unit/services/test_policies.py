@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.core.services.choices import MAX_REFUSALS, Refusals
-from hyroads.controller.core.services.place import Place
-from hyroads.controller.core.services.view import ClientView, NetworkView, Option
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.view import MAX_REFUSALS, ClientView, NetworkView, Option, Refusals
 from hyroads.plugins.policies.load import POLICY as LOAD
 from hyroads.plugins.policies.load import crowds_of, rates_of
 from hyroads.plugins.policies.signal import POLICY as SIGNAL

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.services.membership import query_of, reports
-from hyroads.controller.core.services.querier import (
+from hyroads.controller.core.services.membership import (
     LINK_LOCAL,
     MAC,
     MAX_INTERVAL_S,
@@ -24,9 +23,11 @@ from hyroads.controller.core.services.querier import (
     decoded,
     heard,
     query_frame,
+    query_of,
+    reports,
     turned,
 )
-from hyroads.controller.settings_querier import QuerierSettings, parse_querier
+from hyroads.controller.settings.clients import QuerierSettings, parse_querier
 
 TIMES = QueryTimes()
 OWN, LOWER, HIGHER = (IPv4Address(f"10.0.0.{last}") for last in (5, 4, 6))

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hyroads.controller.core.services.membership import query_of
-from hyroads.controller.core.services.querier import ALL_HOSTS, ALL_NODES, QueryTimes, begun, query_frame
+from hyroads.controller.core.services.membership import ALL_HOSTS, ALL_NODES, QueryTimes, begun, query_frame, query_of
 from hyroads.controller.ofp import wire
-from hyroads.controller.services.querier import QuerierDesk
-from hyroads.controller.settings_querier import QuerierSettings
+from hyroads.controller.services.multicast.membership import QuerierDesk
+from hyroads.controller.settings.clients import QuerierSettings
 
 STATION = "02:00:00:00:00:07"
 HEAD = 40

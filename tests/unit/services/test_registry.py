@@ -1,6 +1,6 @@
 """Which plugin serves a request."""
 
-from hyroads.plugins.registry import Selection
+from hyroads.plugins.kinds import Selection
 
 
 def test_request_before_flow_before_client_before_default():

@@ -11,18 +11,18 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Allocation, Layout, allocate
-from hyroads.slices.change import changed
-from hyroads.slices.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference, discovery_mac
-from hyroads.slices.errors import AllocationError
-from hyroads.slices.fields import VLAN_PRESENT
-from hyroads.slices.match import TernaryMatch, completed
-from hyroads.slices.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
-from hyroads.slices.notation import write
+from hyroads.slices.core import classifier as oxm
+from hyroads.slices.core.allocation import Allocation, Layout, allocate
+from hyroads.slices.core.change import changed
+from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference, discovery_mac
+from hyroads.slices.core.errors import AllocationError
+from hyroads.slices.core.fields import VLAN_PRESENT
+from hyroads.slices.core.match import TernaryMatch, completed
+from hyroads.slices.core.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
+from hyroads.slices.core.notation import write
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from switch_model import Frame, ModelSwitch

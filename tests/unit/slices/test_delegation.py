@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import ConfigError
-from hyroads.slices.change import changed
-from hyroads.slices.delegation import BAND, default_limits, own_limits, queue_of
-from hyroads.slices.errors import ConflictError
-from hyroads.slices.match import TernaryMatch
-from hyroads.slices.model import FlowspaceRule, Permission, Slice, SliceModel
-from hyroads.slices.slicefile import document_of, parse, parse_slice
+from hyroads.slices.core.change import changed
+from hyroads.slices.core.delegation import BAND, default_limits, own_limits, queue_of
+from hyroads.slices.core.errors import ConflictError
+from hyroads.slices.core.match import TernaryMatch
+from hyroads.slices.core.model import FlowspaceRule, Permission, Slice, SliceModel
+from hyroads.slices.core.slicefile import document_of, parse, parse_slice
 
 LAB: dict[str, Any] = {
     "name": "lab",

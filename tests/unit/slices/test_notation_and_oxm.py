@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
-from hyroads.slices.errors import MatchError
-from hyroads.slices.fields import BY_NAME, FIELDS, Field
-from hyroads.slices.match import TernaryMatch, completed
-from hyroads.slices.notation import prefixes, read, write
-from hyroads.slices.oxm import decode, encode
+from hyroads.slices.core.classifier import decode, encode
+from hyroads.slices.core.errors import MatchError
+from hyroads.slices.core.fields import BY_NAME, FIELDS, Field
+from hyroads.slices.core.match import TernaryMatch, completed
+from hyroads.slices.core.notation import prefixes, read, write
 
 
 @given(st.integers(1, 9), st.data())
@@ -79,7 +79,7 @@ def test_the_bytes_are_those_of_our_own_controller() -> None:
 
 
 def ryu_bytes(**fields: object) -> bytes:
-    from hyroads.controller import ryu_shim  # makes Ryu importable with a current eventlet  # noqa: F401
+    from hyroads.controller.framework import ryu_shim  # makes Ryu importable with a current eventlet  # noqa: F401
     from ryu.ofproto import ofproto_v1_3_parser as parser
 
     buffer = bytearray()

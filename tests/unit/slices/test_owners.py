@@ -6,10 +6,10 @@ import ipaddress
 from dataclasses import replace
 
 import pytest
-from hyroads.slices.errors import NotAllowedError
-from hyroads.slices.model import SliceModel, Ssid, token_hash
-from hyroads.slices.owners import OPERATOR, Asker, check, given_out, owned, visible
-from hyroads.slices.slicefile import parse
+from hyroads.slices.core.delegation import OPERATOR, Asker, check, given_out, owned, visible
+from hyroads.slices.core.errors import NotAllowedError
+from hyroads.slices.core.model import SliceModel, Ssid, token_hash
+from hyroads.slices.core.slicefile import parse
 
 TOKEN = "the owner's token"
 ALLOWED = (ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/32"))

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hyroads.slices.errors import SliceError
-from hyroads.slices.queues import Queue, Switch, queues_of, switch_of, to_apply, to_clear
-from hyroads.slices.slicefile import parse
+from hyroads.slices.core.errors import SliceError
+from hyroads.slices.core.queues import Queue, Switch, queues_of, switch_of, to_apply, to_clear
+from hyroads.slices.core.slicefile import parse
 
 SLICES = [
     {"name": "research", "limits": {"queue": 5, "rate_out_mbps": 20, "rate_out_least_mbps": 2.5, "dscp": 10}},

@@ -10,12 +10,21 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import ConfigError
-from hyroads.slices.change import changed, conflicts, difference_of
-from hyroads.slices.errors import ConflictError
-from hyroads.slices.match import TernaryMatch, completed, describe
-from hyroads.slices.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel, token_hash
-from hyroads.slices.overlap_index import OverlapIndex
-from hyroads.slices.slicefile import document_of, load_text, parse, parse_slice, slice_document
+from hyroads.slices.core.change import changed, conflicts, difference_of
+from hyroads.slices.core.errors import ConflictError
+from hyroads.slices.core.match import TernaryMatch, completed, describe
+from hyroads.slices.core.model import (
+    EMPTY,
+    PRODUCTION,
+    FlowspaceRule,
+    Limits,
+    OverlapIndex,
+    Permission,
+    Slice,
+    SliceModel,
+    token_hash,
+)
+from hyroads.slices.core.slicefile import document_of, load_text, parse, parse_slice, slice_document
 
 CAMPUS = """
 slices:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually, free_ports
 from hyroads.controller.cli.main import main
 from hyroads.rest.client import ApiError, Client, ClientError, address
-from hyroads.slices.model import token_hash
+from hyroads.slices.core.model import token_hash
 from slicer_lab import SlicerLab, slicer_lab
 
 ADMIN, VIEWER, ANN, BOB = (f"the token of {name} 0123456789" for name in ("ops", "wall", "ann", "bob"))

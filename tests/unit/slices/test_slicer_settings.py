@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hyroads.controller.core.endpoints import Endpoint
+from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
-from hyroads.slices.allocation import Allocation, Block, allocate
-from hyroads.slices.model import PRODUCTION
+from hyroads.slices.core.allocation import Allocation, Block, allocate
+from hyroads.slices.core.model import PRODUCTION
 from hyroads.slices.server import state
 from hyroads.slices.server.settings import OPENFLOW_PORT, REST_PORT, load, parse_settings
 

@@ -13,14 +13,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 from hyroads.controller.cli.main import main
-from hyroads.slices.flowvisor import apply
-from hyroads.slices.flowvisor.apply import Clock, observe, reconcile
-from hyroads.slices.flowvisor.callbacks import Event, Events
-from hyroads.slices.flowvisor.client import Access, Client
+from hyroads.slices.core.slicefile import load_text
+from hyroads.slices.flowvisor import reconcile as apply
+from hyroads.slices.flowvisor.client import Access, Client, Event, Events
 from hyroads.slices.flowvisor.desired import Desired, desired_of
 from hyroads.slices.flowvisor.entries import FlowVisorError
-from hyroads.slices.flowvisor.reconcile import differences, steps
-from hyroads.slices.slicefile import load_text
+from hyroads.slices.flowvisor.reconcile import Clock, differences, observe, reconcile, steps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from fake_flowvisor import PASSWORD, FakeFlowVisor, certificate, served

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hyroads.controller.ofp import guard, wire
+from hyroads.slices.core.errors import Refused, error_message
 from hyroads.slices.proxy import xids as xids_module
-from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
 from hyroads.slices.proxy.ports import event_port, own_records, status_messages
-from hyroads.slices.proxy.refusal import Refused, error_message
 from hyroads.slices.proxy.roles import EQUAL, MASTER, NO_CHANGE, SLAVE, Roles
-from hyroads.slices.proxy.xids import FIRST_OWN, Xids, answer
+from hyroads.slices.proxy.xids import FIRST_OWN, EntryQuota, TokenBucket, Xids, answer
 
 
 def test_answers_go_back_to_who_asked_under_its_own_id() -> None:

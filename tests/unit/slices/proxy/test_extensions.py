@@ -5,23 +5,21 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.labels import Labels
+from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.compile import attached_only, default_places, intents_for
+from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rules import rules_for
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry, at_port
-from hyroads.slices.match import ALL, completed
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry, at_port
+from hyroads.slices.core.errors import Refused
+from hyroads.slices.core.match import ALL, completed
 from hyroads.slices.proxy.flow_mod import translate
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.readback import flow_stats
-from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import Regions
 
 PRODUCTION, RED, WEB = Block(1, 20, 8), Block(2, 40, 4), Block(3, 50, 4)

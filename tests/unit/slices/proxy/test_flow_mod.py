@@ -8,24 +8,22 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry, at_port, discovery_mac
-from hyroads.slices.errors import SliceError
-from hyroads.slices.match import ALL, of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry, at_port, discovery_mac
+from hyroads.slices.core.errors import Refused, SliceError
+from hyroads.slices.core.match import ALL, of_fields
 from hyroads.slices.proxy.actions import queued
-from hyroads.slices.proxy.buffers import Buffers
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
 from hyroads.slices.proxy.group_mod import flood_buckets, translate_group_mod, translate_meter_mod
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.packets import packet_out
 from hyroads.slices.proxy.readback import guest_buckets, guest_instructions
-from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.xids import Buffers
 
 MINE, OTHER, PRODUCTION = Block(2, 10, 4), Block(3, 20, 4), Block(1, 1, 4)
 VLAN100, VLAN200 = of_fields({"vlan_vid": 0x1064}), of_fields({"vlan_vid": 0x10C8})
@@ -58,8 +56,8 @@ def output(port: int) -> bytes:
 
 
 def set_field(name: str, value: int) -> bytes:
-    [(field, value, mask)] = [(f, value, f.ones) for f in oxm.FIELDS if f.name == name]
-    return action(25, oxm.field_bytes(field, value, mask))
+    [(field, value, mask)] = [(f, value, f.ones) for f in classifier.FIELDS if f.name == name]
+    return action(25, classifier.field_bytes(field, value, mask))
 
 
 PUSH_VLAN = action(17, struct.pack("!H", 0x8100))
@@ -95,7 +93,7 @@ def flow_mod(instructions: bytes = b"", fields: bytes = b"", **more: int) -> byt
 
 
 def oxm_of(**fields: int | tuple[int, int]) -> bytes:
-    return oxm.encode(of_fields(fields))
+    return classifier.encode(of_fields(fields))
 
 
 def refused(message: bytes, view: GuestView | None = None) -> tuple[int, int]:
@@ -238,7 +236,7 @@ def test_buckets_have_the_slices_queue_and_are_read_back_without() -> None:
 def test_metadata_is_the_guests_below_the_slices_number() -> None:
     for wanted in (5, (5, 0xFF), (5, 0xFFFF_0000_0000_00FF)):
         [found] = translate(flow_mod(fields=oxm_of(metadata=wanted)), guest())
-        match = oxm.decode(found[52 : 48 + int.from_bytes(found[50:52], "big")])
+        match = classifier.decode(found[52 : 48 + int.from_bytes(found[50:52], "big")])
         value, mask = match.field("metadata")
         whole = isinstance(wanted, int) or wanted[1] >> 48
         assert (value, mask >> 48) == (5 | (2 << 48 if whole else 0), 0xFFFF if whole else 0)
@@ -404,7 +402,7 @@ CLONE = nicira(42, bytes(6) + FROM_MARK + output(1))
     ],
 )
 def test_nothing_gets_the_source_address_of_discovery_frames(actions: bytes, error: tuple[int, int]) -> None:
-    in_port = oxm.encode(of_fields({"in_port": 1, "eth_type": 0x88CC, "vlan_vid": 0}))
+    in_port = classifier.encode(of_fields({"in_port": 1, "eth_type": 0x88CC, "vlan_vid": 0}))
     extensions = b"\xff\xff" in actions
     messages = [flow_mod(apply(actions), in_port)]
     if not extensions:
@@ -429,4 +427,4 @@ def test_other_source_addresses_may_be_written() -> None:
         assert translate(flow_mod(apply(set_field("eth_src", address), output(1)), IN_PORT_1), guest())
 
 
-IN_PORT_1 = oxm.encode(of_fields({"in_port": 1}))
+IN_PORT_1 = classifier.encode(of_fields({"in_port": 1}))

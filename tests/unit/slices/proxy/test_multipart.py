@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry
-from hyroads.slices.match import ALL, completed, of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry
+from hyroads.slices.core.errors import Refused
+from hyroads.slices.core.match import ALL, completed, of_fields
 from hyroads.slices.proxy.flow_mod import translate
 from hyroads.slices.proxy.group_mod import translate_group_mod
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.multipart import Answer, requests
 from hyroads.slices.proxy.readback import flow_removed
-from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import Regions
 
 MINE = Block(2, 10, 4)
@@ -44,7 +43,7 @@ def reply(kind: int, body: bytes, more: bool = False) -> bytes:
 
 
 def flow_request(table: int = 0xFF, out_group: int = 0xFFFFFFFF, **fields: int) -> bytes:
-    match = wire.match_struct(oxm.encode(of_fields(fields)))
+    match = wire.match_struct(classifier.encode(of_fields(fields)))
     return struct.pack("!B3xII4xQQ", table, 0xFFFFFFFF, out_group, 3, 4) + match
 
 
@@ -114,7 +113,7 @@ def guest_rules(draw: st.DrawFn) -> bytes:
     if draw(st.booleans()):
         fields["metadata"] = draw(st.sampled_from([7, (7, 0xFF), (7, 0xFFFF_0000_0000_00FF)]))
     body = struct.pack("!QQBBHHHIIIH2x", 1, 0, 1, 0, 0, 0, 9, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-    return wire.message(body + wire.match_struct(oxm.encode(of_fields(fields))) + instructions, 1)
+    return wire.message(body + wire.match_struct(classifier.encode(of_fields(fields))) + instructions, 1)
 
 
 @settings(deadline=None)
@@ -194,7 +193,7 @@ def test_flow_removed_is_the_guests() -> None:
     mine = view()
 
     def removed(table: int, metadata: int) -> bytes:
-        match = wire.match_struct(oxm.encode(of_fields({"metadata": metadata, "in_port": 1})))
+        match = wire.match_struct(classifier.encode(of_fields({"metadata": metadata, "in_port": 1})))
         body = struct.pack("!QHBBIIHHQQ", 7, 9, 0, table, 1, 2, 3, 4, 5, 6) + match
         return wire.message(body, 0, 11)
 
@@ -206,7 +205,7 @@ def test_flow_removed_is_the_guests() -> None:
 def test_completed_matches_pass_both_ways() -> None:
     for match in completed({"tcp_dst": 80, "vlan_vid": (0x1000, 0x1000)}):
         message = ask(
-            1, struct.pack("!B3xII4xQQ", 0, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0) + wire.match_struct(oxm.encode(match))
+            1, struct.pack("!B3xII4xQQ", 0, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0) + wire.match_struct(classifier.encode(match))
         )
         [found] = requests(message, view())
         assert found[48:] == message[48:]

@@ -8,22 +8,20 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry, at_port, discovery_mac
-from hyroads.slices.errors import SliceError
-from hyroads.slices.match import ALL, completed, describe, of_fields
+from hyroads.controller.ofp import match as act
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry, at_port, discovery_mac
+from hyroads.slices.core.errors import Refused, SliceError
+from hyroads.slices.core.match import ALL, completed, describe, of_fields
 from hyroads.slices.proxy import discovery
-from hyroads.slices.proxy.buffers import MOST, Buffers
 from hyroads.slices.proxy.flow_mod import translate
 from hyroads.slices.proxy.frames import header_of
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.packets import owner_by_flowspace, packet_in, packet_out
-from hyroads.slices.proxy.refusal import Refused
 from hyroads.slices.proxy.region import NOBODY, Regions
+from hyroads.slices.proxy.xids import MOST, Buffers
 
 MINE, OTHER, PRODUCTION = Block(2, 10, 4), Block(3, 20, 4), Block(1, 1, 4)
 ENTRIES = [
@@ -86,11 +84,11 @@ def test_headers_of_frames() -> None:
 @given(st.binary(max_size=120), st.sampled_from([b"\x08\x00", b"\x86\xdd", b"\x08\x06", b"\x88\x47", b"\x81\x00"]))
 def test_any_bytes_have_a_header_that_could_be_a_rule(noise: bytes, kind: bytes) -> None:
     found = header_of((noise[:12] + bytes(12))[:12] + kind + noise[12:])
-    assert oxm.decode(oxm.encode(found)) == found
+    assert classifier.decode(classifier.encode(found)) == found
 
 
 def packet_in_message(data: bytes, fields: dict, table: int, buffer: int = 0xFFFFFFFF, total: int = 0) -> bytes:
-    match = wire.match_struct(oxm.encode(of_fields(fields)))
+    match = wire.match_struct(classifier.encode(of_fields(fields)))
     body = struct.pack("!IHBBQ", buffer, total or len(data), 1, table, 77) + match + b"\0\0" + data
     return wire.message(body, 0, 10)
 
@@ -326,7 +324,7 @@ def test_discovery_frames_travel_marked_and_arrive_as_they_were(frame: bytes) ->
         assert found[14:16] == b"\1\0" and struct.unpack_from("!Q", found, 16) == (cookie,)
         assert found[42:].startswith(frame) and not found[42 + len(frame) :].strip(b"\0")
         # From the second time on the guest has a rule for them.
-        body = wire.flow_mod_body(wire.ADD, 0, 9, oxm.encode(rule), cookie=0xFA)
+        body = wire.flow_mod_body(wire.ADD, 0, 9, classifier.encode(rule), cookie=0xFA)
         translate(wire.message(body, 1), mine)
     assert packet_out(out(output(FLOOD), frame), view(), Buffers(), KEY, 0)[24:72] == output(1, 2, 3)
 

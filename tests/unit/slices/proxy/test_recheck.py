@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import struct
 
-from hyroads.controller.ofp import action as act
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry, discovery_mac
-from hyroads.slices.match import ALL, of_fields
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry, discovery_mac
+from hyroads.slices.core.match import ALL, of_fields
+from hyroads.slices.core.slicefile import parse
 from hyroads.slices.proxy.actions import queued
 from hyroads.slices.proxy.group_mod import flood_buckets
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
-from hyroads.slices.proxy.recheck import groups_to_mend, rules_to_mend
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
+from hyroads.slices.proxy.maintenance import groups_to_mend, rules_to_mend
+from hyroads.slices.proxy.ports import LOCAL, SlicePorts
 from hyroads.slices.proxy.region import Regions
-from hyroads.slices.proxy.slice_ports import LOCAL, SlicePorts
-from hyroads.slices.slicefile import parse
 
 BLOCK = Block(2, 10, 4)
 
@@ -49,7 +48,7 @@ def test_rules_to_ports_that_are_gone_are_deleted() -> None:
 
 def test_the_cookie_of_a_rule_for_discovery_is_known_again() -> None:
     """After a restart of the slicer: some controllers look for it in packet-ins."""
-    match = wire.match_struct(oxm.encode(of_fields({"eth_type": 0x88CC})))
+    match = wire.match_struct(classifier.encode(of_fields({"eth_type": 0x88CC})))
     rule = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(match), 10, 1, 2, 7, 0, 0, 0, 99, 0, 0) + match
     mine = view(1)
     assert list(rules_to_mend(rule + record(10, b""), mine)) == [None, None]

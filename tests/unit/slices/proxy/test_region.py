@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hyroads.slices.allocation import PRODUCTION_NUMBER, Block
-from hyroads.slices.classifier import ClassifierEntry, at_port
-from hyroads.slices.fields import BY_NAME, TOTAL_BITS
-from hyroads.slices.match import TernaryMatch
+from hyroads.slices.core.allocation import PRODUCTION_NUMBER, Block
+from hyroads.slices.core.classifier import ClassifierEntry, at_port
+from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS
+from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.proxy.region import UNCHANGED, Regions, Rewrite
 
 SHIFT = BY_NAME["eth_src"].shift  # four bits inside one field without prerequisites

@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.ofp import action as act
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices import oxm
-from hyroads.slices.allocation import Block
-from hyroads.slices.classifier import ClassifierEntry
-from hyroads.slices.match import ALL, completed, of_fields
-from hyroads.slices.model import Permission
-from hyroads.slices.proxy.guest_view import GuestView
-from hyroads.slices.proxy.ids import IdMap, NumberPool
-from hyroads.slices.proxy.limits import EntryQuota, TokenBucket
-from hyroads.slices.proxy.refusal import error_message
+from hyroads.controller.ofp import match as act
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry
+from hyroads.slices.core.errors import error_message
+from hyroads.slices.core.match import ALL, completed, of_fields
+from hyroads.slices.core.model import Permission
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import Out, SwitchSession, Tenant
+from hyroads.slices.proxy.xids import EntryQuota, TokenBucket
 
 BLOCKS = {"production": Block(1, 1, 8), "web": Block(2, 10, 4), "other": Block(3, 20, 4)}
 ENTRIES = [
@@ -70,7 +69,7 @@ def frame(port: int) -> bytes:
 
 
 def packet_in(table: int, in_port: int = 2, port: int = 80, buffer: int = 0xFFFFFFFF) -> bytes:
-    match = wire.match_struct(oxm.encode(of_fields({"in_port": in_port})))
+    match = wire.match_struct(classifier.encode(of_fields({"in_port": in_port})))
     data = frame(port)
     return request(10, struct.pack("!IHBBQ", buffer, len(data), 1, table, 5) + match + b"\0\0" + data, 0)
 
@@ -131,7 +130,7 @@ def test_packet_ins_go_to_their_slice_only() -> None:
 
 
 def discovery_in(frame: bytes, in_port: int, table: int = 0) -> bytes:
-    match = wire.match_struct(oxm.encode(of_fields({"in_port": in_port})))
+    match = wire.match_struct(classifier.encode(of_fields({"in_port": in_port})))
     body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, table, 5) + match + b"\0\0" + frame
     return request(10, body, 0)
 

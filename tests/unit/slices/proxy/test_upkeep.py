@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.diff import Installed
-from hyroads.slices import oxm
-from hyroads.slices.allocation import OPEN_VSWITCH, Block, Layout
-from hyroads.slices.classifier import ClassifierChange, ClassifierEntry, entries_of
-from hyroads.slices.match import ALL, TernaryMatch, of_fields
-from hyroads.slices.model import Slice
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import OPEN_VSWITCH, Block, Layout
+from hyroads.slices.core.classifier import ClassifierChange, ClassifierEntry, entries_of
+from hyroads.slices.core.match import ALL, TernaryMatch, of_fields
+from hyroads.slices.core.model import Slice
 from hyroads.slices.proxy.contents import Contents, Found, contents_of, port_names, questions
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
-from hyroads.slices.proxy.upkeep import Wanted, change_stages, is_sliced, meter_bands, stages
+from hyroads.slices.proxy.maintenance import Wanted, change_stages, is_sliced, meter_bands, stages
 
 PRODUCTION, RED, BLUE = Block(1, 1, 4), Block(2, 5, 4), Block(3, 9, 2)
 
@@ -88,7 +88,7 @@ def discovery_keys(block: Block) -> Iterable[tuple[int, TernaryMatch]]:
 
 
 def stats_record(entry: ClassifierEntry, layout: Layout) -> bytes:
-    match, instructions = wire.match_struct(oxm.encode(entry.match)), entry.instructions(layout)
+    match, instructions = wire.match_struct(classifier.encode(entry.match)), entry.instructions(layout)
     size = 48 + len(match) + len(instructions)
     head = struct.pack("!HBxIIHHHH4xQQQ", size, 0, 1, 2, entry.priority, 0, 0, 0, entry.cookie(layout), 0, 0)
     return head + match + instructions
@@ -100,7 +100,7 @@ def test_any_leftover_is_mended_by_the_difference(seed: int) -> None:
     target = wanted(RED, BLUE)
     whole = as_found(target, {})
     kept = [each for each in whole.entries if rng.random() < 0.7] or [whole.entries[0]]
-    foreign = [Found(Installed(0, rng.randrange(1 << 16), oxm.encode(of_fields({"in_port": 7})), 5), None)]
+    foreign = [Found(Installed(0, rng.randrange(1 << 16), classifier.encode(of_fields({"in_port": 7})), 5), None)]
     groups = {number: each for number, each in whole.groups.items() if rng.random() < 0.7}
     groups[FLOOD_GROUPS + 90] = flood_buckets({1})
     found = stages(Contents({}, (*kept, *foreign), groups, {}, {}), target)
@@ -114,7 +114,7 @@ def test_any_leftover_is_mended_by_the_difference(seed: int) -> None:
 
 def test_contents_are_read_from_replies() -> None:
     entry = ClassifierEntry(100, of_fields({"in_port": 3}), RED)
-    match, instructions = wire.match_struct(oxm.encode(entry.match)), entry.instructions(OPEN_VSWITCH)
+    match, instructions = wire.match_struct(classifier.encode(entry.match)), entry.instructions(OPEN_VSWITCH)
     size = 48 + len(match) + len(instructions)
     flow = struct.pack("!HBxIIHHHH4xQQQ", size, 0, 1, 2, 100, 0, 0, 0, entry.cookie(OPEN_VSWITCH), 0, 0)
     plain = struct.pack("!HBxIIHHHH4xQQQ", 56, 0, 1, 2, 9, 0, 0, 0, 5, 0, 0) + wire.match_struct(b"")

@@ -9,20 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hyroads.slices.snmpvisor import ber
-from hyroads.slices.snmpvisor.arbitration import Arbiter, Wish
-from hyroads.slices.snmpvisor.errors import SnmpError
-from hyroads.slices.snmpvisor.pdu import (
-    END_OF_VIEW,
-    Binding,
-    Kind,
-    Pdu,
-    Status,
-    parse_v2c,
-    v2c_bytes,
-)
+from hyroads.slices.snmpvisor import pdu as ber
+from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, SnmpError, Status, parse_v2c, v2c_bytes
 from hyroads.slices.snmpvisor.requests import Scope, serve
-from hyroads.slices.snmpvisor.view import Access, Subtree, View, name_key
+from hyroads.slices.snmpvisor.view import Access, Arbiter, Subtree, View, Wish, name_key
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from snmp_agent import Agent

@@ -6,21 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-from hyroads.slices.snmpvisor import ber
+from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
-from hyroads.slices.snmpvisor.front import Front
+from hyroads.slices.snmpvisor.frontend import Front
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status, parse_v2c, v2c_bytes
-from hyroads.slices.snmpvisor.scopes import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
+from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, ToDevice, ToManager, Visor, described
+from hyroads.slices.snmpvisor.requests import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
 from hyroads.slices.snmpvisor.view import name_key
-from hyroads.slices.snmpvisor.visor import (
-    REFRESH_S,
-    SET_WITHIN_S,
-    Audited,
-    ToDevice,
-    ToManager,
-    Visor,
-    described,
-)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from snmp_agent import Agent

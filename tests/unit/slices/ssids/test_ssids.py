@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyroads.controller.access_point import wireless_mib
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.radio import wireless_mib
-from hyroads.slices.slicefile import parse, parse_slice, slice_document
-from hyroads.slices.snmpvisor import ber, scopes
-from hyroads.slices.snmpvisor.errors import SnmpError
-from hyroads.slices.snmpvisor.pdu import Binding, Kind, Pdu
-from hyroads.slices.ssids import rows, settings
+from hyroads.slices.core.slicefile import parse, parse_slice, slice_document
+from hyroads.slices.snmpvisor import pdu, requests
+from hyroads.slices.snmpvisor.pdu import Binding, Kind, Pdu, SnmpError
+from hyroads.slices.ssids import desired, rows
 from hyroads.slices.ssids.desired import RULE, AccessPoint, SsidError, bss_name, wanted, with_ports
-from hyroads.slices.ssids.reconcile import reconcile
-from hyroads.slices.ssids.rows import Row, change, rows_of
+from hyroads.slices.ssids.rows import Row, change, reconcile, rows_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 from snmp_agent import Agent
@@ -80,20 +78,20 @@ def test_ports_follow_the_networks_and_nothing_else_changes():
 
 
 def test_columns_are_those_of_the_access_points_agent():
-    assert scopes.BSS_ENTRY == wireless_mib.BSS_ENTRY and scopes.RADIO_ENTRY == wireless_mib.RADIO_ENTRY
+    assert requests.BSS_ENTRY == wireless_mib.BSS_ENTRY and requests.RADIO_ENTRY == wireless_mib.RADIO_ENTRY
     mine = (
         rows.RADIO,
-        scopes.SSID,
-        scopes.SECURITY,
-        scopes.PASSPHRASE,
-        scopes.ENABLED,
+        requests.SSID,
+        requests.SECURITY,
+        requests.PASSPHRASE,
+        requests.ENABLED,
         rows.SLICE,
-        scopes.WEIGHT,
+        requests.WEIGHT,
         rows.ROW,
     )
     theirs = ("RADIO", "SSID", "SECURITY", "PASSPHRASE", "ENABLED", "SLICE", "WEIGHT", "ROW")
     assert mine == tuple(getattr(wireless_mib, f"BSS_{name}") for name in theirs)
-    assert (scopes.CHANNEL, scopes.POWER, scopes.RADIO_ADMIN) == (2, 4, 5)
+    assert (requests.CHANNEL, requests.POWER, requests.RADIO_ADMIN) == (2, 4, 5)
 
 
 class Point(Agent):
@@ -107,18 +105,18 @@ class Point(Agent):
         return [Binding(oid, value) for oid, value in sorted(self.variables.items()) if oid[: len(column)] == column]
 
     def get(self, oid):
-        return ber.element(ber.OCTETS, b"no such luck")
+        return pdu.element(pdu.OCTETS, b"no such luck")
 
     def set(self, bindings):
         if self.refuse:
             raise SnmpError(self.refuse)
         for each in bindings:
-            column, index = each.oid[len(scopes.BSS_ENTRY)], each.oid[len(scopes.BSS_ENTRY) + 1 :]
-            if column == rows.ROW and each.value == ber.of_integer(rows.DESTROY):
-                gone = [oid for oid in self.variables if oid[len(scopes.BSS_ENTRY) + 1 :] == index]
+            column, index = each.oid[len(requests.BSS_ENTRY)], each.oid[len(requests.BSS_ENTRY) + 1 :]
+            if column == rows.ROW and each.value == pdu.of_integer(rows.DESTROY):
+                gone = [oid for oid in self.variables if oid[len(requests.BSS_ENTRY) + 1 :] == index]
                 for oid in gone:
                     del self.variables[oid]
-        kept = [each for each in bindings if each.value != ber.of_integer(rows.DESTROY)]
+        kept = [each for each in bindings if each.value != pdu.of_integer(rows.DESTROY)]
         self.answer(Pdu(Kind.SET, 1, tuple(kept)))
 
 
@@ -128,13 +126,15 @@ def test_one_set_makes_what_is_wanted_and_leaves_the_operators_own_alone():
     todo = change(own, bsss, {"lab.key": "correct horse"})
     assert todo.words == ("remove wlan0-old (old)", "add wlan0-lab: SSID lab, wpa2 (lab)")
     assert "correct" not in repr(todo.words)
-    set_ = {(each.oid[len(scopes.BSS_ENTRY)], bytes(each.oid[len(scopes.BSS_ENTRY) + 2 :])) for each in todo.bindings}
+    set_ = {
+        (each.oid[len(requests.BSS_ENTRY)], bytes(each.oid[len(requests.BSS_ENTRY) + 2 :])) for each in todo.bindings
+    }
     assert not any(name == b"wlan0" for _, name in set_)
     point = Point()
     point.set(todo.bindings)
-    there = rows_of(point.walk(scopes.BSS_ENTRY))
+    there = rows_of(point.walk(requests.BSS_ENTRY))
     again = change(there, bsss, {"lab.key": "correct horse"})
-    assert again.words == () and [each.oid[len(scopes.BSS_ENTRY)] for each in again.bindings] == [scopes.PASSPHRASE]
+    assert again.words == () and [each.oid[len(requests.BSS_ENTRY)] for each in again.bindings] == [requests.PASSPHRASE]
     changed = change({"wlan0-lab": Row("wlan0", b"other", 2, "lab")}, bsss, {"lab.key": "correct horse"})
     assert changed.words == ("change wlan0-lab: SSID lab, wpa2 (lab)",)
 
@@ -152,7 +152,7 @@ def test_access_points_are_helped_one_by_one():
     assert first.words and second.words and not points["ap2"].variables
     first, second = reconcile(model(LAB), POINTS, keys, agent_of)
     assert first.problem == "refuses: commit failed: no such luck" and second.problem is None
-    assert rows_of(points["ap2"].walk(scopes.BSS_ENTRY))["wlan0-lab"].ssid == b"lab"
+    assert rows_of(points["ap2"].walk(requests.BSS_ENTRY))["wlan0-lab"].ssid == b"lab"
     first, second = reconcile(model(), POINTS, keys, agent_of)
     assert second.words == ("remove wlan0-lab (lab)",) and not points["ap2"].variables
 
@@ -161,7 +161,7 @@ def test_the_file_of_access_points(tmp_path):
     file = tmp_path / "aps.yaml"
     user = "user: {name: hyroads, password: password-1, privacy_password: password-2}"
     file.write_text(f"devices:\n  ap1: {{address: '192.0.2.1:161', {user}, switch: 0x1, radios: {{wlan0: 4}}}}\n")
-    assert settings.load(str(file)).points == (AccessPoint("ap1", 1, {"wlan0": 4}),)
+    assert desired.load(str(file)).points == (AccessPoint("ap1", 1, {"wlan0": 4}),)
     for text, problem in (
         ("devices: {ap1: {address: '192.0.2.1:161', community: c, switch: 1, radios: {wlan0: 4}}}", "in the clear"),
         (f"devices: {{ap1: {{address: '192.0.2.1:161', {user}, radios: {{wlan0: 4}}}}}}", "switch: is missing"),
@@ -169,4 +169,4 @@ def test_the_file_of_access_points(tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=problem):
-            settings.load(str(file))
+            desired.load(str(file))

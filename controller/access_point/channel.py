@@ -1,0 +1,324 @@
+"""The access point's end of the radio channel (docs/live.md, section 2): dials the controller, tells what radios read.
+
+One thread serves the sessions of any number of nodes: an access point has one, an emulated network has one per node. A
+controller that does not read gets no backlog: readings that can't be sent at once are left out, the next are newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import selectors
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.errors import ConfigError
+
+from .model import Reading
+
+VERSION = 1
+PROGRAM = "hyroads-radio 0.1.0"
+BACKOFF_S = (0.1, 2.0)
+# The controller pings several times a second; one that is silent for so long is gone.
+DEAD_S = 5.0
+DIAL_S = 3.0
+FOLLOW_EVERY_S = 0.02
+MAX_LINE = 1 << 16
+MAX_UNSENT = 1 << 20
+INTERVAL_MS = (20, 10_000)
+
+Document = dict[str, Any]
+
+
+class Readings(Protocol):
+    """Where readings come from: ``collect`` gives new ones of some nodes, waiting for at most ``patience_s``."""
+
+    def collect(self, nodes: Collection[str], patience_s: float) -> Mapping[str, Document]:
+        """Node -> ``time_s`` and ``interfaces`` of a message ``radio``; a node without anything new is left out."""
+
+
+class Follower(Protocol):
+    """Follows what happens to the stations of an access point's interface (``hostapd_follower``)."""
+
+    def poll(self, now_s: float) -> list[Document]:
+        """Messages since the last time; does not wait."""
+
+    def snapshot(self) -> list[Document]:
+        """All that is known, as messages."""
+
+    def transition(self, mac: str, neighbour: str) -> str | None:
+        """Ask a station to go to a neighbour; what is wrong, if anything is."""
+
+    @property
+    def technology(self) -> str:
+        """Of the interface."""
+
+
+def interface_document(technology: str, reading: Reading) -> Document:
+    """A reading as an entry of ``interfaces``."""
+    return {
+        "technology": technology,
+        "busy_us": reading.busy_us,
+        "active_us": reading.active_us,
+        "neighbours": [
+            {
+                "mac": n.mac.lower(),
+                "tx_mbps": n.tx_capacity_kbps / 1000 or None,
+                "rx_mbps": n.rx_capacity_kbps / 1000 or None,
+                "loss": n.tx_loss,
+                "signal_dbm": n.signal_dbm,
+                "last_heard_ms": n.last_heard_ms,
+            }
+            for n in reading.neighbours
+        ],
+    }
+
+
+@dataclass
+class _Session:
+    """One node's connection; ``socket`` is None between two of them."""
+
+    node: str
+    boot: str
+    socket: socket.socket | None = None
+    connected: bool = False
+    interval_s: float | None = None
+    """None until the controller has welcomed it."""
+    dial_s: float = 0.0
+    backoff_s: float = BACKOFF_S[0]
+    heard_s: float = 0.0
+    received: bytearray = field(default_factory=bytearray)
+    unsent: bytearray = field(default_factory=bytearray)
+    asked: list[int | None] = field(default_factory=list)
+
+
+class Channel:
+    """Sessions of some nodes with one controller; :meth:`run` serves them for ever."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        token: str | None,
+        nodes: Collection[str],
+        readings: Readings,
+        complain: Callable[[str], None],
+        *,
+        followers: Sequence[Follower] = (),
+    ) -> None:
+        self._followers = followers
+        self._address = address
+        self._token = token
+        self._readings = readings
+        self._complain = complain
+        self._selector = selectors.DefaultSelector()
+        self._sessions = [_Session(node, os.urandom(8).hex()) for node in nodes]
+        self._due_s = 0.0
+        self._requests: dict[str, Callable[[_Session, Document], None]] = {
+            "welcome": self._welcomed,
+            "ping": lambda session, message: self._queue(session, {"type": "pong", "seq": message.get("seq")}),
+            "read": lambda session, message: session.asked.append(_seq(message)),
+            "error": self._refused,
+            "transition": self._transition,
+        }
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Serves all sessions until ``stop``."""
+        while not stop():
+            now_s = time.monotonic()
+            for session in self._sessions:
+                if session.socket is None and now_s >= session.dial_s:
+                    self._dial(session, now_s)
+                elif session.socket is not None and now_s - session.heard_s > DEAD_S:
+                    self._drop(session, "the controller is silent")
+            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._followers else 1.0)))
+            self._report()
+            self._follow(time.monotonic())
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        for session in self._sessions:
+            self._drop(session, "ended")
+        self._selector.close()
+
+    def _wake_s(self, now_s: float) -> float:
+        dials = [session.dial_s for session in self._sessions if session.socket is None]
+        return min([*dials, self._due_s if self._interval_s() is not None else now_s + 1.0])
+
+    def _interval_s(self) -> float | None:
+        known = [session.interval_s for session in self._sessions if session.interval_s is not None]
+        return min(known, default=None)
+
+    # -- stations
+
+    def _follow(self, now_s: float) -> None:
+        """Tell what happens to stations, as soon as it is known. Followers are those of the one node there is."""
+        documents = [document for follower in self._followers for document in follower.poll(now_s)]
+        for session in self._sessions:
+            if documents and session.interval_s is not None:
+                self._tell(session, documents)
+
+    def _tell(self, session: _Session, documents: list[Document]) -> None:
+        try:
+            for document in documents:
+                self._queue(session, document)
+        except (OSError, ValueError) as error:
+            self._drop(session, str(getattr(error, "strerror", None) or error))
+
+    def _transition(self, session: _Session, message: Document) -> None:
+        """A station shall go elsewhere; what it says to that comes later."""
+        technology, mac, neighbour = (str(message.get(key)) for key in ("technology", "mac", "neighbour"))
+        follower = next((f for f in self._followers if f.technology == technology), None)
+        wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
+        answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
+        self._queue(session, {**answer, "seq": _seq(message)})
+
+    # -- connections
+
+    def _dial(self, session: _Session, now_s: float) -> None:
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        session.socket, session.connected, session.interval_s = connection, False, None
+        session.heard_s = now_s - DEAD_S + DIAL_S
+        session.received.clear()
+        session.unsent.clear()
+        session.asked.clear()
+        status = connection.connect_ex(self._address)
+        if status not in (0, errno.EINPROGRESS):
+            self._drop(session, os.strerror(status))
+            return
+        self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, session)
+        hello = {"type": "hello", "version": VERSION, "role": "radio", "node": session.node, "program": PROGRAM}
+        self._queue(session, {**hello, "boot": session.boot, "token": self._token}, send=False)
+
+    def _drop(self, session: _Session, why: str) -> None:
+        if session.socket is None:
+            return
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(session.socket)
+        session.socket.close()
+        session.socket, session.interval_s = None, None
+        self._complain(f"{session.node}: {why}; dialling again")
+        session.dial_s = time.monotonic() + session.backoff_s * random.uniform(0.75, 1.25)  # noqa: S311
+        session.backoff_s = min(2 * session.backoff_s, BACKOFF_S[1])
+
+    # -- lines
+
+    def _serve(self, patience_s: float) -> None:
+        for key, events in self._selector.select(patience_s):
+            session: _Session = key.data
+            try:
+                if events & selectors.EVENT_WRITE:
+                    self._connected(session)
+                if events & selectors.EVENT_READ:
+                    self._receive(session)
+            except (OSError, ValueError) as error:
+                self._drop(session, str(getattr(error, "strerror", None) or error))
+
+    def _connected(self, session: _Session) -> None:
+        if session.socket is not None and not session.connected:
+            status = session.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if status:
+                raise OSError(status, os.strerror(status))
+            session.connected = True
+        self._flush(session)
+
+    def _receive(self, session: _Session) -> None:
+        if session.socket is None:
+            return
+        chunk = session.socket.recv(1 << 16)
+        if not chunk:
+            raise ConnectionResetError("the controller closed the connection")
+        session.heard_s = time.monotonic()
+        session.received += chunk
+        while (end := session.received.find(b"\n")) >= 0:
+            line = bytes(session.received[:end])
+            del session.received[: end + 1]
+            message = strict_json.parse(line)
+            if not isinstance(message, dict):
+                raise ValueError("the controller sent a line that is no object")
+            request = self._requests.get(str(message.get("type")))
+            if request is not None:
+                request(session, message)
+        if len(session.received) > MAX_LINE:
+            raise ValueError("the controller sent a line that is too long")
+
+    def _welcomed(self, session: _Session, message: Document) -> None:
+        interval_ms = message.get("interval_ms")
+        if isinstance(interval_ms, bool) or not isinstance(interval_ms, int | float):
+            raise ValueError("the controller's welcome has no interval_ms")
+        session.interval_s = min(max(interval_ms, INTERVAL_MS[0]), INTERVAL_MS[1]) / 1000
+        session.backoff_s = BACKOFF_S[0]
+        for follower in self._followers:
+            for document in follower.snapshot():
+                self._queue(session, document)
+
+    def _refused(self, session: _Session, message: Document) -> None:
+        self._complain(f"{session.node}: the controller says {str(message.get('message'))[:200]!a}")
+
+    def _queue(self, session: _Session, message: Document, *, send: bool = True) -> None:
+        session.unsent += json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        if len(session.unsent) > MAX_UNSENT:
+            raise ValueError("the controller does not read")
+        if send:
+            self._flush(session)
+
+    def _flush(self, session: _Session) -> None:
+        if session.socket is None or not session.connected:
+            return
+        with contextlib.suppress(BlockingIOError):
+            while session.unsent:
+                del session.unsent[: session.socket.send(session.unsent)]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if session.unsent else 0)
+        self._selector.modify(session.socket, wanted, session)
+
+    # -- readings
+
+    def _report(self) -> None:
+        """What is due, or was asked for: one collection serves all sessions."""
+        interval_s, now_s = self._interval_s(), time.monotonic()
+        if interval_s is None:
+            return
+        up = [session for session in self._sessions if session.interval_s is not None]
+        if now_s >= self._due_s:
+            # On a grid, so that the interval holds on average; after a pause it starts anew.
+            self._due_s = max(self._due_s + interval_s, now_s + interval_s / 2)
+        else:
+            up = [session for session in up if session.asked]
+        found = self._readings.collect([session.node for session in up], interval_s / 2) if up else {}
+        for session in up:
+            asked, session.asked = session.asked or [None], []
+            document = found.get(session.node)
+            if document is None or (session.unsent and asked == [None]):
+                continue
+            try:
+                for seq in asked:
+                    self._queue(session, {"type": "radio", "seq": seq, **document})
+            except (OSError, ValueError) as error:
+                self._drop(session, str(getattr(error, "strerror", None) or error))
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """HOST:PORT of a command line, HOST an address (IPv6 in brackets) or a name; :class:`ConfigError`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 0x10000:
+        raise ConfigError("command line", "--channel", f"expected HOST:PORT such as 192.0.2.1:6654, got {text[:80]!a}")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError("command line", "--channel", f"{host}: {error.strerror}") from error
+    return str(found[0][4][0]), int(port)
+
+
+def _seq(message: Document) -> int | None:
+    seq = message.get("seq")
+    return seq if isinstance(seq, int) and not isinstance(seq, bool) else None

@@ -1,0 +1,358 @@
+"""The access point's agent file (docs/measurement.md, section 2): JSON -> validated :class:`AgentConfig`. Pure.
+
+The section ``wireless`` of the access point's file (docs/measurement.md, section 8). Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.strict_json import JsonError
+
+from .emulated import EstimateErrors, Peer
+from .wireless import MOST_MBM, RadioAbilities, frequency_mhz, is_interface
+
+WIRELESS_BACKENDS = ("hostapd", "recorded")
+DEFAULT_GLOBAL = "/run/hostapd/global"
+MAX_RADIOS, MAX_BSS = 16, 32
+_KEYS = ("backend", "state", "bridge", "global", "driver", "radios")
+_RADIO_KEYS = ("interface", "channels", "most_bss", "most_dbm", "country", "options", "mac")
+_COUNTRY = re.compile(r"[A-Z]{2}")
+_BSSID = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+# Of hostapd's file; a line that begins anew an interface or BSS, or says who is let in, is ours to write.
+_OPTION = re.compile(r"[a-z0-9_]{1,64}=[ -~]{0,200}")
+_RESERVED = frozenset(
+    {"interface", "bss", "driver", "ctrl_interface", "channel", "hw_mode", "country_code", "ssid", "ssid2", "bssid"}
+    | {"bridge", "wpa", "wpa_passphrase", "sae_password", "macaddr_acl", "ap_isolate"}
+)
+# A socket's address has room for 108 bytes.
+_MAX_PATH_BYTES = 90
+
+
+@dataclass(frozen=True)
+class WirelessConfig:
+    """Which radios are configured, by what, and where the configuration is kept."""
+
+    radios: Mapping[str, RadioAbilities]
+    backend: str = "hostapd"
+    state: str | None = None
+    bridge: str | None = None
+    """Open vSwitch's, of which each BSS becomes a port."""
+    global_socket: str = DEFAULT_GLOBAL
+    driver: str = "nl80211"
+
+
+def parse_wireless(raw: Any, document: str) -> WirelessConfig:
+    """Validates; :class:`ConfigError` names the place."""
+    return _Reader(document).section(raw)
+
+
+class _Reader:
+    def __init__(self, document: str) -> None:
+        self._document = document
+
+    def fail(self, place: str, expected: str) -> ConfigError:
+        return ConfigError(self._document, f"wireless{place}", f"expected {expected}")
+
+    def section(self, raw: Any) -> WirelessConfig:
+        self._mapping(raw, "", _KEYS)
+        backend = raw.get("backend", "hostapd")
+        if backend not in WIRELESS_BACKENDS:
+            raise self.fail(".backend", f"one of {', '.join(WIRELESS_BACKENDS)}")
+        listed = raw.get("radios")
+        if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_RADIOS:
+            raise self.fail(".radios", f"a list of 1 to {MAX_RADIOS} radios")
+        radios = [self._radio(entry, f".radios.{i}") for i, entry in enumerate(listed)]
+        names = [radio.interface for radio in radios]
+        if len(set(names)) < len(names):
+            raise self.fail(".radios", "each interface once")
+        return WirelessConfig(
+            {radio.interface: radio for radio in radios},
+            backend,
+            self._path(raw, "state"),
+            self._word(raw.get("bridge"), ".bridge", is_interface, "the name of a bridge") if "bridge" in raw else None,
+            self._path(raw, "global") or DEFAULT_GLOBAL,
+            self._word(raw.get("driver", "nl80211"), ".driver", str.isalnum, "a driver such as nl80211"),
+        )
+
+    def _mapping(self, raw: Any, place: str, keys: tuple[str, ...]) -> None:
+        if not isinstance(raw, dict):
+            raise self.fail(place, "an object")
+        for key in raw:
+            if key not in keys:
+                raise self.fail(f"{place}.{key}", f"one of the keys {', '.join(keys)}")
+
+    def _word(self, value: Any, place: str, fits: Callable[[str], bool], expected: str) -> str:
+        if not isinstance(value, str) or not fits(value):
+            raise self.fail(place, expected)
+        return value
+
+    def _path(self, raw: Mapping[str, Any], key: str) -> str | None:
+        if key not in raw:
+            return None
+        fits: Callable[[str], bool] = lambda p: p[:1] == "/" and "\0" not in p and len(p.encode()) <= _MAX_PATH_BYTES  # noqa: E731
+        return self._word(raw[key], f".{key}", fits, f"an absolute path of at most {_MAX_PATH_BYTES} bytes")
+
+    def _radio(self, raw: Any, place: str) -> RadioAbilities:
+        self._mapping(raw, place, _RADIO_KEYS)
+        interface = self._word(raw.get("interface"), f"{place}.interface", is_interface, "an interface's name")
+        most_dbm = raw.get("most_dbm", 20)
+        if isinstance(most_dbm, bool) or not isinstance(most_dbm, int | float) or not 0 <= most_dbm <= MOST_MBM / 100:
+            raise self.fail(f"{place}.most_dbm", f"a number from 0 to {MOST_MBM // 100}")
+        most_bss = raw.get("most_bss", 8)
+        if isinstance(most_bss, bool) or not isinstance(most_bss, int) or not 1 <= most_bss <= MAX_BSS:
+            raise self.fail(f"{place}.most_bss", f"a whole number from 1 to {MAX_BSS}")
+        return RadioAbilities(
+            interface,
+            self._channels(raw.get("channels"), f"{place}.channels"),
+            most_bss,
+            round(100 * most_dbm),
+            self._optional(raw, place, "country", _COUNTRY, "two capital letters"),
+            self._options(raw.get("options", []), f"{place}.options"),
+            self._optional(raw, place, "mac", _BSSID, "a MAC address such as 02:00:00:00:00:01"),
+        )
+
+    def _channels(self, raw: Any, place: str) -> tuple[int, ...]:
+        whole = isinstance(raw, list) and all(isinstance(c, int) and not isinstance(c, bool) for c in raw)
+        if not whole or not raw or any(frequency_mhz(channel) is None for channel in raw):
+            raise self.fail(place, "a list of channels at 2.4 or 5 GHz")
+        return tuple(dict.fromkeys(raw))
+
+    def _optional(
+        self, raw: Mapping[str, Any], place: str, key: str, pattern: re.Pattern[str], what: str
+    ) -> str | None:
+        if key not in raw:
+            return None
+        return self._word(raw[key], f"{place}.{key}", lambda text: pattern.fullmatch(text) is not None, what)
+
+    def _options(self, raw: Any, place: str) -> tuple[str, ...]:
+        if not isinstance(raw, list):
+            raise self.fail(place, "a list of lines for hostapd")
+        for number, line in enumerate(raw):
+            if not isinstance(line, str) or not _OPTION.fullmatch(line) or line.split("=")[0] in _RESERVED:
+                raise self.fail(f"{place}.{number}", "a line such as ieee80211n=1 that nothing else here decides")
+        return tuple(raw)
+
+
+BACKENDS = ("emulated", "linux-wifi", "plc")
+MIN_PASSWORD_LENGTH = 8  # RFC 3414, 11.2
+DEFAULT_LISTEN = "127.0.0.1:161"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+# Words of snmpd.conf: no quotes, blanks, backslashes or comment signs that could end one.
+_SECRET = re.compile(r"[!$-&(-\[\]-~]{1,64}")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_IFNAME = re.compile(r"[^\s/#\"']{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of SNMPv3, authPriv (SHA-256, AES-128)."""
+
+    name: str
+    auth_password: str = field(repr=False)
+    priv_password: str = field(repr=False)
+    write: bool = False
+    """May set what can be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceConfig:
+    """One interface and its back end."""
+
+    name: str
+    technology: str
+    medium: str
+    backend: str
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostapdConfig:
+    """A control socket of hostapd, and the technology of its interface (``host``: it is the node's access port)."""
+
+    socket: str
+    technology: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The whole file."""
+
+    node: str
+    interfaces: tuple[InterfaceConfig, ...]
+    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    community: str | None = field(default=None, repr=False)
+    users: tuple[User, ...] = ()
+    neighbours: Mapping[str, str] = field(default_factory=dict)
+    medium_socket: str | None = None
+    hostapd: tuple[HostapdConfig, ...] = ()
+    errors: EstimateErrors = field(default_factory=EstimateErrors)
+    wireless: WirelessConfig | None = None
+
+
+class _Document:
+    """Takes a document apart; every complaint names the file and the place."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fail(self, place: str, expected: str) -> ConfigError:
+        return ConfigError(self.name, place, f"expected {expected}")
+
+    def mapping(self, value: Any, place: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(place, "an object")
+        for key in value:
+            if keys is not None and key not in keys:
+                raise self.fail(f"{place}.{key}".lstrip("."), f"one of the keys {', '.join(keys)}")
+        return value
+
+    def items(self, value: Any, place: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.fail(place, "a list")
+        return value
+
+    def word(self, value: Any, place: str, pattern: re.Pattern[str], expected: str) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise self.fail(place, expected)
+        return value
+
+    def text(self, value: Any, place: str) -> str:
+        if not isinstance(value, str) or len(value) > 64 or not value.isprintable():
+            raise self.fail(place, "a text of at most 64 characters")
+        return value
+
+
+def parse(text: str, name: str) -> AgentConfig:
+    """The configuration; :class:`ConfigError` naming file, place and what was expected. Secrets are never quoted."""
+    document = _Document(name)
+    try:
+        raw = strict_json.parse(text)
+    except JsonError as error:
+        raise ConfigError(
+            name, "" if error.line is None else f"line {error.line}", f"expected JSON: {error}"
+        ) from error
+    top = document.mapping(raw, "", tuple(f.name for f in fields(AgentConfig)))
+    if "node" not in top:
+        raise document.fail("node", "the node's name")
+    listed = enumerate(document.items(top.get("interfaces", []), "interfaces"))
+    interfaces = tuple(_interface(document, entry, f"interfaces.{i}") for i, entry in listed)
+    socket = top.get("medium_socket")
+    if socket is None and any(interface.backend == "emulated" for interface in interfaces):
+        raise document.fail("medium_socket", "the path of hyroads-medium's control socket")
+    community = top.get("community")
+    return AgentConfig(
+        node=document.text(top["node"], "node"),
+        interfaces=interfaces,
+        listen=_listen(document, top.get("listen", [DEFAULT_LISTEN])),
+        community=None if community is None else _secret(document, community, "community"),
+        users=tuple(
+            _user(document, entry, f"users.{i}")
+            for i, entry in enumerate(document.items(top.get("users", []), "users"))
+        ),
+        neighbours=_neighbours(document, top.get("neighbours", {})),
+        medium_socket=socket,
+        hostapd=tuple(
+            _hostapd(document, entry, f"hostapd.{i}")
+            for i, entry in enumerate(document.items(top.get("hostapd", []), "hostapd"))
+        ),
+        errors=_errors(document, top.get("errors", {})),
+        wireless=parse_wireless(top["wireless"], name) if "wireless" in top else None,
+    )
+
+
+def _hostapd(document: _Document, raw: Any, place: str) -> HostapdConfig:
+    entry = document.mapping(raw, place, ("socket", "technology"))
+    path = entry.get("socket")
+    # A socket's address has room for 108 bytes.
+    if not isinstance(path, str) or not path.startswith("/") or len(path.encode()) > 107 or "\0" in path:
+        raise document.fail(f"{place}.socket", "the path of hostapd's control socket, such as /var/run/hostapd/wlan0")
+    return HostapdConfig(path, document.text(entry.get("technology"), f"{place}.technology"))
+
+
+def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:
+    entry = document.mapping(raw, place, ("name", "technology", "medium", "backend", "peers"))
+    if entry.get("backend") not in BACKENDS:
+        raise document.fail(f"{place}.backend", f"one of {', '.join(BACKENDS)}")
+    technology = document.text(entry.get("technology", ""), f"{place}.technology")
+    peers = enumerate(document.items(entry.get("peers", []), f"{place}.peers"))
+    return InterfaceConfig(
+        name=document.word(entry.get("name"), f"{place}.name", _IFNAME, "an interface's name"),
+        technology=technology,
+        medium=document.text(entry.get("medium", technology), f"{place}.medium"),
+        backend=entry["backend"],
+        peers=tuple(_peer(document, peer, f"{place}.peers.{i}") for i, peer in peers),
+    )
+
+
+def _peer(document: _Document, raw: Any, place: str) -> Peer:
+    entry = document.mapping(raw, place, ("mac", "node", "out_link", "in_link"))
+    return Peer(
+        mac=_mac(document, entry.get("mac"), f"{place}.mac"),
+        node=document.text(entry.get("node", ""), f"{place}.node"),
+        out_link=entry.get("out_link"),
+        in_link=entry.get("in_link"),
+    )
+
+
+def _listen(document: _Document, raw: Any) -> tuple[str, ...]:
+    listen = document.items(raw, "listen")
+    for i, address in enumerate(listen):
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        try:
+            ipaddress.IPv4Address(host)
+            valid = port.isdecimal() and 0 < int(port) < 0x10000
+        except ValueError:
+            valid = False
+        if not valid:
+            raise document.fail(f"listen.{i}", "an IPv4 address and port such as 127.0.0.1:161")
+    if not listen:
+        raise document.fail("listen", "at least one address")
+    return tuple(listen)
+
+
+def _user(document: _Document, raw: Any, place: str) -> User:
+    entry = document.mapping(raw, place, ("name", "auth_password", "priv_password", "write"))
+    name = document.word(entry.get("name"), f"{place}.name", _NAME, "a name of letters, digits, '.', '_' or '-'")
+    passwords = [_secret(document, entry.get(key), f"{place}.{key}") for key in ("auth_password", "priv_password")]
+    write = entry.get("write", False)
+    if not isinstance(write, bool):
+        raise document.fail(f"{place}.write", "true or false")
+    return User(name, passwords[0], passwords[1], write)
+
+
+def _secret(document: _Document, value: Any, place: str) -> str:
+    least = 1 if place == "community" else MIN_PASSWORD_LENGTH
+    expected = f"{least} to 64 printable characters without blanks, quotes, '#' or backslash"
+    if len(document.word(value, place, _SECRET, expected)) < least:
+        raise document.fail(place, expected)
+    return str(value)
+
+
+def _mac(document: _Document, value: Any, place: str) -> str:
+    lower = value.lower() if isinstance(value, str) else value
+    return document.word(lower, place, _MAC, "a MAC address such as 02:00:01:01:00:01")
+
+
+def _neighbours(document: _Document, raw: Any) -> dict[str, str]:
+    entries = document.mapping(raw, "neighbours").items()
+    return {_mac(document, mac, f"neighbours.{mac}"): document.text(n, f"neighbours.{mac}") for mac, n in entries}
+
+
+def _errors(document: _Document, raw: Any) -> EstimateErrors:
+    entry = document.mapping(raw, "errors", tuple(f.name for f in fields(EstimateErrors)))
+    ranges: dict[str, tuple[str, Callable[[float], bool]]] = {
+        "low_rate_bias": ("a number from 0 to 1", lambda x: 0 <= x <= 1),
+        "hold_s": ("a positive number", lambda x: x > 0),
+    }
+    for key, value in entry.items():
+        expected, fits = ranges.get(key, ("a number of at least 0", lambda x: x >= 0))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not fits(value):
+            raise document.fail(f"errors.{key}", expected)
+    return EstimateErrors(**entry)

@@ -1,0 +1,161 @@
+"""What agents tell of flows that are handed over: the first number under new paths, and what has come by which. Pure.
+
+It is the agents' server's :class:`~hyroads.controller.agents.markers.MarkerListener`.
+
+Which numbers of a flow an agent has sent and received by which path, as the protocol tells it (docs/dataplane.md,
+*Handovers and copies*). Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .protocol import ProtocolError
+
+NUMBERS = 2**32
+MAX_FLOWS, MAX_PATHS = 1 << 16, 32
+
+
+@dataclass(frozen=True, slots=True)
+class PathMarks:
+    """What the last edge of a flow says of a path; None: nothing has come (or, of ``arrived``, it is not watched)."""
+
+    id: int
+    passed: int | None
+    """Every number before it has come by this path, or never will."""
+    arrived: int | None
+    """The greatest number that a frame other than a pause brought by it since it is watched."""
+    paused: bool
+
+
+class MarkerListener(Protocol):
+    """Who wants to know, at once."""
+
+    def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
+        """The agent of a flow's first edge changed its paths in use: flow number -> first number under the new ones.
+
+        Told before the request that did it counts as answered.
+        """
+
+    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarks, ...]) -> None:
+        """The agent of a flow's last edge says where its watched paths are."""
+
+
+def has_reached(number: int | None, wanted: int) -> bool:
+    """Whether ``number`` is ``wanted`` or one after it; numbers wrap."""
+    return number is not None and (number - wanted) % NUMBERS < NUMBERS // 2
+
+
+def parse_passed(message: Mapping[str, Any]) -> tuple[int, tuple[PathMarks, ...]]:
+    """Flow number and paths of a message ``passed``."""
+    paths = message.get("paths")
+    if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, dict) for path in paths):
+        raise ProtocolError(f"passed.paths is not a list of at most {MAX_PATHS} objects")
+    marks = (
+        PathMarks(
+            _number(path.get("id"), "path", 256),
+            _optional(path.get("passed")),
+            _optional(path.get("arrived")),
+            path.get("paused") is True,
+        )
+        for path in paths
+    )
+    return _number(message.get("number"), "flow", MAX_FLOWS), tuple(marks)
+
+
+def parse_first(message: Mapping[str, Any]) -> dict[int, int]:
+    """``from`` of an ``ok``: flow number -> first number."""
+    first = message.get("from") or {}
+    if not isinstance(first, dict) or len(first) > MAX_FLOWS:
+        raise ProtocolError("ok.from is not an object of flows")
+    return {_flow(flow): _number(number, "from", NUMBERS) for flow, number in first.items()}
+
+
+def _flow(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise ProtocolError("ok.from: a flow is not a number")
+    return _number(int(text), "flow", MAX_FLOWS)
+
+
+def _optional(value: Any) -> int | None:
+    return None if value is None else _number(value, "passed", NUMBERS)
+
+
+def _number(value: Any, what: str, end: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
+        raise ProtocolError(f"{what}: not a whole number below {end}")
+    return value
+
+
+_Flow = tuple[str, int]
+"""The node of an agent, and a flow's number."""
+
+
+class Marks:
+    """Marks of the flows that somebody waits for; all others are left out. ``news`` is called when there are some."""
+
+    def __init__(self, news: Callable[[], None] = lambda: None) -> None:
+        self._news = news
+        self._first: dict[_Flow, int] = {}
+        self._marks: dict[_Flow, dict[int, PathMarks]] = {}
+        self._waiting: Counter[_Flow] = Counter()
+
+    # -- agent_markers.MarkerListener
+
+    def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
+        """An agent's flows use other paths from these numbers on."""
+        self._first.update({(node, number): sequence for number, sequence in first.items()})
+        self._news()
+
+    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarks, ...]) -> None:
+        """What has come by a flow's watched paths."""
+        if self._take(node, flow, paths):
+            self._news()
+
+    # -- those who wait
+
+    def await_(self, node: str, number: int) -> None:
+        """From now on, marks of a flow at its last edge count; earlier ones don't."""
+        self._marks[node, number] = {}
+        self._waiting[node, number] += 1
+
+    def forget(self, node: str, number: int) -> None:
+        """One of those who waited does not any more."""
+        self._waiting[node, number] -= 1
+        if self._waiting[node, number] <= 0:
+            del self._waiting[node, number]
+            self._marks.pop((node, number), None)
+
+    def of(self, node: str, number: int, path: int) -> PathMarks:
+        """The latest of a path at the last edge of its flow."""
+        return self._marks.get((node, number), {}).get(path) or PathMarks(path, None, None, paused=False)
+
+    def first(self, node: str, number: int) -> int | None:
+        """The first number at a flow's first edge since its paths in use last changed; None: none was told."""
+        return self._first.get((node, number))
+
+    def reported(self, node: str, report: Mapping[str, Any]) -> bool:
+        """An agent's report says again what was told at once; whether somebody waits for any of it."""
+        if not self._marks:
+            return False
+        taken = [self._take(node, flow["number"], tuple(map(_marks, flow["paths"]))) for flow in report["egress"]]
+        return any(taken)
+
+    def left(self, node: str) -> None:
+        """An agent is gone: what it told is void."""
+        self._first = {flow: number for flow, number in self._first.items() if flow[0] != node}
+        self._marks = {flow: {} if flow[0] == node else marks for flow, marks in self._marks.items()}
+
+    def _take(self, node: str, number: int, paths: tuple[PathMarks, ...]) -> bool:
+        marks = self._marks.get((node, number))
+        if marks is None:
+            return False
+        marks.update({path.id: path for path in paths})
+        return True
+
+
+def _marks(path: Mapping[str, Any]) -> PathMarks:
+    return PathMarks(path["id"], path["passed"], path["arrived"], paused=False)

@@ -1,0 +1,333 @@
+"""The agents' server: accepts agents over TCP, each in green threads of its own (docs/dataplane.md, section 2).
+
+It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what a :class:`Session` sends it
+is told. Access points speak to the same port in another role (docs/live.md, section 2); what their radios read goes to
+a :class:`RadioListener`.
+
+Who is told of what agents and access points say. Nothing here does anything: these are the listeners' shapes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.settings.controller import Timings
+
+from .markers import MarkerListener, parse_first, parse_passed
+from .protocol import MAX_LINE, RADIO, VERSION, ProtocolError, encode, parse_hello, parse_line
+from .sessions import Session
+from .telemetry import (
+    Bss,
+    RadioReport,
+    StationEvent,
+    TransitionAnswer,
+    parse_bss,
+    parse_radio,
+    parse_station,
+    parse_transition,
+)
+
+
+class Listener(Protocol):
+    """Who wants to know."""
+
+    def agent_up(self, session: Session) -> None:
+        """An agent joined; its first report, if it has one, was given before."""
+
+    def agent_down(self, session: Session) -> None:
+        """An agent that had joined is gone."""
+
+    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
+        """What an agent says of its inbound links."""
+
+    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+        """Counters."""
+
+    def agent_misbehaved(self, peer: str, what: str) -> None:
+        """A line that the protocol does not allow, a wrong token, too many connections."""
+
+
+class RadioListener(Protocol):
+    """Who wants to know what radios read."""
+
+    def radio_up(self, session: Session) -> None:
+        """An access point's radios are connected; ``session.read()`` asks for a reading at once."""
+
+    def radio_down(self, session: Session) -> None:
+        """They are gone."""
+
+    def radio_report(self, session: Session, report: RadioReport) -> None:
+        """A reading."""
+
+
+class Stations(Protocol):
+    """Who wants to know what access points say of their stations; by node."""
+
+    def station(self, node: str, event: StationEvent) -> None:
+        """A station joined, left, or is heard otherwise."""
+
+    def bss(self, node: str, bss: Bss) -> None:
+        """An access point's own entry."""
+
+    def gone(self, node: str) -> None:
+        """An access point's session ended: it tells nothing any more."""
+
+    def answered(self, node: str, answer: TransitionAnswer) -> None:
+        """A station answered a request to go elsewhere."""
+
+
+@dataclass(frozen=True)
+class Radios:
+    """Which nodes may speak as radios, how often they shall read, and who listens."""
+
+    listener: RadioListener
+    nodes: frozenset[str]
+    interval_ms: int = 100
+    stations: Stations | None = None
+
+
+__all__ = ["AgentServer", "Listener", "Radios", "Session"]
+
+LOG = logging.getLogger("hyroads.agents")
+HELLO_WITHIN_S = 2.0
+JOIN_WITHIN_S = 0.3
+SPARE_CONNECTIONS = 32
+
+_Handler = Callable[[Session, dict[str, Any]], None]
+
+
+class AgentServer:
+    """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds)."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        nodes: frozenset[str],
+        timings: Timings,
+        token: str | None,
+        clock: Callable[[], float],
+        *,
+        radios: Radios | None = None,
+        markers: MarkerListener | None = None,
+    ) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.radios: dict[str, Session] = {}
+        self._radios = radios
+        self._markers = markers
+        self._listener = listener
+        self._nodes = nodes
+        self._timings = timings
+        self._token = token
+        self._clock = clock
+        self._connections = 0
+        self._most_connections = 2 * (len(nodes) + (len(radios.nodes) if radios else 0)) + SPARE_CONNECTIONS
+        common: dict[str, _Handler] = {
+            "ok": lambda session, message: session.answered(message),
+            "error": lambda session, message: session.answered(message),
+            "pong": lambda session, message: session.ponged(message),
+            "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
+            "unknown": lambda session, message: session.send(
+                {"type": "error", "seq": message["seq"], "message": "unknown type"}
+            ),
+        }
+        self._handlers = {
+            **common,
+            "ok": self._on_ok,
+            "link": self._on_link,
+            "report": self._on_report,
+            "passed": self._on_passed,
+        }
+        self._radio_handlers = {**common, "radio": self._on_radio, "station": self._on_station}
+        self._radio_handlers |= {"bss": self._on_bss, "transition": self._on_transition}
+
+    def serve(self, listener: Any) -> None:
+        """Accept for ever, in the calling green thread."""
+        shim.spawn(self._tick_loop)
+        while True:
+            connection, address = shim.accept(listener)
+            peer = f"{address[0]}:{address[1]}"
+            if self._connections >= self._most_connections:
+                self._listener.agent_misbehaved(peer, "too many connections")
+                connection.close()
+                continue
+            self._connections += 1
+            shim.spawn(self._serve_one, connection, peer)
+
+    def _serve_one(self, connection: Any, peer: str) -> None:
+        session: Session | None = None
+        lines = shim.LineReader(connection, MAX_LINE)
+        try:
+            session = self._greet(connection, lines, peer)
+            if session is not None:
+                shim.spawn(session.write_loop)
+                self._read_loop(session, lines)
+        except ProtocolError as error:
+            self._listener.agent_misbehaved(peer, str(error))
+            self._refuse(connection, session, str(error))
+        except OSError as error:
+            LOG.debug("agent connection %s: %s", peer, error)
+        finally:
+            self._connections -= 1
+            shim.shut(connection)
+            connection.close()
+            if session is not None:
+                self._ended(session)
+
+    def _greet(self, connection: Any, lines: shim.LineReader, peer: str) -> Session | None:
+        shim.no_delay(connection)
+        line = lines.next(HELLO_WITHIN_S)
+        if line is None:
+            return None
+        hello = parse_hello(parse_line(line))
+        if self._token is not None:
+            given = (hello.token or "").encode()
+            if not hmac.compare_digest(given, self._token.encode()):
+                # A slow answer makes guessing slow.
+                shim.sleep(0.5)
+                raise ProtocolError("wrong token")
+        session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
+        return self._welcome_radio(session) if hello.role == RADIO else self._welcome_agent(session)
+
+    def _replace(self, known: dict[str, Session], session: Session) -> None:
+        """The newest connection of a node counts: the old one may be of a machine that lost its power."""
+        old = known.get(session.node)
+        if old is not None:
+            old.close("replaced by a new connection")
+            self._ended(old)
+        known[session.node] = session
+
+    def _welcome_radio(self, session: Session) -> Session:
+        radios = self._radios
+        if radios is None or session.node not in radios.nodes:
+            raise ProtocolError("no such node with radios in the network")
+        self._replace(self.radios, session)
+        session.send({"type": "welcome", "version": VERSION, "interval_ms": radios.interval_ms})
+        LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
+        session.joined = True
+        radios.listener.radio_up(session)
+        return session
+
+    def _welcome_agent(self, session: Session) -> Session:
+        hello, timings = session.hello, self._timings
+        if hello.node not in self._nodes:
+            raise ProtocolError("no such node with an agent in the network")
+        self._replace(self.sessions, session)
+        session.send(
+            {"type": "welcome", "version": VERSION, "report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
+        )
+        LOG.info(
+            "agent %s connected from %s, revision %d, boot %s", hello.node, session.peer, hello.revision, hello.boot
+        )
+        # One that has run before says what its links are like before anything is planned.
+        session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
+        if hello.revision:
+            session.send({"type": "stats", "seq": 0})
+        else:
+            self._join(session)
+        return session
+
+    def _join(self, session: Session) -> None:
+        if not session.joined and not session.closed:
+            session.joined = True
+            self._listener.agent_up(session)
+
+    def _read_loop(self, session: Session, lines: shim.LineReader) -> None:
+        handlers = self._radio_handlers if session.hello.role == RADIO else self._handlers
+        while not session.closed:
+            line = lines.next(None)
+            if line is None:
+                return
+            session.heard_s = self._clock()
+            message = parse_line(line)
+            handler = handlers.get(message["type"])
+            if handler is None:
+                raise ProtocolError(f"{message['type']} out of place")
+            handler(session, message)
+
+    def _on_ok(self, session: Session, message: dict[str, Any]) -> None:
+        first = parse_first(message)
+        if first and self._markers is not None:
+            self._markers.first_numbers(session.node, first)
+        session.answered(message)
+
+    def _on_passed(self, session: Session, message: dict[str, Any]) -> None:
+        flow, paths = parse_passed(message)
+        if self._markers is not None:
+            self._markers.paths_passed(session.node, flow, paths)
+
+    def _on_link(self, session: Session, message: dict[str, Any]) -> None:
+        self._listener.agent_links(session, {message["link"]: message["up"]})
+
+    def _on_report(self, session: Session, report: dict[str, Any]) -> None:
+        links = {link["link"]: link["up"] for link in report["links"]}
+        if links:
+            self._listener.agent_links(session, links)
+        self._listener.agent_report(session, report)
+        if not report["more"]:
+            self._join(session)
+
+    def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
+        report = parse_radio(message)
+        if self._radios is not None:
+            self._radios.listener.radio_report(session, report)
+
+    def _on_station(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations.station(session.node, parse_station(message))
+
+    def _on_bss(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations.bss(session.node, parse_bss(message))
+
+    def _on_transition(self, session: Session, message: dict[str, Any]) -> None:
+        if self._radios is not None and self._radios.stations is not None:
+            self._radios.stations.answered(session.node, parse_transition(message))
+
+    def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
+        """A last line to say why, if the peer still reads."""
+        if session is None or not session.closed:
+            try:
+                connection.sendall(encode({"type": "error", "seq": None, "message": why}))
+            except OSError as error:
+                LOG.debug("could not tell the peer why: %s", error)
+
+    def _ended(self, session: Session) -> None:
+        session.finish()
+        if self.sessions.get(session.node) is session:
+            del self.sessions[session.node]
+            LOG.info("agent %s (%s) is gone", session.node, session.peer)
+            if session.joined:
+                self._listener.agent_down(session)
+        elif self.radios.get(session.node) is session and self._radios is not None:
+            del self.radios[session.node]
+            LOG.info("radios of %s (%s) are gone", session.node, session.peer)
+            self._radios.listener.radio_down(session)
+            if self._radios.stations is not None:
+                self._radios.stations.gone(session.node)
+
+    def _tick_loop(self) -> None:
+        """Pings, and an end to sessions that are silent."""
+        period_s, dead_s = self._timings.ping_ms / 1e3, self._timings.agent_dead_ms / 1e3
+        due_s = self._clock() + period_s
+        while True:
+            shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
+            now_s = self._clock()
+            late = now_s - due_s > dead_s / 4
+            for session in [*self.sessions.values(), *self.radios.values()]:
+                if not session.joined and now_s >= session.join_by_s:
+                    self._join(session)
+                if now_s < due_s:
+                    continue
+                session.expire()
+                # If it was us who slept, what they sent is still unread: nobody is dead yet.
+                if not late and now_s - session.heard_s > dead_s:
+                    session.close(f"silent for {now_s - session.heard_s:.2f} s")
+                else:
+                    session.ping()
+            if now_s >= due_s:
+                due_s = now_s + period_s

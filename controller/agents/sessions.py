@@ -1,0 +1,127 @@
+"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered.
+
+It knows how to speak and nothing of what is said: that is the agents' server's (``agents``) and its listeners'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from hyroads.controller.framework import ryu_shim as shim
+
+from .protocol import Hello, encode
+
+LOG = logging.getLogger("hyroads.agents")
+REQUEST_WITHIN_S = 2.0
+OUTBOX = 256
+
+Answer = Callable[[str | None], None]
+"""Called with None when a request was carried out, else with what went wrong."""
+
+
+@dataclass
+class _Request:
+    answer: Answer
+    deadline_s: float
+
+
+@dataclass
+class Session:
+    """One connected agent, or the radios of one access point."""
+
+    hello: Hello
+    peer: str
+    _socket: Any = field(repr=False)
+    clock: Callable[[], float] = field(repr=False)
+    heard_s: float = 0.0
+    rtt_ms: float | None = None
+    joined: bool = False
+    closed: bool = False
+    join_by_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._outbox = shim.new_queue(OUTBOX)
+        self._requests: dict[int, _Request] = {}
+        self._pings: dict[int, float] = {}
+        self._seq = count(1)
+
+    @property
+    def node(self) -> str:
+        """Its node."""
+        return self.hello.node
+
+    def request(self, document: Mapping[str, Any], answer: Answer) -> None:
+        """Send a request; ``answer`` is called once, also when the session ends or the agent does not answer."""
+        seq = next(self._seq)
+        self._requests[seq] = _Request(answer, self.clock() + REQUEST_WITHIN_S)
+        self.send({**document, "seq": seq})
+
+    def send(self, document: Mapping[str, Any]) -> None:
+        """Queue a line; an agent that does not read loses its connection."""
+        try:
+            self._outbox.put_nowait(encode(document))
+        except shim.QueueFull:
+            self.close("it does not read")
+
+    def read(self) -> int:
+        """Ask radios for a reading at once; the number that it will carry."""
+        seq = next(self._seq)
+        self.send({"type": "read", "seq": seq})
+        return seq
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        seq = next(self._seq)
+        self._pings = {seq: self.clock(), **dict(list(self._pings.items())[:3])}
+        self.send({"type": "ping", "seq": seq})
+
+    def close(self, why: str) -> None:
+        """End the session (the reader notices and tells the listener)."""
+        if not self.closed:
+            self.closed = True
+            LOG.info("%s %s (%s): closing, %s", self.hello.role, self.node, self.peer, why)
+            shim.shut(self._socket)
+
+    def write_loop(self) -> None:
+        """Send what is queued until the session ends."""
+        while not self.closed:
+            line = self._outbox.get()
+            if line is None:
+                return
+            try:
+                self._socket.sendall(line)
+            except OSError as error:
+                self.close(f"sending failed: {error.strerror or error}")
+
+    def answered(self, message: Mapping[str, Any]) -> None:
+        """An answer to a request came in."""
+        request = self._requests.pop(message["seq"] or 0, None)
+        if request is not None:
+            request.answer(message.get("message") if message["type"] == "error" else None)
+
+    def ponged(self, message: Mapping[str, Any]) -> None:
+        """An answer to a ping came in."""
+        sent_s = self._pings.pop(message["seq"] or 0, None)
+        if sent_s is not None:
+            self.rtt_ms = (self.clock() - sent_s) * 1e3
+
+    def expire(self) -> None:
+        """Requests that were not answered in time count as failed."""
+        now_s = self.clock()
+        late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
+        for seq in late:
+            self._requests.pop(seq).answer("no answer in time")
+
+    def finish(self) -> None:
+        """Release everything that waits for this session."""
+        self.closed = True
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.answer("the connection is gone")
+        if self._outbox.full():
+            self._outbox.get()
+        self._outbox.put_nowait(None)

@@ -1,0 +1,172 @@
+"""Readings of access points over the agents' port as data (docs/live.md, section 2): messages ``radio`` in, checked.
+
+Pure. Several thousand rows a second come in from a large network, so rows are named tuples and checks are few and flat.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .protocol import ProtocolError
+
+MAX_INTERFACES = 64
+MAX_NEIGHBOURS = 2048
+MAX_MBPS = 1e6
+MAX_COUNTER = 1 << 63
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+
+
+class RadioNeighbour(NamedTuple):
+    """Who is heard on an interface; rates in Mb/s at L2 payload, None without an estimate."""
+
+    mac: str
+    tx_mbps: float | None
+    rx_mbps: float | None
+    loss: float
+    signal_dbm: int | None
+    last_heard_ms: int
+
+
+class RadioInterface(NamedTuple):
+    """Counters of an interface, which only grow, and its neighbours."""
+
+    technology: str
+    busy_us: int
+    active_us: int
+    neighbours: tuple[RadioNeighbour, ...]
+
+
+class RadioReport(NamedTuple):
+    """One reading; ``time_s`` is the monotonic clock of whoever read, ``seq`` that of the request, if it was one."""
+
+    seq: int | None
+    time_s: float
+    interfaces: tuple[RadioInterface, ...]
+
+
+JOINED, LEFT, SIGNAL = "joined", "left", "signal"
+
+
+class StationEvent(NamedTuple):
+    """What an access point says of a station of its own."""
+
+    technology: str
+    mac: str
+    what: str
+    signal_dbm: float | None
+
+
+def parse_station(message: Mapping[str, Any]) -> StationEvent:
+    """A message of type ``station``; :class:`ProtocolError` if anything of it is not as it must be."""
+    technology, mac, what = message.get("technology"), message.get("mac"), message.get("event")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("station: technology is not text of at most 64 characters")
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1:
+        raise ProtocolError("station: mac is not the address of an interface")
+    if what not in {JOINED, LEFT, SIGNAL}:
+        raise ProtocolError("station: event is not joined, left or signal")
+    signal = message.get("signal_dbm")
+    if signal is not None and (type(signal) is not int or not -200 <= signal <= 100):
+        raise ProtocolError("station: signal_dbm is not a whole number from -200 to 100")
+    return StationEvent(technology, mac, str(what), None if signal is None else float(signal))
+
+
+class Bss(NamedTuple):
+    """An access point's own entry: ``neighbour`` is what others need to send stations there."""
+
+    technology: str
+    neighbour: str
+
+
+class TransitionAnswer(NamedTuple):
+    """What a station says to a transition request; 0 accepts."""
+
+    mac: str
+    status: int
+
+
+_NEIGHBOUR = re.compile(rf"{_MAC.pattern},0x[0-9a-f]{{1,8}},[0-9]{{1,3}},[0-9]{{1,3}},[0-9]{{1,3}}")
+
+
+def parse_bss(message: Mapping[str, Any]) -> Bss:
+    """A message of type ``bss``; :class:`ProtocolError` if anything of it is not as it must be."""
+    technology, neighbour = message.get("technology"), message.get("neighbour")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("bss: technology is not text of at most 64 characters")
+    if not isinstance(neighbour, str) or not _NEIGHBOUR.fullmatch(neighbour):
+        raise ProtocolError("bss: neighbour is not BSSID, information, class, channel and PHY")
+    return Bss(technology, neighbour)
+
+
+def parse_transition(message: Mapping[str, Any]) -> TransitionAnswer:
+    """A message of type ``transition``; :class:`ProtocolError` if anything of it is not as it must be."""
+    mac, status = message.get("mac"), message.get("status")
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac):
+        raise ProtocolError("transition: mac is not an address of lower-case hexadecimal digits")
+    if type(status) is not int or not 0 <= status <= 255:
+        raise ProtocolError("transition: status is not a whole number from 0 to 255")
+    return TransitionAnswer(mac, status)
+
+
+def parse_radio(message: Mapping[str, Any]) -> RadioReport:
+    """The reading of a message of type ``radio``; :class:`ProtocolError` if anything of it is not as it must be."""
+    entries = _objects(message, "interfaces", MAX_INTERFACES)
+    interfaces = tuple(_interface(entry) for entry in entries)
+    if len({interface.technology for interface in interfaces}) < len(interfaces):
+        raise ProtocolError("radio.interfaces names a technology twice")
+    seq = None if message.get("seq") is None else _whole(message, "seq", MAX_COUNTER)
+    return RadioReport(seq, _number(message, "time_s", 1e15), interfaces)
+
+
+def _interface(entry: Mapping[str, Any]) -> RadioInterface:
+    technology = entry.get("technology")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("radio: technology is not text of at most 64 characters")
+    neighbours = tuple(_neighbour(row) for row in _objects(entry, "neighbours", MAX_NEIGHBOURS))
+    if len({row.mac for row in neighbours}) < len(neighbours):
+        raise ProtocolError("radio: neighbours name an address twice")
+    busy_us, active_us = (_whole(entry, key, MAX_COUNTER) for key in ("busy_us", "active_us"))
+    return RadioInterface(technology, busy_us, active_us, neighbours)
+
+
+def _neighbour(row: Mapping[str, Any]) -> RadioNeighbour:
+    mac = row.get("mac")
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac):
+        raise ProtocolError("radio: mac is not an address of lower-case hexadecimal digits")
+    tx, rx = row.get("tx_mbps"), row.get("rx_mbps")
+    signal = row.get("signal_dbm")
+    if signal is not None and (type(signal) is not int or not -200 <= signal <= 100):
+        raise ProtocolError("radio: signal_dbm is not a whole number from -200 to 100")
+    return RadioNeighbour(
+        mac,
+        None if tx is None else _number(row, "tx_mbps", MAX_MBPS),
+        None if rx is None else _number(row, "rx_mbps", MAX_MBPS),
+        _number(row, "loss", 1.0),
+        signal,
+        _whole(row, "last_heard_ms", 0xFFFF_FFFF),
+    )
+
+
+def _number(source: Mapping[str, Any], key: str, high: float) -> float:
+    value = source.get(key)
+    # JSON's 1e999 is infinite in Python.
+    if (type(value) is not float and type(value) is not int) or not 0 <= value <= high or not math.isfinite(value):
+        raise ProtocolError(f"radio: {key} is not a number from 0 to {high:g}")
+    return float(value)
+
+
+def _whole(source: Mapping[str, Any], key: str, high: int) -> int:
+    value = source.get(key)
+    if type(value) is not int or not 0 <= value <= high:
+        raise ProtocolError(f"radio: {key} is not a whole number from 0 to {high}")
+    return value
+
+
+def _objects(source: Mapping[str, Any], key: str, most: int) -> list[dict[str, Any]]:
+    values = source.get(key)
+    if not isinstance(values, list) or len(values) > most or not all(type(value) is dict for value in values):
+        raise ProtocolError(f"radio: {key} is not a list of at most {most} objects")
+    return values

@@ -1,0 +1,286 @@
+"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/rest.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hyroads.controller import version
+from hyroads.controller.control.update_order import Views
+from hyroads.controller.core.netfile_sections import flow_document
+from hyroads.controller.core.network import PRODUCTION
+from hyroads.controller.files.state import Content
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan
+from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
+from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.faults import wait_until
+from hyroads.controller.runtime.persistence import Change, parse_flow
+from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
+
+from .metrics import Metrics
+from .network import NetworkDocuments, health_document, interfaces_document, slices_document
+from .network import flow_document as loop_flow
+
+CONFIRM_WITHIN_S = 5.0
+MAX_FLOWS = 40_000
+NO_CONTENT = Content()
+
+
+class ControllerService:
+    """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        network_name: str,
+        feed: Callable[[], Document] = dict,
+        content: Content = NO_CONTENT,
+    ) -> None:
+        self._content = content
+        self._coordinator = coordinator
+        self._network_name = network_name
+        self._network = NetworkDocuments(coordinator, network_name)
+        self._feed = feed
+        self._metrics = Metrics(coordinator)
+
+    # -- flows
+
+    def flow_ids(self) -> Sequence[str]:
+        """See ``rest.contract.Service``."""
+        flows = self._coordinator.state.flows
+        return tuple(flow for flow, declared in flows.items() if declared.origin is not Origin.TEST)
+
+    def flows(self, flows: Sequence[str]) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        views = self._coordinator.views()
+        # Others run meanwhile, and may remove one.
+        return [self._flow(flow, views) for flow in shim.breathing(flows) if flow in self._coordinator.state.flows]
+
+    def flow(self, flow: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._flow(flow, self._coordinator.views())
+
+    def _flow(self, flow: str, views: Views) -> Document:
+        declared = self._coordinator.state.flows.get(flow)
+        if declared is None or declared.origin is Origin.TEST:
+            raise NotFoundError(f"no flow {flow[:64]!r}")
+        plan = self._coordinator.plan
+        planned = plan.flows.get(flow) if plan else None
+        head = {
+            "paths": [],
+            "match": {},
+            "traffic": "any",
+            "slice": PRODUCTION,
+            **flow_document(declared.spec),
+            "origin": declared.origin.value,
+        }
+        if planned is None:
+            return {**head, "state": "activating", "reason": None, "pending": ["plan"], "multipath": []}
+        return {**head, **self._planned(planned, views)}
+
+    def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        spec = parse_flow(document, coordinator.fabric.network, "request")
+        coordinator.settings.slices.check_flow(spec, "request")
+        known = coordinator.state.flows.get(spec.id)
+        if known is not None and known.spec != spec:
+            raise ConflictError(f"flow {spec.id!r} exists with other content")
+        change = None
+        if known is None:
+            coordinator.saver.check()
+            if len(coordinator.state.flows) >= MAX_FLOWS:
+                raise ConflictError(f"there are {MAX_FLOWS} flows already")
+            in_file = next((flow for flow in coordinator.fabric.network.flows if flow.id == spec.id), None)
+            change = coordinator.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
+            coordinator.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
+        if wait:
+            self._confirmed(spec.id, change)
+        return self.flow(spec.id), known is None
+
+    def remove_flow(self, flow: str, *, wait: bool) -> None:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        declared = coordinator.state.flows.get(flow)
+        if declared is None:
+            raise NotFoundError(f"no flow {flow[:64]!r}")
+        coordinator.saver.check()
+        change = coordinator.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
+        coordinator.remove(flow)
+        if wait:
+            self._confirmed(flow, change)
+
+    def _take_back(self, flow: str, before: DeclaredFlow | None = None) -> None:
+        """A flow is again as it was."""
+        if before is not None:
+            self._coordinator.declare(before)
+        elif flow in self._coordinator.state.flows:
+            self._coordinator.remove(flow)
+
+    def flow_pending(self, flow: str) -> list[str]:
+        """See ``rest.contract.Service``."""
+        self._coordinator.saver.check_refused(f"flow {flow}")
+        if flow not in self._coordinator.state.flows:
+            raise NotFoundError(f"flow {flow[:64]!r} was removed")
+        return self._coordinator.pending(flow, self._coordinator.views())
+
+    def removal_pending(self, flow: str) -> list[str]:
+        """See ``rest.contract.Service``."""
+        self._coordinator.saver.check_refused(f"flow {flow}")
+        if flow in self._coordinator.state.flows:
+            raise ConflictError(f"flow {flow[:64]!r} was declared again")
+        return self._coordinator.pending(flow, self._coordinator.views())
+
+    def _confirmed(self, flow: str, change: Change | None) -> None:
+        coordinator = self._coordinator
+
+        def pending() -> list[str]:
+            return coordinator.pending(flow, coordinator.views())
+
+        def is_over() -> bool:
+            return not pending() or (change is not None and change.refusal is not None)
+
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, coordinator.clock, coordinator.progress)
+        if change is not None:
+            change.check()
+        if not is_confirmed:
+            raise NotConfirmedError(f"flow {flow}", pending())
+
+    def _planned(self, plan: FlowPlan, views: Views) -> Document:
+        state = plan.mode
+        if plan.mode == MULTIPATH:
+            switch = views.switches.get(plan.ingress or "")
+            state = MULTIPATH if switch and plan.spec.id in switch.confirmed else "activating"
+        return {
+            "number": plan.number,
+            "state": state,
+            "reason": plan.reason,
+            "pending": self._coordinator.pending(plan.spec.id, views),
+            "ingress": plan.ingress,
+            "egress": plan.egress,
+            "rate_mbps": plan.rate_mbps,
+            **loop_flow(self._coordinator.live.loop, plan.spec.id),
+            "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
+        }
+
+    # -- network
+
+    def topology(self) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.topology()
+
+    def netjson(self) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.netjson()
+
+    def nodes(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.nodes()
+
+    def node(self, node: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.node(node)
+
+    def links(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.links()
+
+    def link(self, link: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.link(link)
+
+    def link_measurements(self, link: str) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.link_measurements(link, self._coordinator.reports.document(self._coordinator.plan))
+
+    def domains(self) -> list[Document]:
+        """See ``rest.contract.Service``."""
+        return self._network.domains()
+
+    def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
+        """See ``rest.contract.Service``."""
+        return self._network.paths(source, target, shortest=shortest, depth=depth, arms=arms)
+
+    def measurements(self) -> Document:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        return {
+            **coordinator.reports.document(coordinator.plan),
+            "interfaces": interfaces_document(coordinator.live.loop, coordinator.clock()),
+            "slices": slices_document(coordinator.live.loop),
+            **self._feed(),
+        }
+
+    def metrics(self) -> bytes:
+        """See ``rest.contract.Service``."""
+        return self._metrics.render()
+
+    # -- health
+
+    def health(self) -> Document:
+        """See ``rest.contract.Service``."""
+        coordinator = self._coordinator
+        unsynced = coordinator.unsynced()
+        counters = coordinator.counters
+        flow_mods = sum(session.counters.flow_mods for session in coordinator.switches.values())
+        names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
+        began_s = coordinator.started_s
+        return {
+            "ok": coordinator.settled and not unsynced and not counters["exceptions"] and not coordinator.saver.failure,
+            "version": version(),
+            "uptime_s": coordinator.clock() - began_s,
+            "settling": not coordinator.settled,
+            "network": self._network_name,
+            "switches": [self._switch_health(node) for node in coordinator.state.switches],
+            "agents": [self._agent_health(node) for node in coordinator.state.agents],
+            "pending": unsynced,
+            "state_file": self._state_file(),
+            "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
+            "plan": None
+            if coordinator.plan is None
+            else {"duration_ms": coordinator.plan_ms, "at_s": coordinator.planned_at_s - began_s},
+            "slots": health_document(coordinator.live.loop, coordinator.slots, coordinator.settings),
+            "last_errors": [
+                {"time_s": fault.time_s - began_s, "where": fault.where, "what": fault.what}
+                for fault in coordinator.faults
+            ],
+        }
+
+    def _state_file(self) -> Document | None:
+        content, saver = self._content, self._coordinator.saver
+        if self._coordinator.settings.state_file is None:
+            return None
+        return {
+            "ok": saver.failure is None,
+            "reason": saver.failure,
+            "failing_s": None if saver.failure is None else self._coordinator.clock() - saver.failing_since_s,
+            "started_from": content.origin.value,
+            "broken": [{"file": each.file, "problem": each.problem, "aside": each.aside} for each in content.broken],
+        }
+
+    def _switch_health(self, node: str) -> Document:
+        session = self._coordinator.switches.get(node)
+        return {
+            "node": node,
+            "dpid": self._coordinator.fabric.addressing.dpid[node],
+            "connected": session is not None,
+            "synced": session is not None and session.synced,
+            "rules": session.rule_count if session else 0,
+            "flow_mods": session.counters.flow_mods if session else 0,
+            "errors": session.counters.errors if session else 0,
+        }
+
+    def _agent_health(self, node: str) -> Document:
+        coordinator = self._coordinator
+        link = coordinator.agents.get(node)
+        up = coordinator.state.agents[node] is Presence.UP and link is not None
+        return {
+            "node": node,
+            "up": up,
+            "synced": coordinator.plan is not None and coordinator.agents.synced(coordinator.plan, node),
+            "revision": link.acked.revision if link and link.acked else None,
+            "rtt_ms": link.session.rtt_ms if link else None,
+            "errors": link.errors if link else 0,
+        }

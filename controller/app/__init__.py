@@ -1,0 +1,350 @@
+"""The Ryu application (``ryu-manager hyroads.controller.app``): hands the framework's events to the coordinator."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from flask import Flask
+from hyroads.controller import version
+from hyroads.controller.agents.server import AgentServer
+from hyroads.controller.api.service import ControllerService
+from hyroads.controller.api.views import RyuQueries, slices_before
+from hyroads.controller.app.wiring import Desks, Kept, kept_in
+from hyroads.controller.control.latency import Latency
+from hyroads.controller.control.learning import Learning, RadioMeter
+from hyroads.controller.control.pair_tests import PairTests, TestedSource
+from hyroads.controller.control.rate_override import Governors
+from hyroads.controller.control.source import Source
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.errors import ConfigError, OpenFlowError
+from hyroads.controller.files.documents import read_file
+from hyroads.controller.files.state import Origin
+from hyroads.controller.files.tls import server_side
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.ofp import guard
+from hyroads.controller.ofp.pipeline import Table
+from hyroads.controller.ofp.readback import MULTIPART_PORT_STATS, table_of
+from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
+from hyroads.controller.runtime.event_loop import Coordinator, loop_options_of
+from hyroads.controller.runtime.faults import WarningLimit
+from hyroads.controller.runtime.persistence import Store, to_save
+from hyroads.controller.runtime.telemetry import Feed
+from hyroads.controller.services.pair_tests import PairTestDesk, testable_links
+from hyroads.controller.settings.controller import IDLE, MEASURED, load
+from hyroads.controller.switches.server import SwitchServer
+from hyroads.controller.switches.sessions import SwitchSession
+from hyroads.rest import events, pair_tests, ryu, slices
+from hyroads.rest.access import Limit
+from hyroads.rest.api import create_app
+
+LOG = logging.getLogger("hyroads.controller")
+MAX_BAD_MESSAGES = 20
+_FROM = {Origin.FILE: "what is left of it", Origin.OLDER: "the older copy", Origin.NOTHING: "nothing"}
+_KIND = struct.Struct("!xBxxxxxxH")
+
+
+def _guarded(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """The framework swallows what its handlers raise; here it is logged with its context and counted first."""
+
+    @wraps(handler)
+    def guarded(self: Any, event: Any) -> None:
+        try:
+            handler(self, event)
+        except Exception as error:  # noqa: BLE001 - logged, counted, shown in health; the next event must be handled
+            self.coordinator.exception(handler.__name__, error)
+
+    return guarded
+
+
+class HyRoads(shim.AppBase):  # type: ignore[misc]
+    """One per process. Everything that can be wrong with files is found here, before anything listens."""
+
+    OFP_VERSIONS = shim.OPENFLOW_VERSIONS
+    LOGGER_NAME = "hyroads.controller"
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        _set_up_log()
+        self.settings = load(os.environ)
+        network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
+        access = self.settings.access
+        self.fabric = Fabric.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
+        self.store = Store(self.settings.state_file)
+        kept, problems = kept_in(self.store, self.fabric)
+        self.feed = Feed(self.fabric, self.settings, time.monotonic)
+        self.event_log = EventLog(time.time, shim.Signal())
+        source, tests = self._pair_tests()
+        self.coordinator = self._coordinator(kept, source, tests)
+        self.pair_tests = PairTestDesk(self.coordinator, tests.get("pair tests"))
+        self.desks = Desks(self.coordinator, self.feed, lambda: self.agents.radios, kept, _document())
+        self._tell_of_state_file(problems + self.desks.left_out)
+        self.agents = self._agents()
+        self.queries = RyuQueries(self.coordinator)
+        self._begin_openflow()
+
+    def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
+        """What was wrong with it; and what is left out of it is not lost."""
+        content, tell = self.store.content, self.coordinator.events.publish
+        for broken in content.broken:
+            self.coordinator.fault("state file", f"{broken}; started from {_FROM[content.origin]}")
+            document = {"file": broken.file, "problem": broken.problem, "aside": broken.aside}
+            tell("state_file.broken", {**document, "started_from": content.origin.value})
+        for problem in left_out:
+            LOG.warning("something saved is left out: %s", problem)
+        if left_out:
+            copy = self.store.copy_aside()
+            where = f"the file as it was is {copy}" if copy else "no copy of the file could be made"
+            self.coordinator.fault("state file", f"{len(left_out)} entries are left out; {where}")
+            tell("state_file.left_out", {"entries": len(left_out), "copy": copy})
+
+    def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
+        """What the loop measures with, and the tests that overrule what it says of interference."""
+        source = self.feed.source
+        if source is None or self.settings.pair_tests != IDLE:
+            return source, {}
+        tested = TestedSource(source, self.fabric.network)
+        tests = PairTests(self.fabric.network, testable_links(self.fabric), tested.heard)
+        tested.follow(tests)
+        return tested, {"pair tests": tests}
+
+    def _coordinator(self, kept: Kept, source: Source | None, tests: Mapping[str, PairTests]) -> Coordinator:
+        how = loop_options_of(self.fabric, self.settings)
+        meter = RadioMeter(self.feed.inbox, shim.later)
+        learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
+        return Coordinator(
+            self.fabric,
+            self.settings,
+            kept.flows,
+            kept.numbers,
+            clock=time.monotonic,
+            save=self._save,
+            confined=kept.confined,
+            places=kept.places,
+            source=source,
+            governor=Governors({"bandit": learning, "latency": Latency(), **tests}),
+            events=self.event_log,
+        )
+
+    def _agents(self) -> AgentServer:
+        return AgentServer(
+            self.coordinator,
+            self.fabric.addressing.agents,
+            self.settings.timings,
+            self.settings.agent_token,
+            time.monotonic,
+            radios=replace(self.feed.radios, stations=self.desks.steering),
+            markers=self.coordinator.marks,
+        )
+
+    def _begin_openflow(self) -> None:
+        """Listen; the framework's own server is replaced by one that we can bound."""
+        self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
+            (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
+            (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
+            (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.feed.port_stats,
+        }
+        self._connections: dict[int, shim.Connection] = {}
+        self._bad: dict[int, int] = {}
+        tls = self.settings.tls
+        context = server_side(tls, _document()) if tls else None
+        self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
+        switches = len(self.fabric.addressing.dpid)
+        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
+        shim.replace_switch_server(server.serve)
+        # A dead switch is noticed by unanswered echoes. Without a port the framework would listen on the old one, too.
+        port = self.settings.openflow.port
+        shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
+        shim.guard_parser(self._may_parse)
+
+    def start(self) -> None:
+        """Called by the framework once all applications are there."""
+        super().start()
+        web = self._web()
+        for work in (self.coordinator.run, self.coordinator.run_slots, self.coordinator.saver.run, self.pair_tests.run):
+            shim.spawn(work)
+        self.feed.start(self.coordinator)
+        self.desks.requests.use(web)
+        self.desks.start()
+        self._follow_signals()
+        shim.spawn(self.agents.serve, self._listeners["agents"])
+        shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
+        settings = self.settings
+        LOG.info(
+            "HyRoads %s: %s, %d nodes, %d links, %d flows; OpenFlow %s, agents %s, REST %s",
+            version(),
+            settings.network,
+            len(self.fabric.network.nodes),
+            len(self.fabric.network.links),
+            len(self.coordinator.state.flows),
+            *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
+        )
+
+    def _web(self) -> Flask:
+        """The REST API."""
+        limits = self.settings.api_limits
+        return create_app(
+            ControllerService(
+                self.coordinator, Path(self.settings.network).name, self.feed.document, self.store.content
+            ),
+            self.desks.tokens,
+            resources=[
+                events.blueprint(self.event_log, max_listeners=limits.listeners),
+                *ryu.blueprints(self.queries),
+                pair_tests.blueprint(self.pair_tests),
+                *slices.blueprints(slices_before(self.settings.slicer), switches=False),
+                *self.desks.resources(),
+            ],
+            limit=Limit(limits.requests_per_s, limits.burst),
+            version=version(),
+            on_defect=self.coordinator.exception,
+            pause=lambda: shim.sleep(0),
+        )
+
+    def _follow_signals(self) -> None:
+        ending = (signal.SIGTERM, signal.SIGINT)
+        received = shim.signals((signal.SIGHUP, *ending))
+
+        def follow() -> None:
+            for number in received:
+                if number == signal.SIGHUP:
+                    LOG.warning("SIGHUP is ignored: settings are read at the start only")
+                    continue
+                LOG.info("ends, by %s", signal.Signals(number).name)
+                # Whoever asks twice does not wait for a disk.
+                shim.let_end(ending)
+                self.coordinator.saver.finish()
+                shim.end_by(number)
+
+        shim.spawn(follow)
+
+    # -- OpenFlow
+
+    @shim.on(shim.ofp_event.EventOFPStateChange, [shim.MAIN, shim.DEAD])
+    @_guarded
+    def connection_changed(self, event: Any) -> None:
+        """A switch finished its handshake, or its connection ended."""
+        if event.state == shim.MAIN:
+            connection = shim.Connection(event.datapath)
+            self._connections[connection.key] = connection
+            self.coordinator.switch_up(connection)
+        else:
+            key = id(event.datapath)
+            self._bad.pop(key, None)
+            gone = self._connections.pop(key, None)
+            if gone is not None:
+                self.coordinator.switch_gone(gone)
+
+    @shim.on(shim.ofp_event.EventOFPPortStateChange, [shim.MAIN])
+    @_guarded
+    def ports_changed(self, event: Any) -> None:
+        """A port came, went or changed."""
+        self.coordinator.switch_ports(shim.Connection(event.datapath))
+        self.desks.clients.wake()
+
+    @shim.on(shim.ofp_event.EventOFPBarrierReply, [shim.MAIN])
+    @_guarded
+    def barrier_answered(self, event: Any) -> None:
+        """Everything before a barrier is in force."""
+        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        if session is not None:
+            session.on_barrier(event.msg.xid)
+
+    @shim.on(shim.ofp_event.EventOFPErrorMsg, [shim.MAIN])
+    @_guarded
+    def refused(self, event: Any) -> None:
+        """A switch refused a message."""
+        if self.queries.refused(event.msg.datapath, bytes(event.msg.buf)):
+            return
+        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        if session is not None:
+            session.on_error(bytes(event.msg.buf))
+
+    def _may_parse(self, datapath: Any, message: bytes) -> bool:
+        """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
+        try:
+            guard.check(message)
+            if message[1] == PACKET_IN:
+                return self._punted(datapath, message)
+            if len(message) >= 12 and self.queries.take(datapath, message):
+                return False
+            handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
+            if handler is not None:
+                session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+                if session is not None:
+                    handler(session, message)
+                return False
+        except OpenFlowError as error:
+            self._malformed(datapath, error)
+            return False
+        return True
+
+    def _punted(self, datapath: Any, message: bytes) -> bool:
+        session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        if session is not None and table_of(message) == Table.CLASSIFY:
+            self.desks.membership.packet_in(session, message)
+        elif session is not None:
+            self.desks.clients.packet_in(session, message)
+        return False
+
+    def _flow_stats(self, session: SwitchSession, message: bytes) -> None:
+        spoke = session.on_flow_stats(message)
+        if spoke:
+            self.desks.clients.heard(session, spoke)
+        if session.is_read:
+            self.desks.clients.wake()
+
+    def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
+        """A bad message is skipped; a peer that sends many is cut off."""
+        self.coordinator.counters["malformed_openflow"] += 1
+        peer = shim.Connection(datapath)
+        count = self._bad[peer.key] = self._bad.get(peer.key, 0) + 1
+        self.coordinator.fault(f"OpenFlow peer {peer.peer}", f"malformed message skipped: {error}")
+        if count >= MAX_BAD_MESSAGES:
+            self._bad.pop(peer.key)
+            peer.close()
+
+    def _bad_connection(self, peer: str, what: str) -> None:
+        self.coordinator.counters["malformed_openflow"] += 1
+        self.coordinator.fault(f"OpenFlow peer {peer}", what)
+
+    def _save(self, state: State, numbers: Numbers) -> None:
+        # Syncing a disk takes as long as it likes.
+        services, flows = self.desks.to_save(state), state.flows.values()
+        shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
+
+
+def _set_up_log() -> None:
+    """One line per event; ours from INFO on, whatever the framework's level is."""
+    logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
+    # Every request of a poller is no event.
+    logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    limit = WarningLimit()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(limit)
+        if handler.formatter is None:
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+
+def _document() -> str:
+    """What an error in the settings names."""
+    return os.environ.get("HYROADS_CONFIG") or "settings"
+
+
+def _listen(name: str, endpoint: Endpoint) -> Any:
+    try:
+        return shim.listen(endpoint.host, endpoint.port)
+    except OSError as error:
+        where = f"{endpoint.host}:{endpoint.port}"
+        raise ConfigError(_document(), f"listen.{name}", f"can't listen on {where}: {error.strerror}") from error

@@ -1,0 +1,120 @@
+"""Who hears whom, from neighbour tables (``infer.topology``), as the loop wants it (``control.source.Heard``).
+
+With the rule ``hearing`` the interference domains follow the tables; under any other rule they are as declared, and an
+interface is taken to hear what the rule says. No I/O; time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hyroads.controller.agents.telemetry import RadioNeighbour
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference, implied_hearing
+from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, Unknown
+from hyroads.controller.model.state import Fabric
+
+from .source import NOTHING_HEARD, Heard
+
+# Tables change when something is switched on or off; twice a second is soon enough to look.
+UPDATE_S = 0.5
+HEARD_S = 3.0
+# Domains that are inferred before all nodes have spoken would change again at once.
+FIRST_AFTER_S = 2.0
+
+
+class HearingBook:
+    """The last neighbour table of every interface, and what follows from all of them."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        addressing, network = fabric.addressing, fabric.network
+        self._network = network
+        self._awaited = {(node, k) for node in addressing.dpid for k in addressing.technologies(node)}
+        interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
+        self._tables = NeighbourTables(interface_of)
+        self._interface_of = interface_of
+        self._new: dict[Interface, tuple[tuple[RadioNeighbour, ...], float]] = {}
+        # Per interface: node -> (whether it has an estimate towards it, when it was last heard).
+        self._rows: dict[Interface, dict[str, tuple[bool, float]]] = {}
+        self._observers: dict[Interface, None] = {}
+        self._hears: dict[Interface, frozenset[str]] = {}
+        self._published: tuple[object, ...] = ()
+        self._first_s: float | None = None
+        self._updated_s = 0.0
+        self.is_inferred = isinstance(network.interference, AssumedHearing)
+        self._declared = None if self.is_inferred else implied_hearing(network)
+        self.last_busy: dict[Interface, float] = {}
+        self.heard: Heard = NOTHING_HEARD
+
+    @property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """Who is heard that nobody declared."""
+        return self._tables.unknown(self._updated_s)
+
+    def complete(self) -> bool:
+        """Whether every interface has told whom it hears, and what follows from that is told."""
+        return not self._awaited and (not self.is_inferred or self.heard.interference is not None)
+
+    def hears(self, interface: Interface) -> frozenset[str]:
+        """The nodes that an interface hears."""
+        return self._hears.get(interface, frozenset())
+
+    def table(self, interface: Interface, rows: Iterable[RadioNeighbour], time_s: float) -> None:
+        """The rows of an interface as of ``time_s``."""
+        rows = rows if isinstance(rows, tuple) else tuple(rows)
+        self._first_s = self._first_s if self._first_s is not None else time_s
+        self._awaited.discard(interface)
+        known = self._rows[interface] = {}
+        for row in rows:
+            other = self._interface_of.get(row.mac)
+            if other is not None:
+                known[other[0]] = (bool(row.tx_mbps), time_s - row.last_heard_ms / 1000)
+        self._new[interface] = (rows, time_s)
+
+    def tells(self, interface: Interface, node: str, now_s: float) -> bool:
+        """Whether an interface tells itself how fast it can send to a node."""
+        estimate, heard_s = self._rows.get(interface, {}).get(node, (False, 0.0))
+        return estimate and now_s - heard_s <= HEARD_S
+
+    def may_hear(self, interface: Interface, node: str, now_s: float) -> bool:
+        """Whether an interface hears a node, or does not speak of anyone (a plain client)."""
+        rows = self._rows.get(interface)
+        return rows is None or (node in rows and now_s - rows[node][1] <= HEARD_S)
+
+    def observed(self, busy: Mapping[Interface, float]) -> None:
+        """Busy shares of a slot."""
+        self.last_busy.update(busy)
+        self._observers.update(dict.fromkeys(busy))
+
+    def update(self, now_s: float) -> None:
+        """Looks whether anything changed, now and then."""
+        if self._first_s is None or now_s - self._updated_s < UPDATE_S:
+            return
+        self._updated_s = now_s
+        new, self._new = self._new, {}
+        for interface, (rows, time_s) in new.items():
+            report = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
+            self._tables = self._tables.after(report)
+        self._hears = self._tables.hears(now_s)
+        if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:
+            self._publish()
+
+    def _publish(self) -> None:
+        observers = tuple(sorted(self._observers))
+        state = (observers, self._hears if self.is_inferred else None)
+        if state == self._published:
+            return
+        before, self._published = self._published, state
+        if not self.is_inferred:
+            self.heard = Heard(observers, self._declared)
+            return
+        interference = self.heard.interference
+        if not before or before[1] != state[1]:
+            network = self._network
+            interference = HearingInterference(tuple(network.nodes), network.links, self._hears, network.unshared)
+        self.heard = Heard(observers, self._hears, interference)
+
+
+def _neighbour(row: RadioNeighbour, time_s: float) -> Neighbour:
+    heard_s = time_s - row.last_heard_ms / 1000
+    return Neighbour(row.mac, heard_s, row.tx_mbps, row.rx_mbps, row.signal_dbm, row.loss)

@@ -1,0 +1,192 @@
+"""Routes and rates -> plan, in the words of agents and switches. Pure but for remembering what it made last.
+
+Routes (``control.routes``) say which paths flows have, rates (``control.loop``) what each carries. What did not change
+since the plan before is taken from there as it is: a handover concerns two agents out of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow, PathConfig
+from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.network import Policy, Traffic
+from hyroads.controller.model.plan import (
+    MULTIPATH,
+    SINGLE,
+    UNREACHABLE,
+    FlowPlan,
+    Options,
+    Plan,
+    PlannedPath,
+    Rates,
+    hello_configs,
+)
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.ofp.intents import ClassifiedFlow
+from hyroads.controller.ofp.match import Match
+
+from .live_network import LiveNetwork
+from .routes import FlowRoute, Routes
+
+PRECEDENCE_STEP = 1000
+
+
+class PlanMaker:
+    """One per fabric."""
+
+    def __init__(self, fabric: Fabric, options: Options) -> None:
+        self._fabric = fabric
+        self._options = options
+        self._hellos = hello_configs(fabric, options)
+        self._made_of: dict[str, FlowRoute] = {}
+        """The routes of the last plan's multipath flows."""
+
+    def plan(  # noqa: PLR0917 - all that a plan is made of
+        self, version: int, live: LiveNetwork, routes: Routes, rates: Rates, numbers: Numbers, before: Plan | None
+    ) -> Plan:
+        """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
+        that with other rates.
+        """
+        numbers = numbers.with_flows(routes)
+        for flow, route in routes.items():
+            numbers = numbers.with_paths(flow, route.known) if route.paths else numbers
+        last = before.flows if before is not None else {}
+        flows = {
+            flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow))
+            for flow, route in routes.items()
+        }
+        self._made_of = {flow: routes[flow] for flow, plan in flows.items() if plan.mode == MULTIPATH}
+        return Plan(
+            version=version,
+            flows=flows,
+            agents=self._agents(flows, before),
+            classified=self._classified(flows, before),
+            numbers=numbers,
+        )
+
+    def _classified(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> Mapping[str, ClassifiedFlow]:
+        """The very mapping of before, if it is to be the same at the same nodes."""
+        taken = {flow: plan for flow, plan in flows.items() if _takes_frames(plan)}
+        if before is not None and list(taken) == list(before.classified):
+            olds = ((before.flows[flow], plan) for flow, plan in taken.items())
+            if all(old is plan or _is_taken_alike(old, plan) for old, plan in olds):
+                return before.classified
+        return {flow: _classified(self._fabric, plan) for flow, plan in taken.items()}
+
+    def _flow(
+        self, live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence[float], last: FlowPlan | None
+    ) -> FlowPlan:
+        spec, number = route.spec, numbers.flows[route.spec.id]
+        if route.reason is None and route.egress is not None:
+            rates = rates or [0.0] * len(route.paths)
+            ids = numbers.paths[spec.id]
+            if last is not None and self._made_of.get(spec.id) is route and _has(last, number, ids):
+                return last.with_rates(rates)
+            return self._multipath(route, route.egress, number, ids).with_rates(rates)
+        single = tuple(live.network.links[link].id for link in live.single_path(spec.source, spec.target))
+        if not single:
+            return FlowPlan(spec, number, UNREACHABLE, route.reason, None, None, ())
+        return FlowPlan(spec, number, SINGLE, route.reason, None, None, (PlannedPath(0, single, (), None),))
+
+    def _multipath(self, route: FlowRoute, egress: str, number: int, ids: Mapping[PathName, int]) -> FlowPlan:
+        def planned(paths: Iterable[PathName]) -> tuple[PlannedPath, ...]:
+            return tuple(PlannedPath(ids[path], path, _labels(self._fabric, path, egress), 0.0) for path in paths)
+
+        paths, standby = planned(route.paths), planned(route.standby)
+        switches = _switches(self._fabric, route.paths)
+        return FlowPlan(route.spec, number, MULTIPATH, None, route.ingress, egress, paths, switches, route.use, standby)
+
+    def _agents(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> dict[str, AgentConfig]:
+        ingress: dict[str, dict[str, IngressFlow]] = {}
+        egress: dict[str, dict[str, EgressFlow]] = {}
+        for flow, plan in flows.items():
+            if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
+                continue
+            is_kept = before is not None and before.flows.get(flow) is plan
+            first = before.agents[plan.ingress].ingress[flow] if before and is_kept else _ingress(plan, self._options)
+            last = before.agents[plan.egress].egress[flow] if before and is_kept else _egress(plan, self._options)
+            ingress.setdefault(plan.ingress, {})[flow] = first
+            egress.setdefault(plan.egress, {})[flow] = last
+        known = before.agents if before is not None else {}
+        return {
+            node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {})).like(known.get(node))
+            for node, hello in self._hellos.items()
+        }
+
+
+def _has(plan: FlowPlan, number: int, ids: Mapping[PathName, int]) -> bool:
+    """Whether a flow and its paths have these numbers."""
+    same_ids = all(ids[path.links] == path.id for path in plan.known)
+    return plan.mode == MULTIPATH and plan.number == number and same_ids
+
+
+def _labels(fabric: Fabric, path: PathName, egress: str) -> tuple[int, ...]:
+    """One label per hop between switches, then the egress agent's: the hop from or to a plain client has no label."""
+    network, addressing = fabric.network, fabric.addressing
+    links = [network.links[network.link_index[name]] for name in path]
+    hops = [link.id for link in links if addressing.has_switch(link.source) and addressing.has_switch(link.target)]
+    return (*(fabric.labels.link[name] for name in hops), fabric.labels.agent[egress])
+
+
+def _switches(fabric: Fabric, paths: Iterable[PathName]) -> frozenset[str]:
+    """Nodes with a switch on some paths."""
+    network = fabric.network
+    links = (network.links[network.link_index[name]] for path in paths for name in path)
+    ends = (end for link in links for end in (link.source, link.target))
+    return frozenset(end for end in ends if fabric.addressing.has_switch(end))
+
+
+def _classified(fabric: Fabric, plan: FlowPlan) -> ClassifiedFlow:
+    """The rule of a flow; one that says more about a frame goes before one that says less."""
+    spec, mac = plan.spec, fabric.addressing.host_mac
+    match = Match(eth_src=mac[spec.source], eth_dst=mac[spec.target], **dict(spec.match))  # type: ignore[arg-type]
+    # The number only orders flows whose matches overlap without one being narrower.
+    precedence = len(spec.match) * PRECEDENCE_STEP + plan.number % PRECEDENCE_STEP
+    return ClassifiedFlow(spec.id, plan.number, match, precedence)
+
+
+def _is_taken_alike(old: FlowPlan, new: FlowPlan) -> bool:
+    """Whether the same frames go into the same multipath at the same node."""
+    return old.spec == new.spec and old.number == new.number and old.ingress == new.ingress
+
+
+def _takes_frames(plan: FlowPlan) -> bool:
+    """Whether frames of users go into a flow's multipath."""
+    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.DUMMIES
+
+
+def _ingress(plan: FlowPlan, options: Options) -> IngressFlow:
+    """What the first edge of a flow does."""
+    # Where paths change places between those in use and those that stand by, the configuration stays the same.
+    known = plan.paths if plan.use is None else sorted(plan.known, key=lambda path: path.id)
+    return IngressFlow(
+        plan.number,
+        plan.spec.id,
+        plan.egress or "",
+        options.queue_ms,
+        tuple(PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu) for path in known),
+        plan.spec.policy is Policy.PRIVATE,
+        plan.copies,
+        options.burst_ms,
+    )
+
+
+def _egress(plan: FlowPlan, options: Options) -> EgressFlow:
+    """What the last edge of a flow does. While the flow moves it tells at once what comes by which path."""
+    ids = tuple(path.id for path in plan.paths)
+    # Waiting for the slower path would cost a latency flow what it is split for; only TCP needs the order. A flow that
+    # moves needs it, for what it waits for.
+    ordered = plan.spec.policy is not Policy.LATENCY or plan.spec.is_tcp
+    common = (plan.number, plan.spec.id, tuple(sorted(path.id for path in plan.known)), options.max_hold_ms)
+    use = plan.use
+    if use is None:
+        return EgressFlow(*common, ordered)
+    return EgressFlow(
+        *common,
+        ordered or use.is_moving,
+        held=tuple(sorted(ids[i] for i in use.waits)),
+        hold_ms=use.hold_ms,
+        watched=tuple(sorted(ids)) if use.is_moving else (),
+        drop_late=True,
+    )

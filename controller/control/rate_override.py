@@ -1,0 +1,108 @@
+"""The hook for flows whose rates are decided elsewhere: bandits and their probes (docs/live.md, section 5).
+
+A :class:`Governor` is asked once per slot, before the rates of the others are computed. The flows it names get exactly
+the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
+
+Several governors as one: each decides the flows of its own policies (docs/live.md, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.closed_loop import SlotResult
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.link_estimate import Sample
+from hyroads.controller.core.infer.change import Change
+from hyroads.controller.core.network import Network
+
+from .reports import AgentRates
+from .routes import Routes
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Rates of one flow by path, Mb/s; a path that is not named gets 0. ``fill_mbps`` is what dummies make up at
+    least (docs/live.md, section 3). ``reserved_mbps`` is what the other flows leave to it on average, None: all of its
+    rates. ``by`` names who decided, for REST.
+    """
+
+    rates_mbps: Mapping[PathName, float]
+    fill_mbps: Mapping[PathName, float] = field(default_factory=dict)
+    reserved_mbps: Mapping[PathName, float] | None = None
+    by: str = "governor"
+
+
+@dataclass(frozen=True, eq=False)
+class SlotView:
+    """What a governor sees when a slot begins, at ``now_s``.
+
+    ``network`` has the links of the network file in their order, with the capacities that plans count on (0: down).
+    ``routes`` has every flow with its paths and arms. ``busy`` are busy shares, ``agents`` rates and offers and
+    ``samples`` measured capacities that came in since the last slot; ``last`` is the result of the last slot
+    (estimates, prices, rates), None at first.
+    """
+
+    now_s: float
+    slot: int
+    network: Network
+    routes: Routes
+    busy: Mapping[Interface, float]
+    agents: AgentRates
+    last: SlotResult | None
+    samples: Sequence[Sample] = ()
+
+
+class Governor(Protocol):
+    """Decides the rates of some flows. Must answer at once and never raise for what the network does."""
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """Flow -> its rates from now on; flows that are not named are the solver's."""
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """Capacities changed significantly, links came or went; the routes may follow in the next slot."""
+
+    def document(self, flow: str) -> dict[str, Any] | None:
+        """What it knows of a flow, for REST; None if it has nothing to do with it."""
+
+
+class NoGovernor:
+    """All flows are the solver's."""
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """Nobody."""
+        return {}
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """Nothing learned, nothing to forget."""
+
+    def document(self, flow: str) -> dict[str, Any] | None:
+        """Nothing."""
+        return None
+
+
+class Governors:
+    """A :class:`Governor` made of others by name; where two name the same flow, the first of them decides."""
+
+    def __init__(self, named: Mapping[str, Governor]) -> None:
+        self._named = dict(named)
+
+    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
+        """What all say, each signed with its name."""
+        fixed: dict[str, Fixed] = {}
+        for name, governor in self._named.items():
+            for flow, rates in governor.decide(view).items():
+                fixed.setdefault(flow, replace(rates, by=name))
+        return fixed
+
+    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
+        """All hear of it."""
+        for governor in self._named.values():
+            governor.alerted(changes, now_s)
+
+    def document(self, flow: str) -> dict[str, Any]:
+        """Name -> what that governor knows of the flow, null where it has nothing to do with it."""
+        return {name: governor.document(flow) for name, governor in self._named.items()}

@@ -1,0 +1,259 @@
+"""Everything that access points say -> measurements for a slot, and who hears whom (``control.source.Source``).
+
+The radio channel (ten readings a second) comes first; an interface whose radios are silent, late or frozen is taken
+from SNMP (one a second) instead; with neither, its estimates age. Where both speak and differ, the smaller counts and
+the doubt is shown. Nothing here waits, and nothing but the latest is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any, Protocol
+
+from hyroads.controller.agents.protocol import Hello
+from hyroads.controller.agents.telemetry import RadioReport
+from hyroads.controller.core.closed_loop import Measurements
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.link_estimate import Sample, Source
+from hyroads.controller.measure.samples import Event
+from hyroads.controller.model.state import Fabric
+
+from .carrier_sensing import HearingBook
+from .port_watch import PortWatch
+from .probing import BusyReading
+from .radio_table import FLAGS, FRESH_S, Fresh, Polled, RadioTable, SnmpTable
+from .source import Heard
+
+# A modulation that was used longer ago says nothing new.
+HEARD_MS = 3000
+# SNMP and channel tell of the same estimate, taken up to a second apart.
+DISAGREE_RATIO = 0.3
+DISAGREE_POLLS = 3
+
+
+class RadioSession(Protocol):
+    """What is needed of an ``agents.Session`` of an access point's radios."""
+
+    @property
+    def node(self) -> str:
+        """Its node."""
+
+    @property
+    def hello(self) -> Hello:
+        """What it said first."""
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """How long a ping takes."""
+
+    def read(self) -> int:
+        """Ask for a reading at once."""
+
+
+class Inbox:
+    """Listens to radios (``agent_listeners.RadioListener``) and the SNMP collector; a source of the loop."""
+
+    def __init__(self, fabric: Fabric, clock: Callable[[], float]) -> None:
+        addressing, network = fabric.addressing, fabric.network
+        self._clock = clock
+        self._nodes = tuple(addressing.dpid)
+        self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
+        interfaces = frozenset(addressing.interface_mac)
+        self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
+        self._neighbours = {interface: self._ends_of(interface) for interface in interfaces}
+        """Per interface: address of another interface of its technology -> that, the link to it, the link from it."""
+        self._must_be_mutual = network.discovered
+        # What the file says of capacities, if anything, is told once: it does not age.
+        self._told = [link for link in network.links if link.id not in network.unmeasured]
+        self.radios = RadioTable(interfaces)
+        self.snmp = SnmpTable(interfaces)
+        self.ports = PortWatch(addressing)
+        self._hearing = HearingBook(fabric)
+        self._sessions: dict[str, RadioSession] = {}
+        self._disagreed: dict[Interface, int] = {}
+        self._smaller: dict[str, tuple[float, float]] = {}
+        """Links of which SNMP says less than the channel -> what it says, and until when that counts."""
+
+    # -- agent_listeners.RadioListener
+
+    def radio_up(self, session: RadioSession) -> None:
+        """Radios connected."""
+        self._sessions[session.node] = session
+        self.radios.up(session.node, session.hello.boot, self._clock())
+
+    def radio_down(self, session: RadioSession) -> None:
+        """Radios are gone."""
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            self.radios.down(session.node, self._clock())
+
+    def radio_report(self, session: RadioSession, report: RadioReport) -> None:
+        """A reading."""
+        self.radios.report(session.node, report, self._clock())
+
+    def read_now(self, node: str) -> int | None:
+        """Asks a node's radios for a reading at once; None if they are not connected."""
+        session = self._sessions.get(node)
+        return session.read() if session is not None else None
+
+    def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
+        """Busy counters of an interface as they were read lately, oldest first."""
+        return self.radios.readings(interface)
+
+    # -- the SNMP collector
+
+    def snmp_event(self, event: Event) -> None:
+        """An answer or a silence."""
+        now_s = self._clock()
+        for polled in self.snmp.take_event(event):
+            self._compare(polled, now_s)
+            if self.ports.compare(polled.interface, polled.sample, polled.time_s, now_s):
+                self.snmp.note(polled.interface, "openflow-disagrees", now_s)
+
+    def _compare(self, polled: Polled, now_s: float) -> None:
+        """SNMP against what the channel says of the same interface; one difference is only a change in between."""
+        if not self.radios.is_fresh(polled.interface, now_s):
+            return
+        said = {row.mac: row.tx_mbps for row in self.radios.neighbours(polled.interface)}
+        both = [(said[row.mac], row.tx_mbps, row.mac) for row in polled.neighbours if said.get(row.mac) and row.tx_mbps]
+        apart = [abs(a - b) / max(a, b) for a, b, _ in both if a is not None and b is not None]
+        if not apart or median(apart) <= DISAGREE_RATIO:
+            self._disagreed.pop(polled.interface, None)
+            return
+        times = self._disagreed[polled.interface] = self._disagreed.get(polled.interface, 0) + 1
+        if times < DISAGREE_POLLS:
+            return
+        self.radios.note(polled.interface[0], "disagrees-with-snmp", now_s)
+        for _, theirs, mac in both:
+            link = self._link_to(polled.interface, mac)
+            if link is not None and theirs is not None:
+                self._smaller[link] = (theirs, now_s + FRESH_S)
+
+    # -- control.source.Source
+
+    def take(self, now_s: float) -> Measurements:
+        """Samples and busy shares since the last call."""
+        told, self._told = self._told, []
+        samples = [Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told]
+        polled = (each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s))
+        tables: list[Fresh] = [*self.radios.take(now_s), *polled]
+        # All of them first: what one end says is judged by what the other hears.
+        for table in tables:
+            self._hearing.table(table.interface, table.neighbours, table.time_s)
+        for table in tables:
+            samples += self._samples(table, now_s)
+        busy = {table.interface: table.busy for table in tables if table.busy is not None}
+        self._hearing.observed(busy)
+        self._hearing.update(now_s)
+        return Measurements(samples, busy)
+
+    def heard(self) -> Heard:
+        """Who hears whom."""
+        return self._hearing.heard
+
+    def complete(self) -> bool:
+        """Whether every interface has been read."""
+        return self._hearing.complete()
+
+    def _samples(self, table: Fresh, now_s: float) -> list[Sample]:
+        interface, time_s = table.interface, table.time_s
+        known, me = self._neighbours[interface], interface[0]
+        found = []
+        for row in table.neighbours:
+            ends = known.get(row.mac)
+            if ends is None:
+                self.radios.note(me, "unknown-neighbour", now_s)
+                continue
+            other, out, back = ends
+            if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._hearing.may_hear(other, me, now_s)):
+                continue
+            if out is not None and row.tx_mbps:
+                found.append(self._sample(out, row.tx_mbps, time_s, now_s))
+            # The sender knows its own modulation best; a plain client is not asked.
+            if back is not None and row.rx_mbps and not self._hearing.tells(other, me, now_s):
+                found.append(self._sample(back, row.rx_mbps, time_s, now_s))
+        return found
+
+    def _sample(self, link: str, capacity_mbps: float, time_s: float, now_s: float) -> Sample:
+        if link in self._smaller:
+            theirs_mbps, until_s = self._smaller[link]
+            capacity_mbps = min(capacity_mbps, theirs_mbps)
+            if now_s > until_s:
+                del self._smaller[link]
+        return Sample(link, Source.MODULATION, capacity_mbps, time_s)
+
+    def _ends_of(self, interface: Interface) -> dict[str, tuple[Interface, str | None, str | None]]:
+        node, technology = interface
+        return {
+            mac: (other, self._link.get((node, other[0], technology)), self._link.get((other[0], node, technology)))
+            for mac, other in self._interface_of.items()
+            if other[1] == technology and other[0] != node
+        }
+
+    def _link_to(self, interface: Interface, mac: str) -> str | None:
+        other = self._interface_of.get(mac)
+        return self._link.get((interface[0], other[0], interface[1])) if other is not None else None
+
+    # -- REST
+
+    def document(self) -> dict[str, Any]:
+        """The parts ``radios``, ``snmp`` and ``ports`` of the answer to ``GET /measurements``."""
+        now_s = self._clock()
+        return {
+            "radios": [self._node_document(node, now_s) for node in self._nodes],
+            "snmp": [
+                self._target_document(target, now_s) for target in sorted({*self.snmp.samples, *self.snmp.silent})
+            ],
+            "ports": self.ports.document(now_s),
+        }
+
+    def _node_document(self, node: str, now_s: float) -> dict[str, Any]:
+        session = self._sessions.get(node)
+        flags = self.radios.flags(node, now_s)
+        mine = [interface for interface in self._interface_of.values() if interface[0] == node]
+        return {
+            "node": node,
+            "up": session is not None,
+            "rtt_ms": session.rtt_ms if session is not None else None,
+            "flags": list(flags),
+            "reason": "; ".join(FLAGS[flag] for flag in flags) or None,
+            "interfaces": [self._interface_document(interface, now_s) for interface in mine],
+        }
+
+    def _interface_document(self, interface: Interface, now_s: float) -> dict[str, Any]:
+        polled = self.snmp.latest.get(interface)
+        if self.radios.is_fresh(interface, now_s):
+            via, rows, age_s = "radio", self.radios.neighbours(interface), self.radios.age_s(interface, now_s)
+        elif polled is not None and now_s - polled.time_s <= FRESH_S:
+            via, rows, age_s = "snmp", polled.neighbours, now_s - polled.time_s
+        else:
+            via, rows, age_s = None, self.radios.neighbours(interface), self.radios.age_s(interface, now_s)
+        return {
+            "technology": interface[1],
+            "via": via,
+            "age_s": age_s,
+            "busy": self._hearing.last_busy.get(interface) if via is not None else None,
+            "hears": sorted(self._hearing.hears(interface)),
+            "neighbours": [
+                {"node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None, **row._asdict()}
+                for row in rows
+            ],
+        }
+
+    def _target_document(self, target: str, now_s: float) -> dict[str, Any]:
+        sample, silence = self.snmp.samples.get(target), self.snmp.silent.get(target)
+        return {
+            "target": target,
+            "node": sample.node if sample is not None else None,
+            "age_s": now_s - sample.measured_s if sample is not None else None,
+            "up": silence is None,
+            "reason": silence.reason if silence is not None else None,
+            "failures": silence.failures if silence is not None else 0,
+            "flags": list(sample.flags) if sample is not None else [],
+            "interfaces": [
+                {"technology": i.technology, "busy": i.busy_share, "in_mbps": i.in_mbps, "out_mbps": i.out_mbps,
+                 "flags": [*i.flags, *self.snmp.notes((sample.node if sample else "", i.technology), now_s)]}
+                for i in (sample.interfaces if sample is not None else ())
+            ],
+        }  # fmt: skip

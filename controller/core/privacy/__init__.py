@@ -1,1 +1,0 @@
-"""Privacy policy: the split of website accesses over two networks (spec 04, section 2)."""

@@ -1,0 +1,451 @@
+"""The only module that imports Ryu; os-ken has the same shape and takes its place when Ryu is not installed.
+
+Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads, sockets
+and a WSGI server, the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in
+front of the framework's message parser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from importlib import import_module
+from typing import Any, TypeVar
+
+from .launcher import FRAMEWORK, prepare_eventlet
+from .request_framing import refusal
+
+prepare_eventlet()
+
+
+def _load(name: str) -> Any:
+    return import_module(f"{FRAMEWORK}.{name}")
+
+
+eventlet = import_module("eventlet")
+import_module("eventlet.tpool")
+hub = _load("lib.hub")
+_ofproto_parser = _load("ofproto.ofproto_parser")
+ofproto = _load("ofproto.ofproto_v1_3")
+ofp_event = _load("controller.ofp_event")
+_handler = _load("controller.handler")
+# Before the controller, which it imports: the other way round is a circle.
+_manager = _load("base.app_manager")
+_controller = _load("controller.controller")
+CONF = _load("cfg").CONF
+
+AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
+OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
+HANDSHAKE, CONFIG = _handler.HANDSHAKE_DISPATCHER, _handler.CONFIG_DISPATCHER
+MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
+
+Handler = TypeVar("Handler", bound=Callable[..., None])
+Item = TypeVar("Item")
+Message = bytes
+
+
+def on(event: Any, dispatchers: Sequence[str]) -> Callable[[Handler], Handler]:
+    """Register a method of the application for an event of the framework."""
+    register: Callable[[Handler], Handler] = _handler.set_ev_cls(event, list(dispatchers))
+    return register
+
+
+class Connection:
+    """One OpenFlow connection: what the controller needs of the framework's datapath, and nothing else."""
+
+    def __init__(self, datapath: Any) -> None:
+        self._datapath = datapath
+
+    @property
+    def key(self) -> int:
+        """Identity of the connection (not of the switch)."""
+        return id(self._datapath)
+
+    @property
+    def dpid(self) -> int:
+        """Datapath id of the switch."""
+        return int(self._datapath.id)
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from, for logs."""
+        address = self._datapath.address
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else "local"
+
+    @property
+    def datapath(self) -> Any:
+        """The framework's object, for this module."""
+        return self._datapath
+
+    def ports(self) -> dict[str, int]:
+        """Names of ports that are up -> OpenFlow port number."""
+        down = ofproto.OFPPC_PORT_DOWN
+        ports = self._datapath.ports or {}
+        return {
+            port.name.decode("ascii", "replace"): number
+            for number, port in ports.items()
+            if number <= ofproto.OFPP_MAX and not port.config & down and not port.state & ofproto.OFPPS_LINK_DOWN
+        }
+
+    def next_xid(self) -> int:
+        """A transaction number that no other request of this connection has."""
+        self._datapath.xid = (self._datapath.xid + 1) & 0xFFFFFFFF
+        return int(self._datapath.xid)
+
+    def send(self, data: bytes) -> bool:
+        """Queue bytes (whole messages); False if the connection is closing."""
+        return bool(self._datapath.send(data))
+
+    def close(self) -> None:
+        """Drop the connection; the switch dials again by itself."""
+        self._datapath.close()
+        with contextlib.suppress(OSError):
+            self._datapath.socket.shutdown(socket.SHUT_RDWR)
+
+
+def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
+    """Put ``check(datapath, message)`` in front of the parser: False means that the message must not be parsed.
+
+    The framework calls the parser through its module, so that replacing the name there is enough. What the parser
+    itself raises ends the connection, as before; it cannot end the application.
+    """
+    parse = _ofproto_parser.msg
+
+    def guarded(  # noqa: PLR0917 - the framework's signature
+        datapath: Any, version: int, kind: int, length: int, xid: int, data: Any
+    ) -> Any:
+        return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
+
+    guarded.unguarded = getattr(parse, "unguarded", parse)  # type: ignore[attr-defined]
+    if hasattr(parse, "unguarded"):
+        parse = parse.unguarded
+    _ofproto_parser.msg = guarded
+
+
+def parse_message(datapath: Any, message: bytes) -> Any:
+    """A message that the guard let through, as the framework's parser gives it."""
+    version, kind, length, xid = _ofproto_parser.header(message)
+    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
+    return parse(datapath, version, kind, length, xid, message)
+
+
+def parse_flow(message: bytes, place: int) -> Any:
+    """One rule of an answer with statistics of rules."""
+    rule = _load("ofproto.ofproto_v1_3_parser").OFPFlowStats.parser(message, place)
+    for instruction in rule.instructions:
+        for action in getattr(instruction, "actions", ()):
+            # The framework knows Open vSwitch's encap and decap, but has no words for them and asks for their bytes.
+            if action.cls_action_type == ofproto.OFPAT_EXPERIMENTER and not hasattr(action, "data"):
+                text = bytearray()
+                action.serialize(text, 0)
+                action.data = bytes(text[10:])
+    return rule
+
+
+def port_mac(connection: Any, number: int) -> str:
+    """The MAC of a switch's port."""
+    port = connection.datapath.ports.get(number)
+    return str(port.hw_addr) if port is not None else "00:00:00:00:00:00"
+
+
+def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+    """What ``ofctl_v1_3.get_...`` makes of a switch's answer, and whether there was any within its time.
+
+    ``waiters[dpid][xid]`` is where whoever hears switches puts answers. ValueRefusedError: a filter that is none.
+    """
+    ofctl = _load("lib.ofctl_v1_3")
+    datapath = connection.datapath
+    told: list[Any] = []
+
+    class Watched(dict[int, Any]):
+        """Remembers where answers go; the framework's functions do not tell."""
+
+        def __setitem__(self, xid: int, waiting: Any) -> None:
+            told.append(waiting)
+            super().__setitem__(xid, waiting)
+
+    waiters[datapath.id] = Watched()
+    answer = getattr(ofctl, f"get_{what}")(datapath, waiters, **arguments)
+    return answer, any(done.is_set() for done, _ in told)
+
+
+def match_problem(connection: Any, match: Mapping[str, Any]) -> str | None:
+    """What is wrong with a match in the framework's notation; None: nothing."""
+    try:
+        made = _load("lib.ofctl_v1_3").to_match(connection.datapath, dict(match))
+        made.serialize(bytearray(), 0)
+        if len(made.to_jsondict()["OFPMatch"]["oxm_fields"]) < len(match):
+            return "expected fields that Ryu knows"
+    except Exception as error:  # noqa: BLE001 - its converters raise whatever their parsers do
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
+
+
+def set_defaults(**values: object) -> None:
+    """Defaults of the framework's options; what the command line says wins."""
+    for name, value in values.items():
+        if value is not None:
+            CONF.set_default(name, value)
+
+
+def spawn(function: Callable[..., object], *arguments: object) -> Any:
+    """A green thread; an exception that leaves it is logged by the framework."""
+    return hub.spawn(function, *arguments)
+
+
+def breathing(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
+    """The items; lets other green threads run now and then."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % every == 0:
+            sleep(0)
+
+
+# How long a thread that runs aside may keep the green threads waiting each time that they want to go on.
+sys.setswitchinterval(0.001)
+
+
+def aside(function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function returns, run in a thread of the system while green threads go on; it must touch nothing of
+    theirs.
+    """
+    return eventlet.tpool.execute(function, *arguments)
+
+
+def later(delay_s: float, function: Callable[[], object]) -> None:
+    """Call a function after a while, in a green thread of its own."""
+    eventlet.spawn_after(delay_s, function)
+
+
+def sleep(seconds: float) -> None:
+    """Let others run."""
+    hub.sleep(seconds)
+
+
+def signals(numbers: Sequence[int]) -> Iterator[int]:
+    """These signals as they come, from now on, for the green thread that asks for the next one."""
+    reader, writer = os.pipe()
+    for descriptor in (reader, writer):
+        os.set_blocking(descriptor, False)
+    # The hub sleeps in a system call, which a handler of Python's does not end; what is in the pipe does.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, _noted)
+
+    def received() -> Iterator[int]:
+        while True:
+            wait_readable(reader)
+            with contextlib.suppress(BlockingIOError):
+                # Other signals that Python handles are told here, too.
+                yield from (number for number in os.read(reader, 64) if number in numbers)
+
+    return received()
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """The wakeup descriptor has it."""
+
+
+def let_end(numbers: Iterable[int]) -> None:
+    """From now on these signals end the process at once."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def end_by(number: int) -> None:
+    """End the process as that signal does by itself."""
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    # In the hub, where an interrupt ends the manager and not one green thread.
+    eventlet.hubs.get_hub().schedule_call_global(0, os.kill, os.getpid(), number)
+
+
+def wait_readable(descriptor: int) -> None:
+    """Let other green threads run until there is something to read from a pipe (or its end)."""
+    eventlet.hubs.trampoline(descriptor, read=True)
+
+
+def new_queue(size: int) -> Any:
+    """A bounded queue between green threads."""
+    return eventlet.queue.LightQueue(size)
+
+
+def new_lock() -> Any:
+    """A lock between green threads."""
+    return eventlet.semaphore.Semaphore()
+
+
+QueueFull, QueueEmpty = eventlet.queue.Full, eventlet.queue.Empty
+
+
+class Signal:
+    """An event for green threads that may be set again and again; waiting has a bound."""
+
+    def __init__(self) -> None:
+        self._event = eventlet.event.Event()
+
+    def notify(self) -> None:
+        """Wake all who wait now."""
+        event, self._event = self._event, eventlet.event.Event()
+        event.send(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the next :meth:`notify`; False after the time is over."""
+        event = self._event
+        with Timer(timeout_s) as timer:
+            event.wait()
+        return not timer.fired
+
+
+def listen(host: str, port: int) -> Any:
+    """A listening TCP socket for green threads; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
+
+
+def socket_pair() -> tuple[Any, socket.socket]:
+    """Two connected sockets: one for green threads, one for another process, which inherits it."""
+    here, there = import_module("eventlet.green.socket").socketpair()
+    return here, socket.socket(fileno=there.detach())
+
+
+def accept(listener: Any) -> tuple[Any, Any]:
+    """The next connection and its peer's address. Failures pass (no descriptors left, a peer that has gone again)."""
+    while True:
+        try:
+            connection, address = listener.accept()
+        except OSError as error:
+            logging.getLogger("hyroads.controller").warning("can't accept a connection: %s", error.strerror)
+            sleep(0.1)
+        else:
+            return connection, address
+
+
+def replace_switch_server(serve: Callable[[Callable[[Any, Any], None]], None]) -> None:
+    """``serve(handle)`` accepts switches in place of the framework, in a green thread of its own.
+
+    ``handle(socket, address)`` runs one connection.
+    """
+
+    class Server:
+        def __init__(self, _address: object, handle: Callable[[Any, Any], None], **_tls: object) -> None:
+            self.serve_forever = lambda: serve(handle)
+
+    _controller.StreamServer = Server
+
+
+def no_delay(connection: Any) -> None:
+    """Small messages go out at once."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def shut(connection: Any) -> None:
+    """End a connection in both directions, so that whoever reads from it wakes up."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class LineReader:
+    """Lines of bounded length from a socket."""
+
+    def __init__(self, connection: Any, longest: int) -> None:
+        self._socket = connection
+        self._longest = longest
+        self._buffer = bytearray()
+
+    def next(self, timeout_s: float | None) -> bytes | None:
+        """The next line without its end; None at the end of the stream or after the time. OSError as the socket's.
+
+        A line longer than allowed is returned cut just above the bound, for the caller to refuse.
+        """
+        with Timer(timeout_s):
+            start = 0
+            while (end := self._buffer.find(b"\n", start)) < 0 and len(self._buffer) <= self._longest:
+                start = len(self._buffer)
+                data = self._socket.recv(65536)
+                if not data:
+                    return None
+                self._buffer += data
+            end = end if end >= 0 else self._longest + 1
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            return line
+        return None
+
+
+class Timer:
+    """Ends the block after some time without an error; ``fired`` says whether it did. None: no limit."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self.fired = False
+
+    def __enter__(self) -> Timer:
+        self._timer = eventlet.timeout.Timeout(self._timeout_s)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        self._timer.cancel()
+        self.fired = error is self._timer
+        return self.fired
+
+
+def _http_protocol(wsgi: Any) -> Any:
+    """The server's side of HTTP: the framework's, but for requests about whose end two programs could differ."""
+
+    class HttpProtocol(wsgi.HttpProtocol):  # type: ignore[misc]
+        """Refuses with a problem document, and ends the connection: what follows may be anything."""
+
+        rfile: Any
+
+        def parse_request(self) -> bool:
+            lines: list[bytes] = []
+            self.rfile = _Remembering(self.rfile, lines)
+            if not super().parse_request():
+                return False
+            refused = refusal(self.raw_requestline, lines)
+            if refused is not None:
+                self.send_error(*refused)
+            return refused is None
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            status = HTTPStatus(code)
+            told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
+            body = json.dumps(told).encode() + b"\n"
+            head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
+            self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            self.close_connection = 1
+
+        def log_message(self, *_: object) -> None:
+            """Strangers can't fill the disk with what they send."""
+
+    return HttpProtocol
+
+
+class _Remembering:
+    """The lines that are read, as they are."""
+
+    def __init__(self, file: Any, lines: list[bytes]) -> None:
+        self._file = file
+        self._lines = lines
+
+    def readline(self, size: int = -1) -> bytes:
+        """The next line."""
+        line: bytes = self._file.readline(size)
+        self._lines.append(line)
+        return line
+
+
+def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
+    """Serve a WSGI application for ever in the calling green thread."""
+    wsgi = import_module("eventlet.wsgi")
+    # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
+    # What an application gives goes out at once: events must not wait for 16 KiB of them.
+    options = {"protocol": _http_protocol(wsgi), "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
+    wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

@@ -1,0 +1,162 @@
+"""A plan: what every flow, agent and switch shall do now. Pure. ``plan_maker`` makes it from routes and rates.
+
+New rates on the same routes are a small step: :meth:`Plan.with_rates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hyroads.controller.agents.protocol import AgentConfig, HelloConfig, IngressFlow
+from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.ofp.intents import ClassifiedFlow
+
+from .handover import Use
+from .state import Fabric
+
+MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
+
+# So many interfaces of one medium may say hello at the configured interval; more of them say it less often.
+HELLOS_AT_FULL_RATE = 4
+MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
+"""What agents take (docs/dataplane.md, section 2)."""
+
+Rates = Mapping[str, Sequence[float]]
+"""Per multipath flow the rates of its paths in Mb/s, in the order of its route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the settings say of planning."""
+
+    link_mtu: int = 1600
+    queue_ms: int = 60
+    max_hold_ms: int = 100
+    burst_ms: int = 0
+    hello_interval_ms: int = 40
+    hello_dead_ms: int = 140
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPath:
+    """A path of a flow: link ids, and the label stack that the ingress writes."""
+
+    id: int
+    links: PathName
+    labels: tuple[int, ...]
+    rate_mbps: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """What happens to one flow's frames. ``ingress`` and ``egress`` are the edges that split and reorder."""
+
+    spec: FlowSpec
+    number: int
+    mode: str
+    reason: str | None
+    ingress: str | None
+    egress: str | None
+    paths: tuple[PlannedPath, ...]
+    switches: frozenset[str] = frozenset()
+    """Nodes whose switches carry the paths of a multipath."""
+    use: Use | None = None
+    """What the paths of a flow that was or is handed over are used for; None: they share its packets."""
+    standby: tuple[PlannedPath, ...] = ()
+    """Paths that both edges are configured for and that carry nothing."""
+
+    @property
+    def known(self) -> tuple[PlannedPath, ...]:
+        """All paths that both edges are configured for."""
+        return self.paths + self.standby
+
+    @property
+    def rate_of(self) -> dict[int, float | None]:
+        """Path id -> Mb/s."""
+        return {path.id: path.rate_mbps for path in self.known}
+
+    def with_rates(self, rates_mbps: Sequence[float]) -> FlowPlan:
+        """With these rates of its paths; the same object if they are what it has."""
+        if all(path.rate_mbps == rate for path, rate in zip(self.paths, rates_mbps, strict=True)):
+            return self
+        paths = (replace(path, rate_mbps=rate) for path, rate in zip(self.paths, rates_mbps, strict=True))
+        return replace(self, paths=tuple(paths))
+
+    @property
+    def copies(self) -> bool:
+        """Whether each packet goes by all paths that have a rate."""
+        return self.use is not None and self.use.copies
+
+    @property
+    def rate_mbps(self) -> float | None:
+        """What all paths carry together, copies counted once; None if the flow is not shaped."""
+        if self.mode != MULTIPATH:
+            return None
+        rates = [path.rate_mbps or 0.0 for path in self.paths]
+        return max(rates, default=0.0) if self.copies else sum(rates)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all flows and agents shall do; ``version`` is that of the state it was made from."""
+
+    version: int
+    flows: Mapping[str, FlowPlan]
+    agents: Mapping[str, AgentConfig]
+    classified: Mapping[str, ClassifiedFlow]
+    """Per multipath flow: the rule at its ingress; plans with the same rules at the same nodes share it."""
+    numbers: Numbers
+    fill: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Per flow that is probed: path id -> what dummies make up at least, Mb/s."""
+
+    def with_fill(self, fill: Mapping[str, Mapping[int, float]]) -> Plan:
+        """With other flows filled up."""
+        return replace(self, fill=fill)
+
+    def with_rates(self, rates: Rates) -> Plan:
+        """With other rates for some multipath flows; what is not about rates is shared."""
+        flows, agents = dict(self.flows), dict(self.agents)
+        touched: dict[str, dict[str, IngressFlow]] = {}
+        for flow, new in rates.items():
+            ingress = flows[flow].ingress
+            if ingress is None:
+                continue
+            flows[flow] = flows[flow].with_rates(new)
+            entry = self.agents[ingress].ingress[flow]
+            touched.setdefault(ingress, {})[flow] = entry.with_rates(flows[flow].rate_of)
+        for node, entries in touched.items():
+            agents[node] = self.agents[node].with_ingress(entries)
+        return replace(self, flows=flows, agents=agents)
+
+    def planned_mbps(self) -> dict[str, float]:
+        """By link: the sum of the rates of the paths over it."""
+        planned: dict[str, float] = {}
+        for flow in self.flows.values():
+            for path in flow.paths:
+                for link in path.links:
+                    planned[link] = planned.get(link, 0.0) + (path.rate_mbps or 0.0)
+        return planned
+
+
+def hello_configs(fabric: Fabric, options: Options) -> dict[str, HelloConfig]:
+    """Hello frames of every agent: sent on all its interfaces, expected on links from other agents."""
+    addressing, network = fabric.addressing, fabric.network
+    agents = [node for node in network.nodes if addressing.has_agent(node)]
+    speakers = [sum(k in network.technologies_of[node] for node in agents) for k in network.technologies]
+    scale = max(1.0, max(speakers, default=0) / HELLOS_AT_FULL_RATE)
+    scale = min(scale, MAX_HELLO_INTERVAL_MS / options.hello_interval_ms, MAX_HELLO_DEAD_MS / options.hello_dead_ms)
+    expect: dict[str, list[tuple[str, str]]] = {node: [] for node in agents}
+    for link in network.links:
+        if addressing.has_agent(link.source) and link.target in expect:
+            expect[link.target].append((link.id, addressing.interface_mac[link.source, link.technology]))
+    return {
+        node: HelloConfig(
+            interval_ms=round(options.hello_interval_ms * scale),
+            dead_ms=round(options.hello_dead_ms * scale),
+            send=tuple((k, fabric.labels.hello[node, k]) for k in addressing.technologies(node)),
+            expect=tuple(expect[node]),
+        )
+        for node in agents
+    }

@@ -1,0 +1,271 @@
+"""What the controller knows, as one immutable value, and its transitions. Pure.
+
+Three things may be known of a switch or an agent: it is here, it is gone, or nothing yet (just after a start). "Nothing
+yet" counts as here for planning, because it ran before the controller was restarted; the shell pushes
+nothing until all agents are known or the grace time is over (:func:`is_settled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+
+from hyroads.controller.core.addressing import Addressing, Labels
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
+
+from .handover import Confined, Confinements, Key
+
+# A freshly started agent sends its first hello frames a moment after it dialled in; until then neighbours that
+# say "silent" only tell what was true before.
+FRESH_AGENT_S = 1.0
+
+
+class Presence(Enum):
+    """What is known of a switch or an agent."""
+
+    UNKNOWN = "unknown"
+    UP = "up"
+    DOWN = "down"
+
+
+class Origin(StrEnum):
+    """Who declared a flow."""
+
+    FILE = "file"
+    API = "api"
+    TEST = "test"
+    """The controller itself: gone with it."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What does not change while the controller runs: the network file and what is derived from it."""
+
+    network: Network
+    addressing: Addressing
+    labels: Labels
+    document: str = "network"
+    guarded: frozenset[str] = frozenset()
+    """Nodes whose access port takes only frames of hosts that the controller has learned."""
+    dhcp: frozenset[str] = frozenset()
+    """Nodes at whose access port DHCP servers may be."""
+
+    @classmethod
+    def of(
+        cls, network: Network, document: str = "network", *, guards: bool = False, dhcp: Iterable[str] | None = None
+    ) -> Fabric:
+        """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
+        at the nodes that are named.
+        """
+        addressing = Addressing.of(network, document)
+        guarded = frozenset(addressing.access_port) if guards else frozenset()
+        gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY)
+        servers = frozenset(gateways if dhcp is None else dhcp)
+        unknown = sorted(servers - addressing.access_port.keys())
+        if unknown:
+            raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
+        return cls(network, addressing, Labels.of(network, addressing), document, guarded, servers)
+
+    @property
+    def node_of_dpid(self) -> Mapping[int, str]:
+        """Datapath id -> node."""
+        return {dpid: node for node, dpid in self.addressing.dpid.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFlow:
+    """A flow and who declared it."""
+
+    spec: FlowSpec
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that may change. ``version`` grows with every change."""
+
+    flows: Mapping[str, DeclaredFlow]
+    switches: Mapping[str, Presence]
+    ports: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Names of the ports of switches that are up."""
+    agents: Mapping[str, Presence] = field(default_factory=dict)
+    agent_since_s: Mapping[str, float] = field(default_factory=dict)
+    """When an agent that had no configuration dialled in; absent for one that ran before."""
+    silent: frozenset[str] = frozenset()
+    """Links on which no hello frames arrive although the sender's agent is up."""
+    held: frozenset[str] = frozenset()
+    """Links that are up but failed too often lately (``core.estimate.flap_damping``)."""
+    capacity_mbps: tuple[float, ...] | None = None
+    """Measured capacities that plans count on, in the order of the links; None: the network file's."""
+    interference: Interference | None = None
+    """What was inferred from who hears whom; None: the network file's rule."""
+    confined: Confinements = field(default_factory=dict)
+    """Clients whose flows do not use all the places they could: they were handed over, or are being."""
+    places: Mapping[str, Place | None] = field(default_factory=dict)
+    """Plain clients that are not where the network file has them; None: nowhere."""
+    version: int = 0
+
+    def link_fault(self, fabric: Fabric, link: Link) -> str | None:
+        """Why a link can't carry anything now; None if it can, as far as is known."""
+        down = self.link_down(fabric, link)
+        if down is None and self.capacity_mbps is not None:
+            return None if self.capacity_mbps[fabric.network.link_index[link.id]] else "capacity unknown"
+        return down
+
+    def link_down(self, fabric: Fabric, link: Link) -> str | None:
+        """Why a link is down or not to be used; None if it is up, whether or not its capacity is known."""
+        if link.id in self.silent:
+            return "silent"
+        if link.id in self.held:
+            return "flapping"
+        for node in (link.source, link.target):
+            if self.switches.get(node) is Presence.DOWN:
+                return "switch lost"
+            name = fabric.addressing.interface_name[node, link.technology]
+            if node in self.ports and name not in self.ports[node]:
+                return "port down"
+        return None
+
+    def agent_fault(self, fabric: Fabric, node: str) -> str | None:
+        """Why a node's agent can't be used now; None if it can."""
+        if not fabric.addressing.has_agent(node):
+            return f"{node} has no agent"
+        if self.agents.get(node) is Presence.DOWN:
+            return f"the agent at {node} is down"
+        if self.switches.get(node) is Presence.DOWN:
+            return f"the switch of {node} is lost"
+        wanted = (fabric.addressing.agent_access_port[node], fabric.addressing.agent_network_port[node])
+        missing = [name for name in wanted if node in self.ports and name not in self.ports[node]]
+        return f"port {missing[0]} of {node} is missing" if missing else None
+
+
+def initial(
+    fabric: Fabric,
+    flows: Iterable[DeclaredFlow] = (),
+    confined: Mapping[Key, Confined] | None = None,
+    places: Mapping[str, Place | None] | None = None,
+) -> State:
+    """Nothing known yet but what is declared, and where clients and their flows were."""
+    return State(
+        confined=dict(confined or {}),
+        places=dict(places or {}),
+        flows={flow.spec.id: flow for flow in flows},
+        switches=dict.fromkeys(fabric.addressing.dpid, Presence.UNKNOWN),
+        agents={node: Presence.UNKNOWN for node in fabric.network.nodes if fabric.addressing.has_agent(node)},
+    )
+
+
+def is_settled(state: State) -> bool:
+    """Whether every agent has shown up or is known to be gone. Switches dial again later and are not waited for."""
+    return Presence.UNKNOWN not in state.agents.values()
+
+
+def agents_grace_over(state: State) -> State:
+    """Agents that have not shown up by now are gone."""
+    return _changed(state, agents=_settled(state.agents))
+
+
+def switch_grace_over(state: State) -> State:
+    """Switches that have not shown up by now are gone."""
+    return _changed(state, switches=_settled(state.switches))
+
+
+def switch_up(state: State, node: str, ports: Iterable[str]) -> State:
+    """A switch connected, or its ports changed."""
+    return _changed(
+        state,
+        switches={**state.switches, node: Presence.UP},
+        ports={**state.ports, node: frozenset(ports)},
+    )
+
+
+def switch_down(state: State, node: str) -> State:
+    """A switch's connection is lost and it did not come back in time."""
+    ports = {name: value for name, value in state.ports.items() if name != node}
+    return _changed(state, switches={**state.switches, node: Presence.DOWN}, ports=ports)
+
+
+def agent_up(state: State, fabric: Fabric, node: str, *, fresh: bool, now_s: float) -> State:
+    """An agent dialled in; ``fresh`` if it has no configuration, so that its hello frames start only now."""
+    since = {name: value for name, value in state.agent_since_s.items() if name != node}
+    silent = state.silent
+    if fresh:
+        since[node] = now_s
+        silent -= {link.id for link in fabric.network.links if link.source == node}
+    return _changed(state, agents={**state.agents, node: Presence.UP}, agent_since_s=since, silent=silent)
+
+
+def agent_down(state: State, fabric: Fabric, node: str) -> State:
+    """An agent is gone: its neighbours will not hear its hello frames any more, which says nothing of the links."""
+    silent = state.silent - {link.id for link in fabric.network.links if link.source == node}
+    return _changed(state, agents={**state.agents, node: Presence.DOWN}, silent=silent)
+
+
+def links_heard(state: State, fabric: Fabric, node: str, up: Mapping[str, bool], now_s: float) -> State:
+    """What the agent at ``node`` says of its inbound links; links that aren't its own are ignored."""
+    silent = set(state.silent)
+    for name, alive in up.items():
+        index = fabric.network.link_index.get(name)
+        if index is None or fabric.network.links[index].target != node:
+            continue
+        if alive:
+            silent.discard(name)
+        elif _sender_speaks(state, fabric.network.links[index].source, now_s):
+            silent.add(name)
+    return _changed(state, silent=frozenset(silent))
+
+
+def links_held(state: State, held: Iterable[str]) -> State:
+    """Which links are up but not to be used because they flap."""
+    return _changed(state, held=frozenset(held))
+
+
+def measured(state: State, capacity_mbps: tuple[float, ...] | None, interference: Interference | None) -> State:
+    """Capacities and interference that plans count on from now on."""
+    return _changed(state, capacity_mbps=capacity_mbps, interference=interference)
+
+
+def client_placed(state: State, fabric: Fabric, client: str, place: Place) -> State:
+    """A plain client is at one of its possible attachments; any other place is ignored."""
+    possible = [Place(a.node, a.technology) for a in fabric.addressing.attachments.get(client, ())]
+    if place not in possible:
+        return state
+    places = {name: known for name, known in state.places.items() if name != client}
+    return _changed(state, places=places if place == possible[0] else {**places, client: place})
+
+
+def flow_declared(state: State, flow: DeclaredFlow) -> State:
+    """A flow was declared (again)."""
+    return _changed(state, flows={**state.flows, flow.spec.id: flow})
+
+
+def flow_removed(state: State, flow: str) -> State:
+    """A flow is no longer wanted."""
+    return _changed(state, flows={name: value for name, value in state.flows.items() if name != flow})
+
+
+def confined(state: State, changes: Mapping[Key, Confined | None]) -> State:
+    """Clients' flows are confined to other places from now on; None: to none."""
+    merged = {**state.confined, **changes}
+    return _changed(state, confined={key: value for key, value in merged.items() if value is not None})
+
+
+def _sender_speaks(state: State, node: str, now_s: float) -> bool:
+    if state.agents.get(node) is Presence.DOWN:
+        return False
+    since_s = state.agent_since_s.get(node)
+    return since_s is None or now_s - since_s >= FRESH_AGENT_S
+
+
+def _settled(presences: Mapping[str, Presence]) -> dict[str, Presence]:
+    return {name: Presence.DOWN if value is Presence.UNKNOWN else value for name, value in presences.items()}
+
+
+def _changed(state: State, **values: object) -> State:
+    """The state with some values replaced; the same object if none differs."""
+    if all(getattr(state, name) == value for name, value in values.items()):
+        return state
+    return replace(state, version=state.version + 1, **values)  # type: ignore[arg-type]

@@ -1,0 +1,231 @@
+"""Multicast sessions: intent -> rules and groups of one switch (docs/openflow.md, section 4).
+
+A message enters its session's tree at the edge of its source, behind the label of that tree, and is copied where the
+tree branches, by a group of type ALL. A switch takes a label from its parent in the tree alone, so a message that
+several switches of a medium hear is passed on only by those that it is meant for.
+
+Source trees of sessions -> what every switch on them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.multicast import Media, Tree
+from hyroads.controller.core.network import Network, Place
+
+from . import match as act
+from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
+from .match import Match
+from .pipeline import ETH_TYPE_MPLS, LABEL_TTL, TREE_ADDRESS, Priority, Table
+from .rule import GroupEntry, Rule
+
+# In a table of its own: Open vSwitch lets nothing of a frame be rewritten right after ``decap``.
+_RESTORE: tuple[act.Action, ...] = (act.Decap(), act.Decap(act.PACKET_TYPE_ETHERNET), act.Resubmit(Table.MEMBERS))
+# IGMP; of MLD the queries, the reports of both versions, and its done.
+_REPORTS = (
+    Match(eth_type=0x0800, ip_proto=2),
+    *(Match(eth_type=0x86DD, ip_proto=58, icmpv6_type=kind) for kind in (130, 131, 132, 143)),
+)
+
+
+class Ports(Protocol):
+    """What rules need to know of a switch's ports; what is missing is noted there."""
+
+    def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """The ports that are there, with their numbers."""
+
+    def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
+        """Addresses a frame to a hop and sends it; nothing when the port is missing."""
+
+    def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
+        """A copy for each client, addressed to it."""
+
+
+class Groups:
+    """The groups that a switch needs. Two that have the same id by chance: the second is written out in the rule."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, GroupEntry] = {}
+
+    @property
+    def entries(self) -> tuple[GroupEntry, ...]:
+        """All of them."""
+        return tuple(self._by_id.values())
+
+    def copies(self, buckets: Iterable[tuple[act.Action, ...]]) -> tuple[act.Action, ...]:
+        """The actions that send a copy for every bucket."""
+        wanted = tuple(bucket for bucket in buckets if bucket)
+        if len(wanted) < 2:
+            return wanted[0] if wanted else ()
+        group = GroupEntry(wanted)
+        if self._by_id.setdefault(group.id, group) != group:
+            return tuple(act.Clone(bucket) for bucket in wanted)
+        return (act.Group(group.id),)
+
+
+def behind(label: int) -> tuple[act.Action, ...]:
+    """Puts the whole frame behind one label that switches forward by."""
+    return (
+        act.Encap(act.PACKET_TYPE_MPLS),
+        act.SetMplsLabel(label),
+        act.SetMplsTtl(LABEL_TTL),
+        act.Encap(act.PACKET_TYPE_ETHERNET),
+    )
+
+
+def labelled_from(source: Hop, number: int, eth_dst: str) -> Rule:
+    """Labels are taken from a neighbour's interface on the medium that it shares with own port ``number``."""
+    match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_src=source.mac, eth_dst=eth_dst)
+    return Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+
+
+def rules_of(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """All rules of a switch for sessions."""
+    parents = [branch.parent for branch in intent.branches if branch.parent is not None and branch.by_group]
+    for parent in dict.fromkeys(parents):
+        for _, number in ports.numbered((parent.port,)):
+            yield labelled_from(parent, number, TREE_ADDRESS)
+    for report in _REPORTS if intent.hears_reports else ():
+        # To the controller, and on as before: hosts look after each other's reports.
+        yield Rule(Table.CLASSIFY, Priority.REPORT, report, (act.Output(act.CONTROLLER),), goto=Table.FORWARD)
+    for entry in intent.entries:
+        yield from _enter(entry, ports, groups)
+    for branch in intent.branches:
+        yield from _pass_on(branch, ports, groups)
+    for members in intent.members:
+        yield from _deliver(members, ports)
+
+
+def _enter(entry: SessionEntry, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """A message from its source."""
+    branch = entry.branch
+    if branch is None:
+        yield Rule(Table.CLASSIFY, Priority.SESSION_CLOSED, entry.match)
+        return
+    came_in = entry.client.port if entry.client is not None else None
+    match = entry.match
+    if came_in is not None:
+        number = dict(ports.numbered((came_in,))).get(came_in)
+        if number is None:
+            return
+        match = replace(match, in_port=number)
+    onward = groups.copies(ports.towards(hop, came_in) for hop in branch.copies)
+    copies = (act.Clone(behind(branch.label) + onward),) if onward else ()
+    here: tuple[act.Action, ...] = ()
+    if entry.members is not None:
+        others = tuple(client for client in entry.members.clients if client != entry.client)
+        here = _outputs(entry.members.access, others, came_in, ports)
+    yield Rule(Table.CLASSIFY, Priority.SESSION, match, copies + here)
+
+
+def _pass_on(branch: TreeBranch, ports: Ports, groups: Groups) -> Iterator[Rule]:
+    """A message from the parent in the tree."""
+    if branch.parent is None:
+        return
+    name = branch.parent.port
+    for _, number in ports.numbered((name,)):
+        match = Match(
+            in_port=number, eth_src=branch.parent.mac, eth_type=ETH_TYPE_MPLS, mpls_label=branch.label, mpls_bos=1
+        )
+        onward = groups.copies(ports.towards(hop, name) for hop in branch.copies)
+        actions = (act.DecMplsTtl(), *onward) if onward else ()
+        yield Rule(Table.LABEL, Priority.UNICAST, match, actions + (_RESTORE if branch.delivers else ()))
+
+
+def _deliver(members: SessionMembers, ports: Ports) -> Iterator[Rule]:
+    """A message to the participants here."""
+    actions = _outputs(members.access, members.clients, None, ports)
+    yield Rule(Table.MEMBERS, Priority.SESSION, members.match, actions)
+    for name, number in ports.numbered(dict.fromkeys(client.port for client in members.clients)):
+        match = replace(members.match, in_port=number)
+        actions = _outputs(members.access, members.clients, name, ports)
+        yield Rule(Table.MEMBERS, Priority.SESSION_VARIANT, match, actions)
+
+
+def _outputs(
+    access: Iterable[str], clients: Iterable[AttachedClient], came_in: str | None, ports: Ports
+) -> tuple[act.Action, ...]:
+    return tuple(act.Output(number) for _, number in ports.numbered(access)) + ports.to_clients(clients, came_in)
+
+
+Sent = tuple[str, ...]
+"""Ids of the links that one transmission takes: one, or several of a node on one medium."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """A source tree by names: who sends to whom at once, and the nodes at which messages are delivered."""
+
+    source: str
+    transmissions: tuple[Sent, ...]
+    receivers: frozenset[str]
+
+    @property
+    def links(self) -> frozenset[str]:
+        """Ids of all links of the tree."""
+        return frozenset(link for sent in self.transmissions for link in sent)
+
+
+@dataclass(frozen=True)
+class RootedTree:
+    """A tree behind its label: where it begins, and what every switch on it does."""
+
+    plan: TreePlan
+    label: int
+    root: str
+    branches: Mapping[str, TreeBranch]
+
+
+def tree_plan(media: Media, tree: Tree, receivers: Collection[str]) -> TreePlan:
+    """The plan of a tree; of ``receivers`` those count that it reaches."""
+    ids = [link.id for link in media.network.links]
+    sent = sorted(tuple(ids[link] for link in sent.links) for sent in media.transmissions(tree.links))
+    reached = frozenset(receivers) & {tree.source, *tree.parent}
+    return TreePlan(tree.source, tuple(sent), reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What everything in a network is called, and where plain clients are attached."""
+
+    network: Network
+    addressing: Addressing
+    places: Mapping[str, Place]
+
+
+def rooted(names: Names, plan: TreePlan, label: int) -> RootedTree | None:
+    """What the switches do for a tree; None if its source is attached nowhere."""
+    network, addressing, source = names.network, names.addressing, plan.source
+    place = names.places.get(source)
+    if not addressing.has_switch(source) and place is None:
+        return None
+    root = source if place is None else place.node
+    copies: dict[str, list[Hop]] = {root: []}
+    parents: dict[str, tuple[Hop, bool]] = {}
+    homes = set(plan.receivers)
+    for sent in plan.transmissions:
+        links = [network.links[network.link_index[name]] for name in sent]
+        sender, technology, first = links[0].source, links[0].technology, links[0].target
+        if not addressing.has_switch(sender):
+            # A plain client sends to its access point, where the tree begins.
+            continue
+        if not addressing.has_switch(first):
+            # It is delivered to as one of the participants there.
+            homes.add(sender)
+            continue
+        port = addressing.interface_name[sender, technology]
+        by_group = len(links) > 1
+        to = TREE_ADDRESS if by_group else addressing.interface_mac[first, technology]
+        copies.setdefault(sender, []).append(Hop(port, to))
+        for link in links:
+            own = addressing.interface_name[link.target, technology]
+            parents[link.target] = Hop(own, addressing.interface_mac[sender, technology]), by_group
+    branches = {}
+    for node in sorted({root, *parents}):
+        parent, by_group = parents.get(node, (None, False))
+        branches[node] = TreeBranch(label, parent, by_group, tuple(copies.get(node, ())), node in homes)
+    return RootedTree(plan, label, root, branches)

@@ -1,0 +1,334 @@
+"""Brings agents and switches to a plan: asks the gate what each may be told now, tells it; knows what is in force.
+
+Brings joined agents to what they are ordered to run: whole configurations, or only rates where only rates differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hyroads.controller.agents.protocol import AgentConfig, rates_document
+from hyroads.controller.agents.sessions import Session
+from hyroads.controller.control.live import Live
+from hyroads.controller.control.update_order import AgentView, Orders, Views, gate, pending_of
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.switches.sessions import SwitchSession, Wanted
+
+LOG = logging.getLogger("hyroads.controller")
+# What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
+RATE_TOLERANCE = 1e-6
+RETRY_AFTER_S = 1.0
+
+Fill = dict[tuple[int, int], float]
+"""(flow number, path id) -> what dummies make up at least, Mb/s."""
+
+
+@dataclass
+class AgentLink:
+    """A joined agent and what it runs; ``known`` once its configuration from before our start was looked at."""
+
+    session: Session
+    acked: AgentConfig | None
+    known: bool
+    sent: AgentConfig | None = None
+    rates: dict[tuple[int, int], float] = field(default_factory=dict)
+    fill: Fill = field(default_factory=dict)
+    retry_at_s: float = 0.0
+    errors: int = 0
+    compared: AgentConfig | None = None
+    """The wanted configuration whose rates it has."""
+    on_their_way: Mapping[tuple[int, int], float] | None = None
+    """Rates that it was sent and has not confirmed; None: nothing of the kind is under way."""
+
+    def may_send(self, number: int, path: int) -> bool | None:
+        """Whether it sends by a path, as far as it confirmed and whatever is on its way; None: that is not certain."""
+        key = (number, path)
+        have, coming = self.rates.get(key), (self.on_their_way or {}).get(key)
+        if have is None:
+            return False if coming is None else None
+        return have > 0 if coming is None or (coming > 0) == (have > 0) else None
+
+
+class AgentPusher:
+    """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        counters: Counter[str],
+        fault: Callable[[str, str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._counters = counters
+        self._fault = fault
+        self._wake = wake
+        self._links: dict[str, AgentLink] = {}
+        self._latest: Plan | None = None
+
+    def get(self, node: str) -> AgentLink | None:
+        """The agent of a node if it has joined."""
+        return self._links.get(node)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def joined(self, session: Session, runs: AgentConfig | None) -> None:
+        """An agent joined; ``runs`` is None if that is not known yet."""
+        self._links[session.node] = AgentLink(session, runs, known=runs is not None)
+
+    def left(self, session: Session) -> bool:
+        """A session ended; False if another one of the same agent has taken its place."""
+        link = self._links.get(session.node)
+        if link is None or link.session is not session:
+            return False
+        del self._links[session.node]
+        return True
+
+    def views(self) -> dict[str, AgentView]:
+        """What the gate needs to know."""
+        return {node: AgentView(link.acked, link.sent) for node, link in self._links.items()}
+
+    def synced(self, plan: Plan, node: str) -> bool:
+        """Whether an agent is here and confirmed what is planned for it."""
+        link = self._links.get(node)
+        if link is None or link.acked is None or link.sent is not None:
+            return False
+        return link.acked.revision == plan.agents[node].revision
+
+    def carries(self, flow: FlowPlan) -> bool:
+        """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed. It
+        may not know paths that stand by.
+        """
+        link = self._links.get(flow.ingress or "")
+        if link is None or link.sent is not None:
+            return False
+        known = all((flow.number, path.id) in link.rates for path in flow.paths)
+        sends = ((link.may_send(flow.number, path.id), path.rate_mbps) for path in flow.known)
+        return known and all(does is (wanted != 0) for does, wanted in sends)
+
+    def retry_due(self) -> bool:
+        """Whether the time has come to try again what an agent refused."""
+        now_s = self._clock()
+        due = [link for link in self._links.values() if link.retry_at_s and now_s > link.retry_at_s]
+        for link in due:
+            link.retry_at_s = 0.0
+        return bool(due)
+
+    def push(self, plan: Plan, orders: Orders) -> bool:
+        """Send what differs from what an agent runs; whether any has a new configuration on its way."""
+        self._latest, sent = plan, False
+        now_s = self._clock()
+        for node, config in orders.agents.items():
+            link = self._links[node]
+            if link.sent is not None or link.retry_at_s > now_s:
+                continue
+            if not link.known:
+                _recognise(link, (plan.agents[node], config))
+            if link.acked is None or link.acked.revision != config.revision:
+                self._send(link, config)
+                sent = True
+            else:
+                self._send_rates(link, plan)
+        return sent
+
+    def push_rates(self, plan: Plan) -> None:
+        """Send only rates that changed, without looking at anything else: the way of every slot.
+
+        Fill is said again each time, because it ends by itself.
+        """
+        self._latest = plan
+        now_s = self._clock()
+        for link in self._links.values():
+            if link.sent is None and link.retry_at_s <= now_s:
+                self._send_rates(link, plan, refill=True)
+
+    def _send_rates(self, link: AgentLink, plan: Plan, *, refill: bool = False) -> None:
+        """Rates of the flows and paths that the agent has; the newest follow once it has answered."""
+        if link.on_their_way is not None or link.acked is None:
+            return
+        wanted = plan.agents[link.session.node]
+        if wanted is link.compared and not (plan.fill or link.fill):
+            return
+        known = link.acked.rates
+        fill = {key: mbps for key, mbps in _fill_of(plan, wanted).items() if key in known}
+        # A flow that is named without fill has none from now on.
+        emptied = {number for number, _ in link.fill} - {number for number, _ in fill}
+        changed = {
+            key: rate
+            for key, rate in wanted.rates.items()
+            if key in known and (key[0] in emptied or _differs(link.rates.get(key), rate))
+        }
+        if not changed and not (fill and (refill or fill != link.fill)):
+            link.compared = wanted
+            return
+        link.compared = None
+        link.on_their_way = changed
+        self._counters["agent_rates"] += 1
+        document = rates_document(changed, fill)
+        link.session.request(document, lambda problem: self._rates_answered(link, changed, fill, problem))
+
+    def _rates_answered(
+        self, link: AgentLink, rates: Mapping[tuple[int, int], float], fill: Fill, problem: str | None
+    ) -> None:
+        link.on_their_way = None
+        if problem is not None:
+            self._refused(link, "rates", problem)
+        else:
+            link.rates.update(rates)
+            link.fill = fill
+        if self._latest is not None and link.sent is None and problem is None:
+            self._send_rates(link, self._latest)
+
+    def _send(self, link: AgentLink, config: AgentConfig) -> None:
+        link.sent = config
+        self._counters["agent_configs"] += 1
+        document = {**config.document(), "revision": config.revision}
+        link.session.request(document, lambda problem: self._answered(link, config, problem))
+
+    def _refused(self, link: AgentLink, what: str, problem: str) -> None:
+        link.errors += 1
+        link.retry_at_s = self._clock() + RETRY_AFTER_S
+        if not link.session.closed:
+            self._fault(f"agent {link.session.node}", f"{what} refused: {problem}")
+
+    def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
+        link.sent = None
+        if problem is None:
+            link.acked, link.rates, link.fill, link.compared = config, dict(config.rates), {}, None
+        else:
+            self._refused(link, "configuration", problem)
+        self._wake()
+
+
+def _recognise(link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
+    """An agent that ran before says by its revision whether it has what we want.
+
+    Its rates are not known: they are sent once more, which disturbs nothing.
+    """
+    link.known = True
+    link.acked = next((config for config in candidates if config.revision == link.session.hello.revision), None)
+    if link.acked is not None:
+        LOG.info("agent %s runs the wanted configuration", link.session.node)
+
+
+def _differs(have: float | None, want: float) -> bool:
+    return have is None or abs(have - want) > RATE_TOLERANCE * max(want, have)
+
+
+def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
+    """What of the plan's fill concerns an agent's flows."""
+    return {
+        (entry.number, path): mbps
+        for flow, entry in wanted.ingress.items()
+        for path, mbps in plan.fill.get(flow, {}).items()
+        if mbps > 0
+    }
+
+
+_NONE: Mapping[str, ClassifiedFlow] = {}
+
+
+class Pusher:
+    """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile."""
+
+    def __init__(
+        self,
+        live: Live,
+        agents: AgentPusher,
+        switches: Mapping[str, SwitchSession],
+        is_overtaken: Callable[[], bool],
+    ) -> None:
+        self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
+        """What services want of a node's switch, besides what the network needs."""
+        self._live = live
+        self._agents = agents
+        self._switches = switches
+        self._is_overtaken = is_overtaken
+        # What was asked last and what the answer was: most of the time nothing has changed since.
+        self._asked: tuple[Plan, Views] | None = None
+        self._orders = Orders({}, {})
+        self._classified: Mapping[str, ClassifiedFlow] = {}
+        self._flows_at: Mapping[str, Mapping[str, ClassifiedFlow]] = {}
+
+    def push(self, plan: Plan) -> None:
+        """Tell everybody what may be told now."""
+        # Agents first: rates react to a cut link before the switches' single paths do.
+        if self._agents.push(plan, self._gate(plan)):
+            # What is on its way to one may let another go on.
+            self._agents.push(plan, self._gate(plan))
+        self._is_overtaken()
+        self._push_switches(self._gate(self._live.in_force))
+
+    def _gate(self, plan: Plan) -> Orders:
+        views = self.views()
+        if self._asked is None or self._asked[0] is not plan or self._asked[1] != views:
+            self._asked, self._orders = (plan, views), gate(plan, views)
+        return self._orders
+
+    def views(self) -> Views:
+        """What is known of all that are connected; nothing while nothing is planned."""
+        if self._live.plan is None:
+            return Views()
+        agents = self._agents.views()
+        switches = {
+            node: session.view(self._wanted(node, None)) for node, session in self._switches.items() if session.is_read
+        }
+        return Views(agents, switches)
+
+    def carries(self, flows: Iterable[str], version: int) -> bool:
+        """Whether first edges send by the paths that the state of this version gives to flows, and by no others."""
+        plan = self._live.plan
+        if plan is None or plan.version != version:
+            return False
+        planned = (plan.flows[flow] for flow in flows)
+        return all(flow.mode != MULTIPATH or self._agents.carries(flow) for flow in planned)
+
+    def carried_out(self, flows: Collection[str], version: int) -> bool:
+        """Whether the state of this version is in force for flows, at all agents and switches."""
+        if not self.carries(flows, version):
+            return False
+        views = self.views()
+        return not any(pending_of(self._live.in_force, views, flow) for flow in flows)
+
+    def unsynced(self, switches: Iterable[str], agents: Iterable[str]) -> list[str]:
+        """Those of these nodes' switches and agents that are missing or not yet at what is wanted."""
+        plan = self._live.plan
+        missing = [f"switch {node}" for node in switches if node not in self._switches]
+        missing += [f"switch {node}" for node, session in self._switches.items() if not session.synced]
+        return missing + [f"agent {node}" for node in agents if plan is None or not self._agents.synced(plan, node)]
+
+    def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
+        """What a switch shall do; ``only`` some flows if given."""
+        flows = self._planned_at(node)
+        if only is not None and not flows.keys() <= only:
+            flows = {flow: classified for flow, classified in flows.items() if flow in only}
+        intent = self._live.network.intents[node]
+        for addition in self.additions:
+            intent = addition(node, intent)
+        return Wanted(intent, flows)
+
+    def _planned_at(self, node: str) -> Mapping[str, ClassifiedFlow]:
+        """What the plan in force lets a node classify; plans share it as long as it is the same."""
+        plan = self._live.in_force
+        if plan.classified is not self._classified:
+            found: dict[str, dict[str, ClassifiedFlow]] = {}
+            for flow, classified in plan.classified.items():
+                found.setdefault(plan.flows[flow].ingress or "", {})[flow] = classified
+            self._classified, self._flows_at = plan.classified, found
+        return self._flows_at.get(node, _NONE)
+
+    def _push_switches(self, orders: Orders) -> None:
+        for node in list(self._switches):
+            session = self._switches.get(node)
+            if session is None or not session.is_read:
+                continue
+            new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
+            # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
+            # something else happened meanwhile, the next cycle asks the gate again and goes on from here.
+            if new and self._is_overtaken():
+                return

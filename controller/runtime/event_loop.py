@@ -1,0 +1,446 @@
+"""The controller's loop: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
+
+All of it runs in green threads of one operating-system thread; nothing here blocks but the loop itself, which waits for
+something to do.
+
+What the settings say of plans and of the loop. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hyroads.controller.agents.markers import Marks
+from hyroads.controller.agents.protocol import AgentConfig
+from hyroads.controller.agents.sessions import Session
+from hyroads.controller.control.live import TOGETHER_S, Live, directly
+from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
+from hyroads.controller.control.rate_override import Governor
+from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.control.slots import SlotClock
+from hyroads.controller.control.source import ConfiguredSource, Source
+from hyroads.controller.control.update_order import Views, pending_of
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.network import Place
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import EventLog, changes
+from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.plan import Options, Plan, hello_configs
+from hyroads.controller.model.state import (
+    DeclaredFlow,
+    Fabric,
+    Presence,
+    State,
+    agent_down,
+    agent_up,
+    agents_grace_over,
+    client_placed,
+    confined,
+    flow_declared,
+    flow_removed,
+    initial,
+    is_settled,
+    links_heard,
+    switch_down,
+    switch_grace_over,
+    switch_up,
+)
+from hyroads.controller.settings.controller import MEASURED, Settings
+from hyroads.controller.switches.server import SwitchBook
+from hyroads.controller.switches.sessions import Connection
+
+from .deployer import AgentPusher, Pusher
+from .faults import FaultBook, log_plan
+from .garbage import Garbage
+from .persistence import Saver
+
+
+def options_of(settings: Settings) -> Options:
+    """Planning options from the settings."""
+    return Options(
+        link_mtu=settings.link_mtu,
+        queue_ms=settings.queue_ms,
+        burst_ms=settings.burst_ms,
+        max_hold_ms=settings.max_hold_ms,
+        hello_interval_ms=settings.timings.hello_interval_ms,
+        hello_dead_ms=settings.timings.hello_dead_ms,
+    )
+
+
+def loop_options_of(fabric: Fabric, settings: Settings) -> LoopOptions:
+    """Options of the loop; the margin of the network file counts if the settings name none.
+
+    :class:`ConfigError` if slices and network do not fit together.
+    """
+    settings.slices.check_network(fabric.network, fabric.document)
+    declared = fabric.network.margin
+    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
+    tcp_margin, slot_s = max(margin, settings.tcp_margin), settings.slot_ms / 1e3
+    return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)
+
+
+LOG = logging.getLogger("hyroads.controller")
+TICK_S = 0.2
+# A killed agent dials again after 0.1 s; a switch answers within milliseconds.
+BOTH_GONE_S = 0.3
+SIGN_OF_LIFE_S = 0.5
+# With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
+LARGE = 200
+
+
+class Coordinator:
+    """Holds state and plan, and brings switches and agents to it."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        settings: Settings,
+        flows: list[DeclaredFlow],
+        numbers: Numbers,
+        *,
+        clock: Callable[[], float],
+        save: Callable[[State, Numbers], None],
+        source: Source | None = None,
+        governor: Governor | None = None,
+        confined: Mapping[Key, Confined] | None = None,
+        places: Mapping[str, Place | None] | None = None,
+        events: EventLog | None = None,
+    ) -> None:
+        self.fabric = fabric
+        self.settings = settings
+        self.clock = clock
+        self.started_s = clock()
+        self.events = events or EventLog(clock, shim.Signal())
+        self.state: State = initial(fabric, flows, confined, places)
+        options = options_of(settings)
+        loop = LiveLoop(
+            fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor
+        )
+        measures, damps = settings.capacities == MEASURED, settings.flap_damping
+        self._is_large = len(fabric.network.links) >= LARGE
+        aside = shim.aside if self._is_large else directly
+        self._hellos = hello_configs(fabric, options)
+        together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in self._hellos.values())])
+        self.live = Live(
+            fabric, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, aside=aside
+        )
+        self.slots = SlotClock(settings.slot_ms / 1e3, clock)
+        self._garbage = Garbage()
+        self.plan_ms = 0.0
+        self.planned_at_s = 0.0
+        self.reports = ReportBook(clock)
+        self.counters: Counter[str] = Counter()
+        self.faults = FaultBook(clock, self.counters, self.events)
+        self.fault, self.exception = self.faults.fault, self.faults.exception
+        self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self._book = SwitchBook(fabric, clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self.switches, self.session_of = self._book.sessions, self._book.of
+        self._pusher = Pusher(self.live, self.agents, self.switches, self._is_overtaken)
+        self.views, self.additions = self._pusher.views, self._pusher.additions
+        self.settled = False
+        self.before_push: list[Callable[[], None]] = []
+        """Services that follow the network and confirmations before anybody is told anything."""
+        self.progress = shim.Signal()
+        self._wake = shim.Signal()
+        self._dirty = True
+        self._hurry = False
+        self._has_news = False
+        self._turned_s = 0.0
+        self._tried_version = -1
+        self.saver = Saver(
+            lambda: save(self.state, self.live.numbers),
+            wake=self.wake,
+            progress=self.progress,
+            faults=self.faults,
+            events=self.events,
+            clock=clock,
+        )
+        self.marks = Marks(self._hear)
+        self.followers: list[Callable[[], None]] = []
+        """Called whenever something may have been confirmed, or has come by a watched path."""
+        self.collectors: list[Callable[[], Iterator[Any]]] = []
+        """Metrics of services."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """What is in force, or on its way."""
+        return self.live.plan
+
+    # -- events: flows
+
+    def declare(self, flow: DeclaredFlow) -> None:
+        """A flow shall be carried."""
+        self._become(flow_declared(self.state, flow))
+        self._plan_if_changed()
+
+    def remove(self, flow: str) -> None:
+        """A flow is no longer wanted."""
+        self._become(flow_removed(self.state, flow))
+        self._plan_if_changed()
+
+    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+        """Flows of clients shall use other paths (docs/services.md, section 3)."""
+        self._become(confined(self.state, changes), urgent=True)
+        self._plan_if_changed()
+
+    def place_client(self, client: str, place: Place) -> None:
+        """A plain client of the network file is at another of its attachments."""
+        before = self.state
+        self._become(client_placed(before, self.fabric, client, place), urgent=True)
+        if self.state is not before:
+            LOG.info("client %s is at %s", client, place)
+        self._plan_if_changed()
+
+    def change_flows(self, new: Iterable[DeclaredFlow], gone: Iterable[str]) -> None:
+        """Several at once, in one plan."""
+        state = self.state
+        for flow in gone:
+            state = flow_removed(state, flow)
+        for declared in new:
+            state = flow_declared(state, declared)
+        self._become(state)
+        self._plan_if_changed()
+
+    # -- events: switches
+
+    def switch_up(self, connection: Connection) -> None:
+        """A switch is ready for requests."""
+        session = self._book.opened(connection)
+        if session is not None:
+            self._become(switch_up(self.state, session.node, session.ports))
+
+    def switch_ports(self, connection: Connection) -> None:
+        """Ports of a switch came, went or changed."""
+        session = self.session_of(connection)
+        if session is not None:
+            session.on_ports()
+            self._become(switch_up(self.state, session.node, session.ports))
+
+    def switch_gone(self, connection: Connection) -> None:
+        """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
+        node = self._book.closed(connection)
+        if node is not None:
+            self._await_switch(node)
+            self.wake()
+
+    def _await_switch(self, node: str) -> None:
+        """A switch goes on without a connection, and has a long time to dial again. A node without agent and switch
+        has lost its power; whether it has is asked as soon as one of the two is gone.
+        """
+        agent_lost = self.state.agents.get(node) is Presence.DOWN
+        if node in self.switches:
+            if agent_lost:
+                self.switches[node].ask_sign_of_life(SIGN_OF_LIFE_S)
+        elif self.state.switches.get(node) is Presence.UP:
+            self._book.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
+
+    # -- events: agents (agents.Listener)
+
+    def agent_up(self, session: Session) -> None:
+        """An agent joined."""
+        fresh = session.hello.revision == 0
+        # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
+        silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
+        self.agents.joined(session, silent if fresh else None)
+        if self._book.is_awaited(session.node):
+            self._book.wait_for(session.node, self.settings.timings.switch_grace_s)
+        self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
+        self.wake()
+
+    def agent_down(self, session: Session) -> None:
+        """An agent is gone."""
+        if self.agents.left(session):
+            self.reports.forget(session.node)
+            self.marks.left(session.node)
+            self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
+            self._await_switch(session.node)
+
+    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
+        """An agent tells of its inbound links."""
+        before, now_s = self.state, self.clock()
+        heard = links_heard(before, self.fabric, session.node, up, now_s)
+        if heard is before:
+            return
+        self._become(self.live.links_reported(before, heard, now_s))
+        for link in sorted(self.state.silent ^ before.silent):
+            what = "silent" if link in self.state.silent else "heard again"
+            LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
+
+    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+        """Counters of an agent."""
+        self.reports.take(session.node, report)
+        if self.marks.reported(session.node, report):
+            self._tell()
+
+    def agent_misbehaved(self, peer: str, what: str) -> None:
+        """Someone at the agents' port did what the protocol does not allow."""
+        self.counters["malformed_agent"] += 1
+        self.fault(f"agents' port, {peer}", what)
+
+    # -- the loop
+
+    def wake(self, *, now: bool = False) -> None:
+        """There is something to do; ``now`` is for confirmations, which need no waiting for more of their kind."""
+        self._dirty = True
+        self._hurry = now or self._hurry
+        self._wake.notify()
+
+    def _hear(self) -> None:
+        """Something came that followers wait for, and that lets nobody be told anything else."""
+        self._has_news = True
+        self._wake.notify()
+
+    def run(self) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            if not (self._dirty or self._has_news):
+                self._wake.wait(TICK_S)
+            if self._has_news and not self._dirty and self.clock() < self._turned_s + TICK_S:
+                self._has_news = False
+                self._tell()
+                self.progress.notify()
+                continue
+            if self._dirty and not self._hurry:
+                shim.sleep(self.settings.timings.coalesce_ms / 1e3)
+            self._dirty, self._hurry, self._has_news, self._turned_s = False, False, False, self.clock()
+            try:
+                self._tick()
+                self._cycle()
+            except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
+                self.exception("the planning loop", error)
+                shim.sleep(TICK_S)
+
+    def run_slots(self) -> None:
+        """Turn the loop once per slot, for ever, in a green thread of its own."""
+        while True:
+            shim.sleep(self.slots.wait_s())
+            with self.slots:
+                try:
+                    self._slot()
+                except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
+                    self.exception("the slot", error)
+            self._garbage.after_slot(self.clock())
+
+    def _slot(self) -> None:
+        if not self.settled:
+            self._become(self.live.listen(self.state, self.reports, self.clock()))
+            return
+        state, plan = self.live.slot(self.state, self.reports, self.clock())
+        if plan is not None or (self.plan is not None and self.plan.fill):
+            self.agents.push_rates(self.live.in_force)
+        self._become(state, urgent=True)
+
+    def _cycle(self) -> None:
+        self._plan_if_changed()
+        # What was confirmed may let services go on; what they want then goes out with the rest.
+        self._tell()
+        self._plan_if_changed()
+        self._is_overtaken()
+        if self.settled and self.plan is not None:
+            self._call(self.before_push)
+            self._pusher.push(self.plan)
+            self._is_overtaken()
+        if self.settled:
+            before = self.plan
+            better = self.live.improve(self.reports, self.clock())
+            if better is not None:
+                log_plan(before, better, self.events)
+                self.saver.note()
+                self._pusher.push(better)
+        self.saver.begin()
+        self.progress.notify()
+
+    def _tell(self) -> None:
+        self._call(self.followers)
+
+    def _call(self, services: list[Callable[[], None]]) -> None:
+        for service in services:
+            try:
+                service()
+            except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
+                self.exception("a service", error)
+
+    def _is_overtaken(self) -> bool:
+        """Lets a slot pass that is due, where steps are long; whether something has happened meanwhile."""
+        if not self._is_large:
+            return False
+        shim.sleep(0)
+        return self._dirty
+
+    def _tick(self) -> None:
+        now_s = self.clock()
+        age_s = now_s - self.started_s
+        timings = self.settings.timings
+        state = self.state
+        if age_s > timings.grace_s:
+            state = agents_grace_over(state)
+        if age_s > timings.switch_grace_s:
+            state = switch_grace_over(state)
+        for node in self._book.overdue():
+            state = switch_down(state, node)
+        self._become(state)
+        for session in list(self.switches.values()):
+            session.tick()
+        self._dirty |= self.agents.retry_due()
+        heard = self.live.loop.complete or age_s > timings.grace_s
+        if not self.settled and heard and is_settled(self.state):
+            self.settled = True
+            self.live.begin()
+            self._tried_version = -1
+            self._dirty = True
+            self._garbage.begin(now_s)
+            self.events.publish("controller.settled", {"after_s": age_s})
+            LOG.info("settled after %.2f s: %d switches, %d agents", age_s, len(self.switches), len(self.agents))
+
+    def _become(self, state: State, *, urgent: bool = False) -> None:
+        """A state takes effect. Any change may end a hold or need a link that is held; so may time alone."""
+        state = self.live.links_damped(state, self.clock())
+        if state is not self.state:
+            before, self.state = self.state, state
+            self.wake(now=urgent)
+            for kind, document in changes(before, state, self.fabric):
+                self.events.publish(kind, document)
+
+    def _plan_if_changed(self) -> None:
+        if self._tried_version == self.state.version:
+            return
+        if self._is_large:
+            # Others may change the state meanwhile, or plan it themselves.
+            shim.aside(self.live.preparation(self.state))
+            if self._tried_version == self.state.version:
+                return
+        # A state that can't be planned is not tried again: the last plan stays in force until something changes.
+        self._tried_version = self.state.version
+        began_s = self.clock()
+        before = self.plan
+        plan = self.live.replan(self.state, self.reports, began_s)
+        self.planned_at_s = self.clock()
+        self.plan_ms = (self.planned_at_s - began_s) * 1e3
+        self.counters["plans"] += 1
+        self.saver.note()
+        log_plan(before, plan, self.events)
+
+    # -- what others ask
+
+    def pending(self, flow: str, views: Views) -> list[str]:
+        """What has not confirmed its part of a flow."""
+        if self.plan is None or not self.settled:
+            return ["start"]
+        unsaved = ["state file"] if self.saver.pending else []
+        return [*pending_of(self.plan, views, flow), *unsaved]
+
+    def carries(self, flows: Iterable[str]) -> bool:
+        """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
+        return self.settled and self._pusher.carries(flows, self.state.version)
+
+    def carried_out(self, flows: Collection[str]) -> bool:
+        """Whether the state of now is in force for flows, at all agents and switches."""
+        return self.settled and self._pusher.carried_out(flows, self.state.version)
+
+    def unsynced(self) -> list[str]:
+        """Switches and agents that are missing or not yet at what is wanted."""
+        return self._pusher.unsynced(self.state.switches, self.state.agents)

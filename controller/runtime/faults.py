@@ -1,0 +1,133 @@
+"""What went wrong lately: for the log, for health and for those who listen to events.
+
+Tells of flows that take other ways: in the log, and to those who listen to events.
+
+Keeps hostile peers from filling the disk: warnings beyond a burst are counted instead of written.
+
+Waiting for confirmations: the one loop for all who wait for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.plan import FlowPlan, Plan
+
+LOG = logging.getLogger("hyroads.controller")
+KEPT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that went wrong, for health."""
+
+    time_s: float
+    where: str
+    what: str
+
+
+class FaultBook:
+    """The latest faults. Defects are counted in ``counters``."""
+
+    def __init__(self, clock: Callable[[], float], counters: Counter[str], events: EventLog) -> None:
+        self._clock = clock
+        self._counters = counters
+        self._events = events
+        self._faults: deque[Fault] = deque(maxlen=KEPT)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(tuple(self._faults))
+
+    def fault(self, where: str, what: str) -> None:
+        """Note something that went wrong."""
+        self._note(where, what)
+        LOG.warning("%s: %s", where, what)
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect: never swallowed, never fatal."""
+        self._counters["exceptions"] += 1
+        self._note(where, f"{type(error).__name__}: {error}")
+        level = logging.WARNING if isinstance(error, HyroadsError) else logging.ERROR
+        LOG.log(level, "%s: %s", where, error, exc_info=error)
+
+    def _note(self, where: str, what: str) -> None:
+        self._faults.append(Fault(self._clock(), where, what))
+        self._events.publish("fault", {"where": where, "what": what})
+
+
+def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
+    """Tell what differs between two plans but for rates."""
+    for flow, plan in after.flows.items():
+        old = before.flows.get(flow) if before else None
+        if old is None or _way(old) != _way(plan):
+            multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]
+            moved = {"id": flow, "state": plan.mode, "reason": plan.reason, "multipath": multipath}
+            events.publish("flow.moved", moved)
+            why = f" ({plan.reason})" if plan.reason else ""
+            LOG.info("flow %s: %s%s: %s", flow, plan.mode, why, "; ".join(_paths(plan)))
+
+
+def _way(plan: FlowPlan) -> tuple[object, ...]:
+    return plan.mode, plan.reason, [path.id for path in plan.paths]
+
+
+def _paths(plan: FlowPlan) -> list[str]:
+    rates = ("" if path.rate_mbps is None else f" {path.rate_mbps:.2f} Mb/s" for path in plan.paths)
+    return ["+".join(path.links) + rate for path, rate in zip(plan.paths, rates, strict=True)]
+
+
+BURST = 100
+PER_SECOND = 5.0
+
+
+class WarningLimit(logging.Filter):
+    """A token bucket for records of level WARNING; the next one that passes tells how many did not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._tokens, self._filled_s, self._left_out = float(BURST), clock(), 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if record.levelno != logging.WARNING:
+            return True
+        now_s = self._clock()
+        self._tokens = min(float(BURST), self._tokens + (now_s - self._filled_s) * PER_SECOND)
+        self._filled_s = now_s
+        if self._tokens < 1:
+            self._left_out += 1
+            return False
+        self._tokens -= 1
+        if self._left_out:
+            record.msg, record.args = f"{record.getMessage()} ({self._left_out} warnings before were left out)", None
+            self._left_out = 0
+        return True
+
+
+LOOK_EVERY_S = 0.1
+
+
+class Waits(Protocol):
+    """What can be waited with."""
+
+    def wait(self, timeout_s: float) -> object:
+        """Let others run until something was confirmed, or the time is over."""
+
+
+def wait_until(done: Callable[[], bool], within_s: float, clock: Callable[[], float], office: Waits) -> bool:
+    """Whether something became so in time. It is looked at first, and whenever something was confirmed."""
+    until_s = clock() + within_s
+    while not done():
+        left_s = until_s - clock()
+        if left_s <= 0:
+            return False
+        office.wait(min(left_s, LOOK_EVERY_S))
+    return True

@@ -1,0 +1,435 @@
+"""What survives a restart, in one JSON file (``state_file``): flows declared over REST, file flows removed, numbers
+given, and what the desks of services keep.
+
+Whatever is in the file, the controller starts with what is sound of it.
+
+Writes what must survive a restart, in a green thread of its own: a disk takes as long as it likes.
+
+What somebody asked for is a :class:`Change`. If it can't be written it is taken back, together with all that was asked
+for since the last time that something was: what is in force then is what the file says. Writing is tried again, at
+growing intervals, and at once when somebody asks for something new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.addressing import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
+from hyroads.controller.core.checking import Place, Problems
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netfile_sections import MAX_FLOWS, flow_document, parse_flows
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.network import Place as Attached
+from hyroads.controller.files.state import Content, Document, Format, StateFile
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.handover import Confined, Key, places_of
+from hyroads.controller.model.state import DeclaredFlow, Origin
+from hyroads.rest.contract import NotConfirmedError, NotSavedError
+
+from .faults import FaultBook, wait_until
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The content of the file."""
+
+    flows: tuple[FlowSpec, ...] = ()
+    removed: frozenset[str] = frozenset()
+    numbers: Numbers = field(default_factory=Numbers)
+    confined: Mapping[Key, Confined] = field(default_factory=dict)
+    """Where clients' flows were when no handover was on its way."""
+    services: Mapping[str, Any] = field(default_factory=dict)
+    """By service: what its desk keeps, as it wrote it."""
+
+
+def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> FlowSpec:
+    """One flow as in the network file's section ``flows``; :class:`ConfigError` names the place inside it."""
+    problems = Problems(name)
+    top = Place({"flows": [dict(document)]}, problems).section(("flows",))
+    links = {link.id: link for link in network.links}
+    flows = parse_flows(top, network.nodes, links)
+    errors = [ConfigError(name, e.place.removeprefix("flows[0]").lstrip("."), e.problem) for e in problems.errors]
+    if errors:
+        raise ConfigError(errors[0].document, errors[0].place, errors[0].problem, errors[1:])
+    return flows[0]
+
+
+def _with_all_sections(document: Document) -> Document:
+    """Version 1 -> 2: the first files of version 1 had neither places nor services, and none had a checksum."""
+    empty: Document = {"flows": [], "removed": [], "numbers": {}, "paths": {}, "places": [], "services": {}}
+    return {**empty, **document}
+
+
+FORMAT = Format(
+    version=2,
+    sections={"flows": list, "removed": list, "numbers": dict, "paths": dict, "places": list, "services": dict},
+    migrations={1: _with_all_sections},
+    checked_from=2,
+)
+
+
+def decode(document: Document, name: str, network: Network) -> tuple[Saved, list[ConfigError]]:
+    """The content, and why some of it is left out (the network file may have changed). ``document`` may have any values
+    in its sections, and may lack some.
+    """
+    problems: list[ConfigError] = []
+
+    def left_out(place: str, problem: str) -> None:
+        problems.append(ConfigError(name, place, problem))
+
+    flows = _flows(document.get("flows", ()), name, network, problems)
+    removed = frozenset(each for each in document.get("removed", ()) if isinstance(each, str))
+    if len(removed) < len(document.get("removed", ())):
+        left_out("removed", "expected different ids of flows")
+    numbers = Numbers(
+        dict(_flow_numbers(document.get("numbers", {}), left_out)), dict(_path_ids(document.get("paths", {}), left_out))
+    )
+    places, misplaced = _places(document.get("places", ()), name, network)
+    return Saved(flows, removed, numbers, places, document.get("services", {})), problems + misplaced
+
+
+def encode(saved: Saved) -> Document:
+    """The sections of the file."""
+    return {
+        "flows": [flow_document(flow) for flow in saved.flows],
+        "removed": sorted(saved.removed),
+        "numbers": dict(sorted(saved.numbers.flows.items())),
+        "paths": {
+            flow: [[number, *path] for path, number in sorted(paths.items(), key=lambda item: item[1])]
+            for flow, paths in sorted(saved.numbers.paths.items())
+        },
+        "places": [
+            {"client": client, "flow": flow, "node": place.node, "technology": place.technology}
+            for (client, flow), confined in sorted(saved.confined.items(), key=str)
+            if (place := confined.stays) is not None
+        ],
+        "services": dict(sorted(saved.services.items())),
+    }
+
+
+def _flows(entries: Iterable[Any], name: str, network: Network, problems: list[ConfigError]) -> tuple[FlowSpec, ...]:
+    """Flows that fit the network; the first of several with one id."""
+    found: dict[str, FlowSpec] = {}
+    for index, entry in enumerate(entries):
+        where = f"flows[{index}]"
+        if not isinstance(entry, Mapping):
+            problems.append(ConfigError(name, where, "expected a flow"))
+            continue
+        try:
+            flow = parse_flow(entry, network, name)
+        except ConfigError as error:
+            problems.append(ConfigError(name, f"{where}.{error.place}", error.problem))
+            continue
+        if flow.id in found or len(found) >= MAX_FLOWS:
+            problems.append(ConfigError(name, where, f"expected at most {MAX_FLOWS} flows of different ids"))
+        else:
+            found[flow.id] = flow
+    return tuple(found.values())
+
+
+def _places(entries: Iterable[Any], name: str, network: Network) -> tuple[dict[Key, Confined], list[ConfigError]]:
+    """Where clients' flows are; places that the network file does not have any more are left out."""
+    found: dict[Key, Confined] = {}
+    problems = []
+    for index, entry in enumerate(entries):
+        match entry:
+            case {
+                "client": str(client),
+                "flow": str() | None as flow,
+                "node": str(node),
+                "technology": str(technology),
+            }:
+                place = Attached(node, technology)
+                if place in places_of(network, client):
+                    found[client, flow] = Confined((place,), (place,))
+                    continue
+        problems.append(ConfigError(name, f"places[{index}]", "expected a client and a place of the network"))
+    return found, problems
+
+
+LeftOut = Callable[[str, str], None]
+
+
+def _flow_numbers(entries: Mapping[str, Any], left_out: LeftOut) -> Iterator[tuple[str, int]]:
+    taken: set[int] = set()
+    for flow, number in entries.items():
+        if type(number) is int and FIRST_FLOW <= number <= LAST_FLOW and number not in taken:
+            taken.add(number)
+            yield flow, number
+        else:
+            left_out(f"numbers.{flow}", f"expected a number from {FIRST_FLOW} to {LAST_FLOW} that no other flow has")
+
+
+def _path_ids(entries: Mapping[str, Any], left_out: LeftOut) -> Iterator[tuple[str, dict[PathName, int]]]:
+    for flow, given in entries.items():
+        ids: dict[PathName, int] = {}
+        for entry in given if isinstance(given, list) else (given,):
+            match entry:
+                case [int(number), str(), *_] if (
+                    type(number) is int
+                    and FIRST_PATH <= number <= LAST_PATH
+                    and all(isinstance(link, str) for link in entry[1:])
+                    and tuple(entry[1:]) not in ids
+                    and number not in ids.values()
+                ):
+                    ids[tuple(entry[1:])] = number
+                case _:
+                    left_out(f"paths.{flow}", "expected ids of one byte, each with the links of its path")
+        yield flow, ids
+
+
+class Store:
+    """The file; without a name nothing is kept."""
+
+    def __init__(self, path: str | None) -> None:
+        self.file = None if path is None else StateFile(Path(path), FORMAT)
+        self.content = Content()
+        """What was found at the start."""
+
+    def load(self, network: Network) -> tuple[Saved, list[ConfigError]]:
+        """What was saved, as far as it is sound, and what of it does not fit the network; nothing without a file."""
+        if self.file is None:
+            return Saved(), []
+        self.content = self.file.load()
+        if self.content.document is None:
+            return Saved(), []
+        return decode(self.content.document, str(self.file.path), network)
+
+    def copy_aside(self) -> str | None:
+        """Keeps what was read as it is, since the next save leaves some of it out; where, None if that failed."""
+        return None if self.file is None else self.file.copy_aside()
+
+    def save(self, saved: Saved) -> None:
+        """Write if it differs from what was last written; OSError if it can't."""
+        if self.file is not None:
+            self.file.save(encode(saved))
+
+
+def declared(network: Network, saved: Saved) -> list[DeclaredFlow]:
+    """Flows of the file that were not removed, then those declared over REST."""
+    from_file = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows if flow.id not in saved.removed]
+    known = {flow.spec.id for flow in from_file}
+    return from_file + [DeclaredFlow(flow, Origin.API) for flow in saved.flows if flow.id not in known]
+
+
+def to_save(
+    network: Network,
+    flows: Iterable[DeclaredFlow],
+    numbers: Numbers,
+    confined: Mapping[Key, Confined] | None = None,
+    services: Mapping[str, Any] | None = None,
+) -> Saved:
+    """What :func:`declared` needs to give the same flows again."""
+    flows = list(flows)
+    present = {flow.spec.id for flow in flows if flow.origin is Origin.FILE}
+    return Saved(
+        flows=tuple(flow.spec for flow in flows if flow.origin is Origin.API),
+        removed=frozenset(flow.id for flow in network.flows if flow.id not in present),
+        numbers=numbers,
+        confined=confined or {},
+        services=services or {},
+    )
+
+
+LOG = logging.getLogger("hyroads.controller")
+
+IDLE_S = 60.0
+RETRY_FIRST_S, RETRY_MOST_S = 0.5, 30.0
+ASKED_RETRY_S = 0.2
+"""While writing fails it is tried this often for those who ask."""
+WITHIN_S = 5.0
+SAY_AGAIN_S = 60.0
+MAX_REFUSED = 1024
+
+
+@dataclass(eq=False)
+class Change:
+    """Something that somebody asked for. ``undo`` takes it back."""
+
+    what: str
+    undo: Callable[[], object]
+    is_saved: bool = False
+    refusal: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is on the disk, or taken back."""
+        return self.is_saved or self.refusal is not None
+
+    def check(self) -> None:
+        """NotSavedError if it was taken back."""
+        if self.refusal is not None:
+            raise NotSavedError(self.refusal)
+
+
+class Saver:
+    """``save`` writes all that is to be saved as it is now, and raises OSError if it can't. ``wake`` is called when
+    there is something to save that :meth:`begin` shall begin with; ``progress`` tells whoever waits.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[], None],
+        *,
+        wake: Callable[[], None],
+        progress: shim.Signal,
+        faults: FaultBook,
+        events: EventLog,
+        clock: Callable[[], float],
+    ) -> None:
+        self._save = save
+        self._ask = wake
+        self._progress = progress
+        self._faults = faults
+        self._events = events
+        self._clock = clock
+        self._wake = shim.Signal()
+        self._noted = False
+        self._writing = False
+        self._is_asked = False
+        self._open: list[Change] = []
+        self._refused: OrderedDict[str, str] = OrderedDict()
+        self._tries = 0
+        self._tried_s = 0.0
+        self._pause_s = RETRY_FIRST_S
+        self._said_s = 0.0
+        self.failure: str | None = None
+        """Why nothing can be written; None if it can, as far as is known."""
+        self.failing_since_s = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is not on the disk yet. What was confirmed to a user outlives the controller."""
+        return self._noted or self._writing or self.failure is not None
+
+    # -- what is to be saved
+
+    def note(self) -> None:
+        """There is something to save. It is not begun before :meth:`begin`: telling agents is more urgent."""
+        self._noted = True
+
+    def check(self) -> None:
+        """NotSavedError if nothing can be written now: then nothing new is begun. Where writing failed last it is tried
+        again first.
+        """
+        if self.failure is None:
+            return
+        tries, self._is_asked = self._tries, True
+        self._wake.notify()
+        wait_until(lambda: self._tries > tries, WITHIN_S, self._clock, self._progress)
+        if self.failure is not None:
+            raise NotSavedError(f"{self.failure}; nothing was changed")
+
+    def change(self, what: str, undo: Callable[[], object]) -> Change:
+        """Somebody asks for ``what``, which is about to be done."""
+        change = Change(what, undo)
+        self._open.append(change)
+        self._refused.pop(what, None)
+        self._noted = True
+        self._ask()
+        return change
+
+    def wait(self, change: Change) -> None:
+        """Until a change is on the disk; NotSavedError if it was taken back, NotConfirmedError if it takes long."""
+        wait_until(lambda: change.is_over, WITHIN_S, self._clock, self._progress)
+        change.check()
+        if not change.is_saved:
+            raise NotConfirmedError(change.what, ["state file"])
+
+    def check_refused(self, what: str) -> None:
+        """NotSavedError if the last change of that name was taken back."""
+        if what in self._refused:
+            raise NotSavedError(self._refused[what])
+
+    # -- the loop
+
+    def begin(self) -> None:
+        """Save what was noted."""
+        if self._noted:
+            self._wake.notify()
+
+    def run(self) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            wait_s = self._wait_s()
+            if wait_s > 0:
+                self._wake.wait(wait_s)
+            if self._wait_s() <= 0:
+                self.once()
+
+    def _wait_s(self) -> float:
+        if self.failure is None:
+            return 0.0 if self._noted else IDLE_S
+        pause_s = min(self._pause_s, ASKED_RETRY_S) if self._is_asked or self._open else self._pause_s
+        return self._tried_s + pause_s - self._clock()
+
+    def once(self) -> None:
+        """Save now."""
+        self._noted, self._writing, self._is_asked = False, True, False
+        saving, failure = list(self._open), None
+        try:
+            self._save()
+        except OSError as error:
+            failure = f"the state file can't be written: {error.strerror or error}"
+        except Exception as error:  # noqa: BLE001 - it is tried again; it is counted and shown
+            self._faults.exception("saving", error)
+            failure = f"the state file can't be written: {type(error).__name__}"
+        finally:
+            self._writing = False
+        self._tries += 1
+        self._tried_s = self._clock()
+        if failure is None:
+            self._worked(saving)
+        else:
+            self._failed(failure)
+        self._progress.notify()
+
+    def finish(self) -> None:
+        """Save what there is before the process ends, if that is possible in time."""
+        self._noted = self._is_asked = True
+        tries = self._tries + self._writing
+        self._wake.notify()
+        wait_until(lambda: self._tries > tries, WITHIN_S, self._clock, self._progress)
+
+    # -- inside
+
+    def _worked(self, saved: Iterable[Change]) -> None:
+        for change in saved:
+            change.is_saved = True
+        self._open = [change for change in self._open if not change.is_over]
+        if self.failure is not None:
+            self.failure, self._pause_s = None, RETRY_FIRST_S
+            after_s = self._tried_s - self.failing_since_s
+            LOG.info("the state file is written again, after %.1f s", after_s)
+            self._events.publish("state_file.saved", {"after_s": after_s})
+
+    def _failed(self, failure: str) -> None:
+        is_new = self.failure is None
+        self.failing_since_s = self._tried_s if is_new else self.failing_since_s
+        self._pause_s = RETRY_FIRST_S if is_new else min(2 * self._pause_s, RETRY_MOST_S)
+        # A full disk may stay full for days.
+        if is_new or failure != self.failure or self._tried_s - self._said_s >= SAY_AGAIN_S:
+            self._said_s = self._tried_s
+            self._faults.fault("state file", f"{failure}; it is tried again")
+            self._events.publish("state_file.failing", {"reason": failure})
+        self.failure = failure
+        changes, self._open = self._open, []
+        for change in reversed(changes):
+            self._take_back(change, failure)
+        self._noted = True
+
+    def _take_back(self, change: Change, failure: str) -> None:
+        change.refusal = f"{change.what}: {failure}; it was taken back"
+        self._refused[change.what] = change.refusal
+        while len(self._refused) > MAX_REFUSED:
+            self._refused.popitem(last=False)
+        try:
+            change.undo()
+        except Exception as error:  # noqa: BLE001 - the others are taken back nevertheless; it is counted and shown
+            self._faults.exception(f"taking back {change.what}", error)

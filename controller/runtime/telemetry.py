@@ -1,0 +1,191 @@
+"""What brings measurements in: the inbox, sessions of radios, the SNMP collector, port statistics each second.
+
+All of it runs beside the loop of slots, in green threads that do little at a time, or in processes of its own.
+
+The controller's end of the collector: starts the process, and hands over its events in a green thread.
+
+Everything slow (SNMP, cryptography, differences) happens in the other process; here a line of JSON is parsed, some
+tens of microseconds each.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hyroads.controller.agents.server import Radios
+from hyroads.controller.control.source import Source
+from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleError, from_line
+from hyroads.controller.measure.targets import CollectorConfig, document
+from hyroads.controller.model.plan import MULTIPATH
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.settings.controller import MEASURED, Settings
+from hyroads.controller.switches.sessions import SwitchSession
+
+from .event_loop import Coordinator
+
+LOG = logging.getLogger("hyroads.measure")
+RESTART_AFTER_S = 1.0
+READ_BYTES = 1 << 16
+COMMAND = (sys.executable, "-m", "hyroads.controller.measure.collector")
+
+Listener = Callable[[Event], None]
+
+
+class CollectorFeed:
+    """Runs the collector and starts it again a second after it ended; ``listener`` gets every event."""
+
+    def __init__(self, config: CollectorConfig, listener: Listener) -> None:
+        self._config = config
+        self._listener = listener
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The collector's process."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Starts the process and the green thread that reads it."""
+        shim.spawn(self._run)
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._stopped = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._run_once()
+            if not self._stopped:
+                self.restarts += 1
+                LOG.warning("the SNMP collector ended; starting it again")
+                shim.sleep(RESTART_AFTER_S)
+
+    def _run_once(self) -> None:
+        configuration = self._configuration()
+        try:
+            self._process = subprocess.Popen(COMMAND, stdin=configuration, stdout=subprocess.PIPE)
+        finally:
+            os.close(configuration)
+        output = self._process.stdout
+        if output is not None:
+            with output:
+                self._read(output.fileno())
+        self._process.kill()
+        self._process.wait()
+
+    def _configuration(self) -> int:
+        """A file in memory: secrets reach neither a disk nor a command line, and nobody waits for a reader."""
+        descriptor = os.memfd_create("hyroads-collector")
+        os.write(descriptor, document(self._config).encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    def _read(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        buffer = b""
+        while len(buffer) <= MAX_LINE_BYTES:
+            shim.wait_readable(descriptor)
+            chunk = os.read(descriptor, READ_BYTES)
+            if not chunk:
+                return
+            *whole, buffer = (buffer + chunk).split(b"\n")
+            for line in whole:
+                self._hand_over(line)
+                # Each line takes tens of microseconds; OpenFlow may go first.
+                shim.sleep(0)
+
+    def _hand_over(self, line: bytes) -> None:
+        try:
+            event = from_line(line)
+        except SampleError as error:
+            LOG.warning("%s", error)
+            return
+        self._listener(event)
+
+
+PORTS_EVERY_S = 1.0
+REPORT_AGE_S = 2.0
+
+
+class Feed:
+    """One per controller. Radios are heard whatever the settings say; they count only with measured capacities."""
+
+    def __init__(self, fabric: Fabric, settings: Settings, clock: Callable[[], float]) -> None:
+        self.inbox = Inbox(fabric, clock)
+        self._fabric = fabric
+        self._settings = settings
+        self._clock = clock
+        self._collector: CollectorFeed | None = None
+
+    @property
+    def source(self) -> Source | None:
+        """What the loop shall take its measurements from; None: from the network file."""
+        return self.inbox if self._settings.capacities == MEASURED else None
+
+    @property
+    def radios(self) -> Radios:
+        """For the agents' server."""
+        return Radios(self.inbox, frozenset(self._fabric.addressing.dpid), self._settings.slot_ms)
+
+    def start(self, coordinator: Coordinator) -> None:
+        """Starts what runs by itself."""
+        shim.spawn(self._poll_ports, coordinator)
+        if self._settings.snmp is not None:
+            LOG.info("SNMP: %d targets", len(self._settings.snmp.targets))
+            self._collector = CollectorFeed(self._settings.snmp, self.inbox.snmp_event)
+            self._collector.start()
+
+    def document(self) -> dict[str, Any]:
+        """Its part of the answer to ``GET /measurements``."""
+        return self.inbox.document()
+
+    def port_stats(self, session: SwitchSession, message: bytes) -> None:
+        """A part of a switch's answer."""
+        counters = session.on_port_stats(message)
+        if counters is not None:
+            self.inbox.ports.counters(session.node, session.ports, counters, self._clock())
+
+    def _poll_ports(self, coordinator: Coordinator) -> None:
+        """Asks all switches once per second, one after the other."""
+        while True:
+            due_s = self._clock() + PORTS_EVERY_S
+            sessions = [session for session in coordinator.switches.values() if session.is_read]
+            for session in sessions:
+                session.ask_ports()
+                shim.sleep(PORTS_EVERY_S / 2 / len(sessions))
+            try:
+                self.inbox.ports.agents(_sent_bytes(coordinator), self._clock())
+            except Exception as error:  # noqa: BLE001 - counted and shown; the next second is another try
+                coordinator.exception("port statistics", error)
+            shim.sleep(max(0.1, due_s - self._clock()))
+
+
+def _sent_bytes(coordinator: Coordinator) -> dict[Interface, int]:
+    """What the agents of ingresses say that they sent so far, by the interface that it left by."""
+    sent: dict[Interface, int] = {}
+    plan, links, index = coordinator.plan, coordinator.fabric.network.links, coordinator.fabric.network.link_index
+    for flow in plan.flows.values() if plan is not None else ():
+        if flow.mode != MULTIPATH or flow.ingress is None:
+            continue
+        side = coordinator.reports.side(flow.ingress, "ingress", flow.number, REPORT_AGE_S)
+        for path in flow.paths:
+            entry = side.path(path.id).entry
+            first = links[index[path.links[0]]]
+            # From a plain client the first hop is not the agent's.
+            if entry is not None and entry["sent_bytes"] is not None and first.source == flow.ingress:
+                interface = (flow.ingress, first.technology)
+                sent[interface] = sent.get(interface, 0) + int(entry["sent_bytes"])
+    return sent

@@ -1,0 +1,83 @@
+"""Where the clients of the network file are, as far as agents and switches tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import Place, Role
+from hyroads.controller.model.state import Fabric, Presence, State
+
+Places = Mapping[str, Place | None]
+"""By MAC of an interface."""
+
+
+def interfaces_of(fabric: Fabric) -> dict[str, tuple[str, ...]]:
+    """The MACs of every client of the network file."""
+    addressing = fabric.addressing
+    return {
+        node.id: tuple(addressing.interface_mac[node.id, k] for k in addressing.technologies(node.id))
+        for node in fabric.network.nodes.values()
+        if node.role is Role.CLIENT
+    }
+
+
+def possible_places(fabric: Fabric, client: str) -> tuple[Place, ...]:
+    """Where a plain client can be, the place of the network file first."""
+    return tuple(Place(one.node, one.technology) for one in fabric.addressing.attachments.get(client, ()))
+
+
+def first_place(fabric: Fabric, state: State, client: str) -> Place | None:
+    """Where a plain client was last, else where the network file has it; None: nowhere."""
+    return state.places.get(client, next(iter(possible_places(fabric, client)), None))
+
+
+def saved_places(places: Mapping[str, Place | None]) -> list[dict[str, str]]:
+    """Plain clients that are not where the network file has them, for the state file."""
+    return [
+        {"client": client, "node": place.node, "technology": place.technology}
+        for client, place in sorted(places.items())
+        if place is not None
+    ]
+
+
+def places_from(documents: object, fabric: Fabric) -> tuple[dict[str, Place | None], list[ConfigError]]:
+    """What :func:`saved_places` kept; places that the network file does not have any more are left out."""
+    found: dict[str, Place | None] = {}
+    problems = []
+    for index, entry in enumerate(documents if isinstance(documents, list) else ()):
+        match entry:
+            case {"client": str(client), "node": str(node), "technology": str(technology)} if (
+                place := Place(node, technology)
+            ) in possible_places(fabric, client):
+                found[client] = place
+            case _:
+                where = f"services.places[{index}]"
+                problems.append(ConfigError("state file", where, "expected a client and a place of the network"))
+    return found, problems
+
+
+def reported_places(fabric: Fabric, state: State) -> dict[str, Places]:
+    """By client whose agent is connected: each interface is where its best link that lives leads."""
+    addressing = fabric.addressing
+    clients = [node for node in interfaces_of(fabric) if state.agents.get(node) is Presence.UP]
+    return {
+        client: {
+            addressing.interface_mac[client, k]: _place(fabric, state, client, k)
+            for k in addressing.technologies(client)
+        }
+        for client in clients
+    }
+
+
+def _place(fabric: Fabric, state: State, client: str, technology: str) -> Place | None:
+    links = [
+        link
+        for link in fabric.network.links
+        if link.source == client
+        and link.technology == technology
+        and fabric.addressing.has_switch(link.target)
+        and state.link_fault(fabric, link) is None
+    ]
+    best = max(links, key=lambda link: link.capacity_mbps, default=None)
+    return None if best is None else Place(best.target, technology)

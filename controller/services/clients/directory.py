@@ -1,0 +1,227 @@
+"""Clients as the REST API shows them: those of the network file by their ids, others by the MAC of their interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.clients import Interface
+from hyroads.controller.runtime.faults import wait_until
+from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.controller.services.steering.stations import Steering
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
+
+from .locations import ClientDesk
+
+Document = dict[str, Any]
+CONFIRM_S = 5.0
+MAX_PREFERENCES = 4096
+MAX_NAME = 64
+
+
+class Office(Protocol):
+    """What the book needs of the coordinator."""
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed or saved, or the time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """What was asked for a client. ``steering``: policies may move it."""
+
+    manager: str | None = None
+    steering: bool = True
+
+
+class ClientBook:
+    """``declared`` are the clients of the network file. Managers that clients prefer go into ``managers``;
+    ``check_manager`` raises if there is none of a name.
+    """
+
+    def __init__(
+        self,
+        desk: ClientDesk,
+        steering: Steering,
+        office: Office,
+        declared: Mapping[str, tuple[str, ...]],
+        *,
+        managers: dict[str, str],
+        check_manager: Callable[[str, str], object],
+        clock: Callable[[], float],
+    ) -> None:
+        self._managers = managers
+        self._desk = desk
+        self._steering = steering
+        self._office = office
+        self._declared = declared
+        self._check_manager = check_manager
+        self._clock = clock
+        self._preferences: dict[str, Preference] = {}
+        self._owner = {mac: client for client, macs in declared.items() for mac in macs}
+
+    def may_steer(self, client: str) -> bool:
+        """Whether policies may move a client."""
+        return self._preferences.get(client, Preference()).steering
+
+    # -- the state file
+
+    def restore(self, documents: object) -> list[ConfigError]:
+        """Takes in what an earlier controller kept; what is wrong with some of it. Whether there is a manager of a name
+        is seen when it is needed: a plugin's may come yet.
+        """
+        problems = []
+        for index, document in enumerate(documents if isinstance(documents, list) else ()):
+            match document:
+                case {"client": str(client), "manager": str() | None as manager, "steering": bool(steering)} if (
+                    0 < len(client) <= MAX_NAME and len(self._preferences) < MAX_PREFERENCES
+                ):
+                    self._put(client, Preference(manager, steering))
+                case _:
+                    where = f"services.preferences[{index}]"
+                    problems.append(ConfigError("state file", where, "expected a client and what was asked for it"))
+        return problems
+
+    def to_save(self) -> list[Document]:
+        """What :meth:`restore` needs."""
+        return [
+            {"client": client, "manager": one.manager, "steering": one.steering}
+            for client, one in self._preferences.items()
+        ]
+
+    # -- rest.clients.Clients
+
+    def ids(self) -> Sequence[str]:
+        """See ``rest.clients.Clients``."""
+        others = {mac for mac in self._desk.state.interfaces if mac not in self._owner}
+        return sorted({*self._declared, *others})
+
+    def documents(self, clients: Sequence[str]) -> list[Document]:
+        """See ``rest.clients.Clients``."""
+        addresses: dict[str, list[Document]] = {}
+        for address in self._desk.state.addresses.values():
+            addresses.setdefault(address.mac, []).append({"ip": address.ip, "by_dhcp": address.by_dhcp})
+        known = self._desk.state.interfaces
+        return [
+            self._document(client, addresses)
+            for client in clients
+            if client in self._declared or (client in known and client not in self._owner)
+        ]
+
+    def document(self, client: str) -> Document:
+        """See ``rest.clients.Clients``."""
+        return self.documents([self._id(client)])[0]
+
+    def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
+        """See ``rest.clients.Clients``."""
+        name = self._id(client)
+        old = self._preferences.get(name, Preference())
+        manager = wishes.get("manager", old.manager)
+        if manager is not None:
+            self._check_manager(manager, name)
+        new = Preference(manager, wishes.get("steering", old.steering))
+        is_more = name not in self._preferences and new != Preference()
+        if is_more and len(self._preferences) >= MAX_PREFERENCES:
+            raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
+        if new != old:
+            self._office.saver.check()
+            change = self._change(name, old)
+            self._put(name, new)
+            self._office.saver.wait(change)
+        return self.document(name)
+
+    def _change(self, client: str, old: Preference) -> Change:
+        return self._office.saver.change(f"preferences of client {client}", partial(self._put, client, old))
+
+    def _put(self, client: str, preference: Preference) -> None:
+        tables: tuple[tuple[dict[str, Any], object], ...] = (
+            (self._preferences, None if preference == Preference() else preference),
+            (self._managers, preference.manager),
+        )
+        for table, value in tables:
+            if value is None:
+                table.pop(client, None)
+            else:
+                table[client] = value
+
+    def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
+        """See ``rest.clients.Clients``."""
+        name, place = self._id(client), Place(to["node"], to["technology"])
+        macs = self._declared.get(name, (name,))
+        associated = [mac for mac in macs if (i := self._desk.state.interfaces.get(mac)) and i.place is not None]
+        transition = self._steering.request((associated or list(macs))[0], place)
+        if wait:
+            self._steering.wait(transition)
+        return transition.document()
+
+    def forget(self, client: str, *, wait: bool) -> None:
+        """See ``rest.clients.Clients``."""
+        name = self._id(client)
+        if name in self._declared:
+            raise ConflictError(f"client {name} is declared in the network file")
+        old = self._preferences.get(name)
+        if old is not None:
+            self._office.saver.check()
+            change = self._change(name, old)
+            self._put(name, Preference())
+            if wait:
+                self._office.saver.wait(change)
+        self._desk.forget(name)
+        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._desk.progress):
+            raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
+
+    def pending(self, client: str) -> list[str]:
+        """See ``rest.clients.Clients``."""
+        self._office.saver.check_refused(f"preferences of client {client}")
+        macs = self._declared.get(client, (client.lower(),))
+        switches = [f"switch {node}" for mac in macs for node in self._desk.tables.pending(mac)]
+        return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]
+
+    # -- inside
+
+    def _id(self, client: str) -> str:
+        if client in self._declared:
+            return client
+        mac = client.lower()
+        if mac in self._owner:
+            return self._owner[mac]
+        if mac in self._desk.state.interfaces:
+            return mac
+        raise NotFoundError(f"there is no client {client[:64]!r}")
+
+    def _document(self, client: str, addresses: Mapping[str, list[Document]]) -> Document:
+        known, preference = self._desk.state.interfaces, self._preferences.get(client, Preference())
+        interfaces = [known[mac] for mac in self._declared.get(client, (client,)) if mac in known]
+        return {
+            "id": client,
+            "declared": client in self._declared,
+            "manager": preference.manager,
+            "steering": preference.steering,
+            "attachments": [self._attachment(interface, addresses) for interface in interfaces],
+        }
+
+    def _attachment(self, interface: Interface, addresses: Mapping[str, list[Document]]) -> Document:
+        now_s, place = self._clock(), interface.place
+        return {
+            "interface": interface.mac,
+            "node": place.node if place else None,
+            "technology": place.technology if place else None,
+            "known_by": interface.evidence.name.lower(),
+            "signal_dbm": interface.signal_dbm,
+            "since_s": max(0.0, now_s - interface.since_s),
+            "heard_s": max(0.0, now_s - interface.heard_s),
+            "addresses": addresses.get(interface.mac, []),
+            "transition": None if (asked := self._steering.last(interface.mac)) is None else asked.document(),
+            "pending": [f"switch {node}" for node in self._desk.tables.pending(interface.mac)],
+        }

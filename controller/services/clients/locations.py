@@ -1,0 +1,425 @@
+"""The desk of clients: takes evidence of where they are, keeps them reachable there, tells others (docs/clients.md).
+
+It lives in one green thread, which takes what switches, access points and agents say from a bounded queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from hyroads.controller.agents.telemetry import JOINED, LEFT, StationEvent
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.network import WIRED, Place
+from hyroads.controller.core.services import clients as core
+from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
+from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.hosts import Barred
+from hyroads.controller.ofp.readback import parse_packet_in
+from hyroads.controller.settings.clients import AccessSettings
+from hyroads.controller.switches.host_tables import HostTables, Spot
+from hyroads.controller.switches.sessions import SwitchSession
+
+from .declared import first_place, reported_places
+
+LOG = logging.getLogger("hyroads.clients")
+TICK_S = 0.1
+EVERY_S = 1.0
+MAX_QUEUED = 1024
+AT_ONCE = 32
+MAX_SENT_ON_PER_S = 16
+"""Frames of one host: a switch that does not have its rule, whatever it said, would send them again and again."""
+COMPLAINT_EVERY_S = 30.0
+MAX_COMPLAINTS = 1024
+SERVER_BARRED_S = 5.0
+ROGUE_SERVER = "speaks as a DHCP server where none may be: dropped (access.dhcp_servers)"
+
+_KINDS: Mapping[Happened, str] = {
+    Happened.JOINED: "client.joined",
+    Happened.MOVED: "client.moved",
+    Happened.LEFT: "client.left",
+    Happened.SPOOFED_MAC: "client.spoof",
+    Happened.SPOOFED_IP: "client.spoof",
+    Happened.TABLE_FULL: "client.refused",
+}
+_FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
+
+
+class Office(Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def switches(self) -> Mapping[str, SwitchSession]:
+        """Connected switches by node."""
+
+    @property
+    def state(self) -> State:
+        """What is known of agents and links."""
+
+    def place_client(self, client: str, place: Place) -> None:
+        """A plain client of the network file is there."""
+
+    def fault(self, where: str, what: str) -> None:
+        """Note something that went wrong."""
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect."""
+
+
+Publish = Callable[[str, Mapping[str, Any]], object]
+
+
+class ClientDesk:
+    """Holds ``state``; ``listeners`` are called with every notice, after the rules that follow from it were wanted."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        settings: AccessSettings,
+        office: Office,
+        publish: Publish,
+        clock: Callable[[], float],
+        *,
+        switch_grace_s: float,
+    ) -> None:
+        self.state = Clients(limits=settings.limits)
+        self.listeners: list[Callable[[Notice], None]] = []
+        self.counters: Counter[str] = Counter()
+        self.progress = shim.Signal()
+        self._fabric = fabric
+        self._office = office
+        self._publish = publish
+        self._clock = clock
+        self._started_s = clock()
+        self._switch_grace_s = switch_grace_s
+        self._knows_all = False
+        self._ready: dict[str, SwitchSession] = {}
+        self._ports: dict[str, dict[str, int]] = {}
+        self.tables = HostTables(self._ready, clock)
+        addressing = fabric.addressing
+        self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
+        self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
+        self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
+        for mac, client in self._plain.items():
+            place = first_place(fabric, office.state, client)
+            if place is not None:
+                self.state = core.seen(self.state, mac, place, clock()).state
+        # Addresses of the network itself: nobody else may have them.
+        self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
+        self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
+        self._own_ips = {ip: node for node, ip in addressing.host_ip.items() if node in addressing.access_port}
+        self._queue: deque[Callable[[], None]] = deque()
+        self._wake = shim.Signal()
+        self._is_awake = False
+        self._due_s = clock() + EVERY_S
+        self._complaints: dict[tuple[object, ...], float] = {}
+        self._sent_on: Counter[str] = Counter()
+
+    # -- evidence; all of it comes through the queue
+
+    def packet_in(self, session: SwitchSession, message: bytes) -> None:
+        """A frame of a source that a switch does not know."""
+        self._enqueue(partial(self._frame, session, message))
+
+    def heard(self, session: SwitchSession, sources: list[tuple[int, str]]) -> None:
+        """Port and address of hosts that have sent something lately, by the counters of a switch."""
+        names = {number: name for name, number in session.ports.items()}
+        places: dict[Place, list[str]] = {}
+        for number, mac in sources:
+            place = self._place_of.get((session.node, names.get(number, "")))
+            if place is not None:
+                places.setdefault(place, []).append(mac)
+        for place, macs in places.items():
+            self.state = core.heard(self.state, place, macs, self._clock())
+
+    def station(self, node: str, event: StationEvent) -> None:
+        """What an access point says of a station of its own."""
+        self._enqueue(partial(self._station, node, event))
+
+    def untold(self, node: str) -> None:
+        """A node's access point tells nothing any more."""
+        self.state = core.untold(self.state, node)
+
+    def knows(self, place: Place) -> bool:
+        """Whether there is such a place."""
+        return place in self._place_of.values()
+
+    def wake(self) -> None:
+        """A switch came, went or changed."""
+        self._is_awake = True
+        self._wake.notify()
+
+    def hand_over(self, client: str, place: Place) -> None:
+        """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
+        mac = self._fabric.addressing.host_mac[client]
+        self._take(core.handed_over(self.state, mac, place, self._clock()))
+
+    def forget(self, mac: str) -> bool:
+        """As if a client had never been here; False if nobody knows it."""
+        known = mac in self.state.interfaces
+        self._take(core.forgotten(self.state, mac))
+        self.wake()
+        return known
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            if not self._is_awake and not self._queue:
+                self._wake.wait(TICK_S)
+            self._is_awake = False
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 - the desk outlives a defect; it is counted and shown
+                self._office.exception("the desk of clients", error)
+                shim.sleep(TICK_S)
+
+    def _turn(self) -> None:
+        self._look_at_switches()
+        for _ in range(min(AT_ONCE, len(self._queue))):
+            try:
+                self._queue.popleft()()
+            except HyroadsError as error:
+                self._complain(("evidence",), "clients", str(error))
+        now_s = self._clock()
+        if now_s >= self._due_s:
+            self._due_s = now_s + EVERY_S
+            self._each_second(now_s)
+        self.tables.advance()
+        self.progress.notify()
+        shim.sleep(0)
+
+    def _each_second(self, now_s: float) -> None:
+        self._sent_on.clear()
+        self._take(core.expired(self.state, now_s))
+        for client, places in reported_places(self._fabric, self._office.state).items():
+            self._take(core.reported(self.state, client, places, now_s))
+        for session in self._ready.values():
+            session.hosts.ask_packets()
+
+    def _enqueue(self, work: Callable[[], None]) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            self.counters["dropped"] += 1
+            return
+        self._queue.append(work)
+        self._wake.notify()
+
+    # -- switches
+
+    def _look_at_switches(self) -> None:
+        """Learn what came, went or changed since the last time."""
+        for node in [node for node, session in self._ready.items() if self._office.switches.get(node) is not session]:
+            del self._ready[node]
+        for node, session in self._office.switches.items():
+            if session.is_read and node not in self._ready:
+                self._welcome(node, session)
+            elif session.is_read and session.ports != self._ports[node]:
+                lost = self._ports[node].keys() - session.ports.keys()
+                self._ports[node] = dict(session.ports)
+                for name in lost:
+                    if (node, name) in self._place_of:
+                        self._take(core.place_down(self.state, self._place_of[node, name], self._clock()))
+                self.tables.switch_ready(node)
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
+        age_s = self._clock() - self._started_s
+        if self._knows_all or not core.are_all_told(
+            self._fabric.addressing.dpid, self._ready, age_s, self._switch_grace_s
+        ):
+            return
+        self._knows_all = True
+        for session in self._ready.values():
+            session.hosts.all_known(self.tables)
+
+    def _welcome(self, node: str, session: SwitchSession) -> None:
+        """A switch was read: whom it lets in is there, unless we know better."""
+        self._ready[node], self._ports[node] = session, dict(session.ports)
+        names = {number: name for name, number in session.ports.items()}
+        for number, mac in session.hosts.sources():
+            place = self._place_of.get((node, names.get(number, "")))
+            if place is not None and mac not in self.state.interfaces and mac not in self._fixed:
+                self._take(core.seen(self.state, mac, place, self._clock()))
+        for mac, ip in session.hosts.claims():
+            interface = self.state.interfaces.get(mac)
+            if interface is not None and interface.place is not None and interface.place.node == node:
+                self._claim(Claim(mac, ip, By.ARP), interface.place)
+        if self._knows_all:
+            session.hosts.all_known(self.tables)
+        session.hosts.changed = self.wake
+        self.tables.switch_ready(node)
+
+    # -- inside
+
+    def _frame(self, session: SwitchSession, message: bytes) -> None:
+        self.counters["punted"] += 1
+        packet = parse_packet_in(message)
+        names = {number: name for name, number in session.ports.items()}
+        place = self._place_of.get((session.node, names.get(packet.in_port, "")))
+        if place is None or self._ready.get(session.node) is not session:
+            return
+        sighting = sighting_of(packet.frame)
+        if sighting is None:
+            return
+        if place.technology != WIRED:
+            if sighting.mac in self._plain:
+                self._take(core.seen(self.state, sighting.mac, place, self._clock()))
+        elif sighting.serves_dhcp:
+            self._serves(sighting, place, names[packet.in_port])
+        elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
+            send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
+            self.tables.place(sighting.mac, self._spot(sighting.mac, place), send_on)
+
+    def _seen(self, mac: str, place: Place, port: str) -> bool:
+        """Whether a host may be at a place; else what it sends there is dropped for a while."""
+        home = Place(self._fixed.get(mac, ""), WIRED)
+        if home == place:
+            # It came before the rule that lets it in.
+            return False
+        if mac in self._fixed:
+            change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
+        else:
+            change = core.seen(self.state, mac, place, self._clock())
+        self._take(change)
+        if not change.allowed:
+            self.tables.bar(place.node, Barred(mac, port), self.state.limits.quiet_s)
+        return change.allowed
+
+    def _believed(self, sighting: Sighting, place: Place) -> bool:
+        """Whether all that a host claims may be true; else such claims are dropped for a while."""
+        port = self._fabric.addressing.access_port[place.node]
+        for claim in sighting.claims:
+            if not self._claim(claim, place):
+                self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
+                return False
+        return True
+
+    def _claim(self, claim: Claim, place: Place) -> bool:
+        """A host has an address; false if it is another's."""
+        owner = self._own_ips.get(claim.ip)
+        if owner is not None and claim.mac != self._fabric.addressing.host_mac[owner]:
+            notice = Notice(Happened.SPOOFED_IP, claim.mac, place, Place(owner, WIRED), claim.ip)
+            self._take(Change(self.state, (notice,), allowed=False))
+            return False
+        before = self.state.addresses.get(claim.ip)
+        change = core.address_seen(self.state, claim.mac, claim.ip, self._clock(), by_dhcp=claim.by is By.DHCP)
+        self._take(change)
+        if change.allowed:
+            for mac in {claim.mac} if before is None else {claim.mac, before.mac}:
+                self._refresh(mac)
+        return change.allowed
+
+    def _refresh(self, mac: str) -> None:
+        """The rules of a host follow its addresses."""
+        interface = self.state.interfaces.get(mac)
+        if interface is not None and interface.place is not None and self.tables.spot_of(mac) is not None:
+            self.tables.place(mac, self._spot(mac, interface.place))
+
+    def _serves(self, sighting: Sighting, place: Place, port: str) -> None:
+        """A DHCP server spoke: what it gives counts where servers may be; elsewhere it is dropped."""
+        if place.node in self._fabric.dhcp:
+            for claim in sighting.claims:
+                self._claim(claim, place)
+            return
+        self.counters["refused"] += 1
+        self.tables.bar(place.node, Barred(sighting.mac, port, serving=True), SERVER_BARRED_S)
+        if self._complain(("server", sighting.mac, place), f"client {sighting.mac} at {place}", ROGUE_SERVER):
+            self._publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
+
+    def _station(self, node: str, event: StationEvent) -> None:
+        """Associations count more than what is sent."""
+        place, now_s = Place(node, event.technology), self._clock()
+        if not self.knows(place) or (event.mac in self._fixed and event.mac not in self._plain):
+            raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
+        if event.what == LEFT:
+            self._take(core.left(self.state, event.mac, place, now_s))
+        elif event.what == JOINED:
+            self._take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm))
+        elif event.signal_dbm is not None:
+            self._take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
+
+    def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
+        """A frame that waited until its sender was let in."""
+        self._sent_on[mac] += 1
+        if self._sent_on[mac] <= MAX_SENT_ON_PER_S:
+            session.connection.send(wire.packet_out(0, frame, port))
+
+    def _spot(self, mac: str, place: Place) -> Spot:
+        interface = self.state.interfaces.get(mac)
+        hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
+        fabric = self._fabric
+        addresses = tuple(sorted(a.ip for a in self.state.addresses.values() if a.mac == mac))
+        port, label = fabric.addressing.access_port[place.node], fabric.labels.node[place.node]
+        return Spot(place.node, port, label, hairpin, addresses)
+
+    def _take(self, change: Change) -> None:
+        """A new state: rules and listeners follow it."""
+        self.state = change.state
+        for notice in change.notices:
+            self._follow(notice)
+            if notice.what in _FAULTS:
+                self.counters["refused"] += 1
+                if not self._complain((notice.what, notice.mac, notice.place), _where(notice), _what(notice)):
+                    continue
+            self._publish(_KINDS[notice.what], notice_document(notice))
+            for listener in self.listeners:
+                listener(notice)
+
+    def _follow(self, notice: Notice) -> None:
+        # Clients of the network file have rules of their own, which follow from links.
+        if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
+            self._office.place_client(self._plain[notice.mac], notice.place)
+        if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
+            return
+        if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
+            self.tables.place(notice.mac, self._spot(notice.mac, notice.place))
+        elif notice.what is Happened.LEFT:
+            self.tables.remove(notice.mac)
+
+    def _complain(self, key: tuple[object, ...], where: str, what: str) -> bool:
+        """Once in a while about the same; whether it was said."""
+        now_s = self._clock()
+        if now_s < self._complaints.get(key, 0.0):
+            return False
+        if len(self._complaints) >= MAX_COMPLAINTS:
+            self._complaints = {k: until_s for k, until_s in self._complaints.items() if until_s > now_s}
+        if len(self._complaints) >= MAX_COMPLAINTS:
+            return False
+        self._complaints[key] = now_s + COMPLAINT_EVERY_S
+        self._office.fault(where, what)
+        return True
+
+
+def notice_document(notice: Notice) -> dict[str, Any]:
+    """For the log of events."""
+    return {
+        "what": notice.what.value,
+        "mac": notice.mac,
+        "place": place_document(notice.place),
+        "other": place_document(notice.other),
+        "ip": notice.ip,
+    }
+
+
+def place_document(place: Place | None) -> dict[str, str] | None:
+    """A place as JSON."""
+    return None if place is None else {"node": place.node, "technology": place.technology}
+
+
+def _where(notice: Notice) -> str:
+    return f"client {notice.mac}" + (f" at {notice.place}" if notice.place else "")
+
+
+def _what(notice: Notice) -> str:
+    if notice.what is Happened.TABLE_FULL:
+        return "is refused: the table of clients is full"
+    owner = f"the host at {notice.other}" if notice.other else "somebody else"
+    return f"uses {notice.ip or 'the address'} of {owner}: dropped"

@@ -1,0 +1,420 @@
+"""The desk of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
+
+Paths are chosen by ``core.ncast`` for disjoint interference domains, or given. The first edge copies, the last one
+passes each packet on once. It is carried out as handovers are: receivers first, markers behind what was sent before.
+
+n-casts in the state file: what a new controller needs to go on with them as if nothing had happened. Pure.
+
+The agents go on copying while no controller is there. A new one must want from its first plan on exactly what the old
+one wanted last: then nothing is sent to anybody, and no packet is lost or doubled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Protocol, cast
+
+from hyroads.controller.core import ncast
+from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
+from hyroads.controller.core.services.mobility import Phase
+from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.plan import FlowPlan
+from hyroads.controller.runtime.faults import wait_until
+from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.plugins.ncast import NCast
+from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
+
+from .execution import MAX_STEPS, Carrier, Carrying
+
+MAX_PATHS = 16
+_DOCUMENT = "state file"
+CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNCast:
+    """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
+    said of the choice of paths (docs/services.md, section 5); empty if they were given.
+    """
+
+    flow: str
+    target: str
+    paths: tuple[PathName, ...]
+    before: tuple[PathName, ...]
+    copying_after_s: float
+    chosen: Mapping[str, Any]
+
+    @property
+    def key(self) -> Key:
+        """What is confined."""
+        return self.target, self.flow
+
+    @property
+    def confined(self) -> Confined:
+        """What was wanted last."""
+        return Confined(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
+
+
+def ncast_document(kept: KeptNCast) -> dict[str, Any]:
+    """What the state file keeps."""
+    return {
+        "flow": kept.flow,
+        "paths": [list(path) for path in kept.paths],
+        "before": [list(path) for path in kept.before],
+        "copying_after_s": kept.copying_after_s,
+        "chosen": dict(kept.chosen),
+    }
+
+
+def ncasts_from(
+    documents: object, network: Network, flows: Mapping[str, FlowSpec]
+) -> tuple[list[KeptNCast], list[ConfigError]]:
+    """What :func:`ncast_document` kept; what the network or the flows do not have any more is left out."""
+    found: dict[str, KeptNCast] = {}
+    problems = []
+    for index, document in enumerate(documents if isinstance(documents, list) else ()):
+        try:
+            kept = _kept(document, network, flows, f"services.ncasts[{index}]")
+        except ConfigError as error:
+            problems.append(error)
+        else:
+            found[kept.flow] = kept
+    return list(found.values()), problems
+
+
+def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> KeptNCast:
+    match document:
+        case {
+            "flow": str(flow),
+            "paths": [_, _, *_] as paths,
+            "before": [_, *_] as before,
+            "copying_after_s": int() | float() as after_s,
+            "chosen": dict(chosen),
+        } if flow in flows:
+            spec = flows[flow]
+        case _:
+            raise ConfigError(_DOCUMENT, where, "expected a flow that is declared, and its paths")
+    said = {name: value for name, value in chosen.items() if name in CHOSEN and isinstance(value, int | float)}
+    ways = [_paths(given, network, spec, where) for given in (paths, before)]
+    return KeptNCast(flow, spec.target, ways[0], ways[1], float(after_s), said if len(said) == len(CHOSEN) else {})
+
+
+def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
+    if len(given) <= MAX_PATHS and all(_is_path(path, network, spec) for path in given):
+        found = tuple(tuple(path) for path in given)
+        if len(set(found)) == len(found):
+            return found
+    raise ConfigError(_DOCUMENT, where, f"expected different paths from {spec.source} to {spec.target}")
+
+
+def _is_path(path: object, network: Network, spec: FlowSpec) -> bool:
+    if not isinstance(path, list) or not path or not all(_is_link(link, network.link_index) for link in path):
+        return False
+    links = [network.links[network.link_index[link]] for link in path]
+    joined = all(first.target == second.source for first, second in pairwise(links))
+    return joined and (links[0].source, links[-1].target) == (spec.source, spec.target)
+
+
+def _is_link(link: object, known: Container[str]) -> bool:
+    return isinstance(link, str) and link in known
+
+
+MAX_NCASTS = 1000
+CONFIRM_S = 5.0
+Publish = Callable[[str, Mapping[str, Any]], object]
+Ways = tuple[PathName, ...]
+
+
+class Office(Carrier, Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def network(self) -> Network:
+        """As the file says."""
+
+    @property
+    def live_network(self) -> Network:
+        """With the capacities that plans count on, 0 where a link is down."""
+
+    def flow_known(self, flow: str) -> bool:
+        """Whether a flow is declared."""
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed, or the time is over."""
+
+
+@dataclass
+class Running:
+    """One n-cast: the machine, what carries it out, and what is said of the choice of paths, if they were chosen."""
+
+    flow: str
+    state: NCast
+    carrying: Carrying
+    chosen: Mapping[str, Any]
+    paths: tuple[PathName, ...]
+    asked_s: float
+    copying_s: float | None = None
+    change: Change | None = None
+    """Once copies are wanted: their way to the state file."""
+
+    @property
+    def key(self) -> Key:
+        """What is confined."""
+        return self.carrying.keys[0]
+
+    def document(self) -> Document:
+        """For REST."""
+        return {
+            "flow": self.flow,
+            "copies": len(self.paths),
+            "phase": self.state.phase.value,
+            "reason": self.state.reason,
+            "paths": [list(path) for path in self.paths],
+            "shared_links": self.chosen.get("shared_links"),
+            "contending_pairs": self.chosen.get("contending_pairs"),
+            "expected_loss": self.chosen.get("expected_loss"),
+            "copying_after_s": None if self.copying_s is None else self.copying_s - self.asked_s,
+        }
+
+    @property
+    def kept(self) -> KeptNCast | None:
+        """What a new controller needs to go on with it; None as long as, or once, there is nothing to go on with."""
+        state = self.state
+        if state.phase is not Phase.COPYING:
+            return None
+        target, _ = self.key
+        after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
+        return KeptNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
+
+
+class NCastDesk:
+    """One per controller. :meth:`advance` is called whenever something may have happened."""
+
+    def __init__(self, office: Office, publish: Publish, clock: Callable[[], float]) -> None:
+        self.counters: Counter[str] = Counter()
+        self._office = office
+        self._publish = publish
+        self._clock = clock
+        self._running: dict[str, Running] = {}
+        self._advancing = False
+
+    # -- the state file
+
+    def restore(self, kept: Iterable[KeptNCast]) -> None:
+        """Goes on with what an earlier controller had; what is wanted of the flows is what ``kept`` says already."""
+        for one in kept:
+            flows, now_s = frozenset((one.flow,)), self._clock()
+            state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
+            network, keys = self._office.network, (one.key,)
+            carrying = Carrying(self._office, network, one.target, keys, flows, one.confined, wanted=state.wanted)
+            asked_s = now_s - one.copying_after_s
+            self._running[one.flow] = Running(one.flow, state, carrying, one.chosen, one.paths, asked_s, now_s)
+
+    def to_save(self) -> list[Document]:
+        """What ``ncasts_from`` needs."""
+        found = (running.kept for running in self._running.values())
+        return [ncast_document(kept) for kept in found if kept is not None]
+
+    # -- rest.ncasts.NCasts
+
+    def names(self) -> list[str]:
+        """Flows that are n-cast, or on the way to it or from it."""
+        return list(self._running)
+
+    def documents(self, names: Sequence[str]) -> list[Document]:
+        """These, as far as they are there."""
+        return [self._running[flow].document() for flow in names if flow in self._running]
+
+    def document(self, flow: str) -> Document:
+        """One; NotFoundError."""
+        return self._of(flow).document()
+
+    def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
+        """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
+        flow = body["flow"]
+        self._office.saver.check()
+        if flow in self._running:
+            raise ConflictError(f"flow {flow} is n-cast already")
+        if len(self._running) >= MAX_NCASTS:
+            raise TooBusyError(f"there are {MAX_NCASTS} n-casts already")
+        plan = self._plan(flow)
+        paths, chosen = self._paths(plan, body)
+        before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
+        state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
+        keys: tuple[Key, ...] = ((plan.spec.target, flow),)
+        carrying = Carrying(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
+        running = Running(flow, state, carrying, chosen, paths, self._clock())
+        self._running[flow] = running
+        self.counters["on"] += 1
+        self._go_on(running)
+
+        def is_settled() -> bool:
+            is_saved = running.change is not None and running.change.is_over
+            return running.state.is_over or (running.copying_s is not None and is_saved)
+
+        self._until(is_settled, wait_s)
+        if running.change is not None:
+            running.change.check()
+        return running.document()
+
+    def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
+        """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
+        running = self._of(flow)
+        self._office.saver.check()
+        self._end_copies(running)
+        return self._until(lambda: not self.pending_end(flow), wait_s)
+
+    def pending(self, flow: str) -> list[str]:
+        """See ``rest.ncasts.NCasts``."""
+        self._office.saver.check_refused(f"n-cast of {flow}")
+        running = self._of(flow)
+        if running.copying_s is None:
+            return [f"n-cast of {flow}: {running.state.phase.value}"]
+        return ["state file"] if running.change is not None and not running.change.is_saved else []
+
+    def pending_end(self, flow: str) -> list[str]:
+        """See ``rest.ncasts.NCasts``."""
+        if flow in self._running:
+            return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
+        return [] if self._office.is_saved() else ["state file"]
+
+    def _take_back(self, flow: str) -> None:
+        if flow in self._running:
+            self._end_copies(self._running[flow])
+
+    def _end_copies(self, running: Running) -> None:
+        plan = self._office.flow_plan(running.flow)
+        alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
+        keep = next((path for path in running.paths if path in alive), running.paths[0])
+        running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
+        self._office.note_unsaved()
+        self._go_on(running)
+
+    # -- what is asked for
+
+    def _of(self, flow: str) -> Running:
+        running = self._running.get(flow)
+        if running is None:
+            raise NotFoundError(f"flow {flow[:64]!r} is not n-cast")
+        return running
+
+    def _plan(self, flow: str) -> FlowPlan:
+        if not self._office.flow_known(flow):
+            raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
+        plan = self._office.flow_plan(flow)
+        if plan is None:
+            raise ConflictError(f"flow {flow} is not carried by agents now")
+        if plan.spec.policy is Policy.PRIVATE:
+            raise ConflictError(f"flow {flow} is private: copies would show both networks all of it")
+        return plan
+
+    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Ways, Mapping[str, Any]]:
+        network = self._office.live_network
+        if body.get("paths"):
+            paths = tuple(tuple(path) for path in body["paths"])
+            for index, path in enumerate(paths):
+                _check_path(network, plan, path, f"paths[{index}]")
+            if len(set(paths)) < len(paths):
+                raise ConfigError("request", "paths", "expected different paths")
+            return paths, {}
+        choice = ncast.choose(network, plan.spec.source, plan.spec.target, body["copies"])
+        if len(choice.paths) < 2:
+            raise ConflictError(f"flow {plan.spec.id} has a single way only")
+        chosen = dict(zip(CHOSEN, (choice.shared_links, choice.contending_pairs, choice.loss), strict=True))
+        return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), chosen
+
+    # -- what happens
+
+    def advance(self) -> None:
+        """Look at everything that may have changed."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            for running in list(self._running.values()):
+                self._go_on(running)
+        finally:
+            self._advancing = False
+
+    def _go_on(self, running: Running) -> None:
+        phase = running.state.phase
+        for _ in range(MAX_STEPS):
+            before, in_force = running.state, running.carrying.is_in_force
+            now_s = self._clock()
+            self._want(running)
+            for event in running.carrying.events():
+                running.state = running.state.on(event, now_s)
+                # What is told is of what was wanted; to another phase it would mean something else.
+                if running.state.wanted != running.carrying.wanted:
+                    break
+            running.state = running.state.tick(now_s)
+            self._want(running)
+            if running.state == before and running.carrying.is_in_force == in_force:
+                break
+        if running.state.phase is Phase.COPYING is not phase:
+            undo = partial(self._take_back, running.flow)
+            running.change = self._office.saver.change(f"n-cast of {running.flow}", undo)
+        elif running.state.phase is not phase:
+            self._office.note_unsaved()
+        running.carrying.settle()
+        if running.state.phase is Phase.COPYING and running.carrying.is_drained:
+            # Copies may be sent for days: until they end nobody needs to know what comes by which path.
+            running.carrying.end()
+        if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
+            running.copying_s = self._clock()
+            self._publish("ncast.on", running.document())
+        if running.state.is_over or not self._office.flow_known(running.flow):
+            self._end(running)
+
+    def _want(self, running: Running) -> None:
+        if running.state.phase is not Phase.FAILED:
+            running.carrying.want(running.state.wanted)
+
+    def _copies(self, running: Running) -> bool:
+        plan = self._office.flow_plan(running.flow)
+        return running.carrying.is_in_force and plan is not None and plan.copies
+
+    def _end(self, running: Running) -> None:
+        running.carrying.restore({running.key: None})
+        self._running.pop(running.flow, None)
+        failed = running.state.phase is Phase.FAILED
+        self.counters["failed" if failed else "off"] += 1
+        self._publish("ncast.failed" if failed else "ncast.off", running.document())
+        self._office.note_unsaved()
+
+    def _until(self, done: Callable[[], bool], wait_s: float) -> bool:
+        return wait_until(done, wait_s, self._clock, self._office)
+
+
+def _as_places(paths: Iterable[PathName]) -> tuple[Place, ...]:
+    """To the machine a path is a place like any other: it compares them and hands them on."""
+    return tuple(cast("Place", path) for path in paths)
+
+
+def _check_path(network: Network, plan: FlowPlan, path: PathName, where: str) -> None:
+    unknown = [link for link in path if link not in network.link_index]
+    if unknown:
+        raise ConfigError("request", where, f"no link {unknown[0][:64]!r}")
+    links = [network.links[network.link_index[link]] for link in path]
+    ends = [(link.source, link.target) for link in links]
+    joined = all(first[1] == second[0] for first, second in pairwise(ends))
+    if not links or not joined or (ends[0][0], ends[-1][1]) != (plan.spec.source, plan.spec.target):
+        raise ConfigError("request", where, f"expected a path from {plan.spec.source} to {plan.spec.target}")
+    if any(link.capacity_mbps <= 0 for link in links):
+        raise ConfigError("request", where, "a link of it is down")

@@ -1,0 +1,237 @@
+"""Handovers of plain clients: hard alone. The rules of switches follow the client's place (docs/services.md, 3).
+
+Such a client has no agent that could receive by two places or tell what came, so that all of it is at one place. Its
+handover goes the way of all others (``services.mobility.handovers``); only what is wanted is carried out
+otherwise: the client is placed, and once every switch has confirmed what concerns it, that is in force.
+
+Plain clients of the network file, as their handovers need them: places, associations, what switches confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.clients import Evidence
+from hyroads.controller.core.services.mobility import Confirmed, Event, Request, Timings, Wanted
+from hyroads.controller.model.handover import Confined, Key, links_at
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.services.clients.declared import first_place, possible_places
+from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.steering.stations import REFUSED, Steering, Transition
+from hyroads.rest.contract import ConflictError, NotFoundError
+
+from .execution import Journey
+from .requests import BUILT_IN, HARD, Asked, checked_place, new_id
+
+
+class PlainClients(Protocol):
+    """Plain clients of the network file, and the switches that follow them."""
+
+    def places(self, client: str) -> tuple[Place, ...]:
+        """Where it can be; nowhere if it is no plain client."""
+
+    def place(self, client: str) -> Place | None:
+        """Where it is."""
+
+    def is_here(self, client: str, place: Place) -> bool:
+        """Whether it can be heard at a place: its links are up there, and no association holds it elsewhere."""
+
+    def flows(self, client: str) -> frozenset[str]:
+        """Flows that begin or end there: all of them move with it."""
+
+    def ask(self, client: str, place: Place) -> None:
+        """It shall go there, if access points can ask it to."""
+
+    def refusal(self, client: str) -> str | None:
+        """Why it does not go where it was asked to go last; None: it could not be asked, has not answered, or goes."""
+
+    def move(self, client: str, place: Place) -> None:
+        """It is there from now on, unless an association holds it elsewhere."""
+
+    def is_in_force(self, client: str) -> bool:
+        """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
+
+
+class NoPlainClients:
+    """Where there are none."""
+
+    def places(self, client: str) -> tuple[Place, ...]:
+        """See :class:`PlainClients`."""
+        return ()
+
+    def place(self, client: str) -> Place | None:
+        """See :class:`PlainClients`."""
+        return None
+
+    def is_here(self, client: str, place: Place) -> bool:
+        """See :class:`PlainClients`."""
+        return False
+
+    def flows(self, client: str) -> frozenset[str]:
+        """See :class:`PlainClients`."""
+        return frozenset()
+
+    def ask(self, client: str, place: Place) -> None:
+        """See :class:`PlainClients`."""
+
+    def refusal(self, client: str) -> str | None:
+        """See :class:`PlainClients`."""
+        return None
+
+    def move(self, client: str, place: Place) -> None:
+        """See :class:`PlainClients`."""
+
+    def is_in_force(self, client: str) -> bool:
+        """See :class:`PlainClients`."""
+        return False
+
+
+@dataclass
+class PlainCarrying:
+    """Carries out what the manager of a plain client's handover wants; ``before`` is where it was."""
+
+    clients: PlainClients
+    client: str
+    before: Place | None
+    wanted: Wanted | None = None
+    told: bool = False
+    is_in_force: bool = False
+
+    def want(self, wanted: Wanted) -> None:
+        """See ``carrying.Carrying``."""
+        if wanted != self.wanted:
+            self.wanted, self.told, self.is_in_force = wanted, False, False
+            for place in wanted.carry[:1]:
+                self.clients.move(self.client, place)
+
+    def events(self) -> Iterator[Event]:
+        """See ``carrying.Carrying``."""
+        wanted = self.wanted
+        if wanted is None or not self.clients.is_in_force(self.client):
+            return
+        self.is_in_force = True
+        if not self.told:
+            self.told = True
+            yield Confirmed(wanted)
+
+    @property
+    def sends(self) -> bool:
+        """See ``carrying.Carrying``."""
+        return self.is_in_force
+
+    def settle(self) -> None:
+        """Nobody waits for anything."""
+
+    def restore(self, before: Mapping[Key, Confined | None]) -> None:
+        """The client shall be where it was."""
+        self.wanted = None
+        if self.before is not None:
+            self.clients.move(self.client, self.before)
+
+    def end(self) -> None:
+        """Nothing was watched."""
+
+
+def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> Asked:
+    """A request for a plain client; :class:`ConfigError` says what is wrong with it."""
+    client = body["client"]
+    if body["to"] is None:
+        raise ConfigError("request", "to", f"{client} has no agent: it is at one place; expected which")
+    to = checked_place(clients.places(client), body["to"])
+    manager = body.get("manager", HARD)
+    if manager != HARD:
+        raise ConfigError("request", "manager", f"{client} has no agent: expected {HARD}; got {manager[:40]!r}")
+    if body.get("flows") is not None:
+        raise ConfigError("request", "flows", f"{client} has no agent: all its flows move together")
+    return Asked(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
+
+
+def journey_of(clients: PlainClients, asked: Asked) -> Journey:
+    """A handover that has begun; :class:`ConflictError` if the client is there already."""
+    client, manager = asked.client, BUILT_IN[HARD]
+    old = clients.place(client)
+    if old == asked.to:
+        raise ConflictError(f"{client} is at {asked.to} already")
+    request = Request(asked.id, client, old, asked.to, clients.flows(client), asked.timings)
+    carrying = PlainCarrying(clients, client, old)
+    return Journey(manager.start(request, asked.asked_s), manager, carrying, {}, asked.asked_s, asked.asked_at_s)
+
+
+class FollowedClients:
+    """See ``plain_handovers.PlainClients``."""
+
+    def __init__(self, coordinator: Coordinator, desk: ClientDesk, steering: Steering) -> None:
+        self._coordinator = coordinator
+        self._desk = desk
+        self._steering = steering
+        self._asked: dict[str, Transition] = {}
+
+    def places(self, client: str) -> tuple[Place, ...]:
+        """See ``PlainClients``."""
+        return possible_places(self._coordinator.fabric, client)
+
+    def place(self, client: str) -> Place | None:
+        """See ``PlainClients``."""
+        return first_place(self._coordinator.fabric, self._coordinator.state, client)
+
+    def is_here(self, client: str, place: Place) -> bool:
+        """See ``PlainClients``."""
+        fabric, state = self._coordinator.fabric, self._coordinator.state
+        network = fabric.network
+        links = [network.links[network.link_index[name]] for name in links_at(network, client, place)]
+        if not links or any(state.link_down(fabric, link) is not None for link in links):
+            return False
+        interface = self._desk.state.interfaces.get(self._mac(client))
+        held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
+        return not held or (interface is not None and interface.place == place)
+
+    def flows(self, client: str) -> frozenset[str]:
+        """See ``PlainClients``."""
+        flows = self._coordinator.state.flows.values()
+        return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
+
+    def ask(self, client: str, place: Place) -> None:
+        """See ``PlainClients``. Who can't be asked may still come, within the handover's time."""
+        self._asked.pop(client, None)
+        with suppress(ConflictError, NotFoundError):
+            self._asked[client] = self._steering.request(self._mac(client), place)
+
+    def refusal(self, client: str) -> str | None:
+        """See ``PlainClients``."""
+        asked = self._asked.get(client)
+        return f"802.11v status {asked.status}" if asked is not None and asked.state == REFUSED else None
+
+    def move(self, client: str, place: Place) -> None:
+        """See ``PlainClients``."""
+        self._desk.hand_over(client, place)
+
+    def is_in_force(self, client: str) -> bool:
+        """See ``PlainClients``."""
+        coordinator = self._coordinator
+        if not coordinator.carried_out(self.flows(client)):
+            return False
+        mac, wanted = self._mac(client), coordinator.live.network.intents
+        for node, session in coordinator.switches.items():
+            confirmed = session.confirmed
+            if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
+                return False
+        return True
+
+    def _mac(self, client: str) -> str:
+        return self._coordinator.fabric.addressing.host_mac[client]
+
+
+def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:
+    """What a switch shall do for a client: let it in and deliver to it, or send its frames to where it is."""
+    return (
+        [one for one in intent.clients if one.mac == mac],
+        [one for one in intent.strays if one.mac == mac],
+        intent.remote_hosts.get(mac),
+        [route for route in intent.routes if route.node == client],
+    )

@@ -1,0 +1,152 @@
+"""What a request for a handover means: who, from where, to where, which flows. Bad ones are refused by place.
+
+Which mobility manager serves a handover: the built-in ones, and those that plugins bring. Pure.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
+from hyroads.controller.core.services.mobility import MobilityManager, Timings
+from hyroads.controller.model.handover import Confined, Confinements, first_place, last_place, links_at, places_of
+from hyroads.plugins.kinds import Selection
+from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
+
+from .execution import Carrier
+
+BUILT_IN: Mapping[str, MobilityManager] = {
+    manager.name: manager
+    for manager in (hard.MANAGER, hoolock.MANAGER, bicast.MANAGER, vertical.MANAGER, vertical.BICAST)
+}
+HARD = hard.MANAGER.name
+DEFAULT = hoolock.MANAGER.name
+
+Foreign = Callable[[], Mapping[str, MobilityManager]]
+
+
+@dataclass(frozen=True)
+class Managers:
+    """``foreign`` gives the plugins' managers that can be used now, already held to the rules
+    (``plugins.host.GuardedManager``); ``selection`` says who serves whom if nobody is asked for.
+    """
+
+    foreign: Foreign = dict
+    selection: Selection = field(default_factory=lambda: Selection(DEFAULT))
+
+    def named(self, asked: str | None, client: str, flow: str | None = None) -> MobilityManager:
+        """The manager of a handover; :class:`ConfigError` if there is none of that name."""
+        name = self.selection.name(asked=asked, client=client, flow=flow)
+        known = {**self.foreign(), **BUILT_IN}
+        if name not in known:
+            raise ConfigError("request", "manager", f"expected one of {', '.join(sorted(known))}; got {name[:40]!r}")
+        return known[name]
+
+
+class Office(Carrier, Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def network(self) -> Network:
+        """As the file says."""
+
+    @property
+    def confinements(self) -> Confinements:
+        """Where clients' flows are."""
+
+    def link_up(self, link: str) -> bool:
+        """Whether a link is up, as far as is known."""
+
+    def flows(self) -> Mapping[str, FlowSpec]:
+        """All declared flows."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something was confirmed, or the time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it came in, checked."""
+
+    client: str
+    to: Place
+    manager: str | None
+    flows: frozenset[str] | None
+    timings: Timings
+    id: str
+    asked_s: float
+    asked_at_s: float
+
+
+def asked_for(office: Office, managers: Managers, body: Mapping[str, Any], now_s: float, now_at_s: float) -> Asked:
+    """A request that can be begun; :class:`ConfigError` says what is wrong with it."""
+    network, client = office.network, body["client"]
+    node = network.nodes.get(client)
+    if node is None:
+        raise ConfigError("request", "client", f"no node {client[:64]!r} in the network")
+    if not node.agent:
+        raise ConfigError("request", "client", f"{client} is no client")
+    to = checked_place(places_of(network, client), body["to"])
+    flows = body.get("flows")
+    mine = flows_of(office, client)
+    unknown = sorted(set(flows or ()) - mine.keys())
+    if unknown:
+        raise ConfigError("request", "flows", f"no flow {unknown[0][:64]!r} of {client}")
+    managers.named(body.get("manager"), client)
+    chosen = None if flows is None else frozenset(flows)
+    timings = Timings(**body.get("timings", {}))
+    return Asked(client, to, body.get("manager"), chosen, timings, new_id(), now_s, now_at_s)
+
+
+def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:
+    """The place that is asked for; :class:`ConfigError` if the client can't be there."""
+    to = Place(asked["node"], asked["technology"])
+    if to not in places:
+        known = ", ".join(map(str, places)) or "no place: no access point is in reach"
+        raise ConfigError("request", "to", f"expected one of {known}; got {str(to)[:80]}")
+    return to
+
+
+def flows_of(office: Office, client: str) -> dict[str, FlowSpec]:
+    """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
+    that are n-cast have paths of their own.
+    """
+    copied = {flow for (_, flow), confined in office.confinements.items() if confined.is_of_paths}
+    return {
+        name: spec
+        for name, spec in office.flows().items()
+        if client in (spec.source, spec.target)
+        and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
+        and name not in copied
+    }
+
+
+def old_place(office: Office, client: str, now: Confined | None, flows: Iterable[str], new: Place) -> Place | None:
+    """Where a client's flows are: as the last handover left them, else where most of them go now."""
+    if now is not None and now.stays is not None:
+        return now.stays
+    rates: dict[Place, float] = {}
+    for flow in flows:
+        plan = office.flow_plan(flow)
+        for path in plan.paths if plan is not None else ():
+            at = first_place if plan is not None and plan.spec.source == client else last_place
+            place = at(office.network, path.links)
+            rates[place] = rates.get(place, 0.0) + (path.rate_mbps or 0.0)
+    busiest = sorted(rates, key=lambda place: -rates[place])
+    places = dict.fromkeys((*busiest, *places_of(office.network, client)))
+    return next((place for place in places if place != new and is_here(office, client, place)), None)
+
+
+def is_here(office: Office, client: str, place: Place) -> bool:
+    """Whether a client hears a place and is heard there."""
+    links = links_at(office.network, client, place)
+    return bool(links) and all(office.link_up(link) for link in links)
+
+
+def new_id() -> str:
+    """The name of a handover."""
+    return uuid.uuid4().hex[:12]

@@ -1,0 +1,326 @@
+"""Hosts join and leave sessions by IGMP and MLD: what switches hand up, at a bounded rate, becomes participants.
+
+Only sessions with ``membership``. A host comes in under its MAC, and goes under it; who was declared by another name
+stays. Hosts are asked now and then (``services.querier``); one that came in this way and says nothing any more goes.
+
+Asks hosts behind access ports, and stations, which groups they want (``core.services.querier``).
+
+Only while some session follows what hosts say, and only at switches that hand reports up: elsewhere nobody would hear
+the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Protocol
+
+from hyroads.controller.control.sessions import Host, LiveSession
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.services.membership import (
+    LINK_LOCAL,
+    Address,
+    Querier,
+    QueryTimes,
+    Report,
+    begun,
+    heard,
+    query_frame,
+    query_of,
+    reports,
+    turned,
+)
+from hyroads.controller.core.services.sessions import GroupAddressError, group_address
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.readback import parse_packet_in
+from hyroads.controller.settings.clients import QuerierSettings
+from hyroads.controller.switches.sessions import SwitchSession
+
+TICK_S = 0.05
+# A host that comes and goes faster is followed this often.
+SETTLE_S = 1.0
+MAX_WAITING = 1024
+LOOK_S = 1.0
+
+Key = tuple[str, str]
+"""Session and MAC."""
+Station = tuple[str, str, str]
+
+
+class Sessions(Protocol):
+    """What the desk needs of that of sessions."""
+
+    @property
+    def sessions(self) -> Mapping[str, LiveSession]:
+        """All that are declared."""
+
+    def member(self, name: str, host: Host, *, joins: bool) -> None:
+        """A host takes part from now on, or does not any more. HyroadsError if it can't be."""
+
+    def knows(self, name: str) -> bool:
+        """Whether a session is declared; just after a start it may be nowhere to be seen yet."""
+
+    def keep(self) -> None:
+        """What is to be saved has changed."""
+
+
+class Asker(Protocol):
+    """What the desk needs of the querier."""
+
+    @property
+    def membership_s(self) -> float:
+        """How long a report counts."""
+
+    def hears(self, node: str) -> bool:
+        """Whether a switch hands up what hosts say."""
+
+    def heard(self, frame: bytes) -> None:
+        """A frame that came in at a port."""
+
+    def once(self, stations: Iterator[Station], *, needed: bool) -> None:
+        """Ask, if it is time to."""
+
+
+PlaceOf = Callable[[str, str], tuple[str, str | None] | None]
+"""Node and name of a port -> where its hosts are: node, and technology if the port is on a medium; None: no hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that came in by its report: where it was heard last, until when that counts, and whether its reports are
+    for all (``Report.for_all``).
+    """
+
+    node: str
+    port: str
+    until_s: float
+    for_all: bool = False
+
+
+class MembershipDesk:
+    """One per controller."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        place_of: PlaceOf,
+        clock: Callable[[], float],
+        fault: Callable[[str, str], None],
+        querier: Asker,
+    ) -> None:
+        self._sessions = sessions
+        self._place_of = place_of
+        self._clock = clock
+        self._fault = fault
+        self._querier = querier
+        self._waiting: dict[Key, tuple[Host, Member | None]] = {}
+        self._changed_s: dict[Key, float] = {}
+        self._members: dict[Key, Member] = {}
+        self._look_s = clock()
+
+    # -- the state file
+
+    def to_save(self) -> list[list[object]]:
+        """Who came in by a report: only they may go for want of one."""
+        return [[name, mac, m.node, m.port, m.for_all] for (name, mac), m in self._members.items()]
+
+    def restore(self, documents: object) -> None:
+        """Takes in what an earlier controller knew; all of them are asked before they go."""
+        until_s = self._clock() + self._querier.membership_s
+        for document in documents if isinstance(documents, list) else ():
+            match document:
+                case [str(name), str(mac), str(node), str(port), bool(for_all)]:
+                    self._members[name, mac] = Member(node, port, until_s, for_all)
+
+    # -- what switches hand up
+
+    def packet_in(self, session: SwitchSession, message: bytes) -> None:
+        """A report or a query that a switch handed up."""
+        packet = parse_packet_in(message)
+        port = next((name for name, number in session.ports.items() if number == packet.in_port), "")
+        self.heard(session.node, port, packet.frame)
+
+    def heard(self, node: str, port: str, frame: bytes) -> None:
+        """A frame that came in at a port."""
+        place = self._place_of(node, port)
+        if place is None:
+            return
+        self._querier.heard(frame)
+        at, technology = place
+        until_s = self._clock() + self._querier.membership_s
+        for report in reports(frame):
+            member = Member(at, port, until_s, report.for_all) if report.joins else None
+            for name, live in self._sessions.sessions.items():
+                if live.spec.membership and _is_meant(live, report):
+                    host = Host(report.mac, True, at, report.mac, None, technology)
+                    self._note(live, (name, report.mac), host, member)
+
+    def _note(self, live: LiveSession, key: Key, host: Host, member: Member | None) -> None:
+        if key in self._waiting or len(self._waiting) < MAX_WAITING:
+            self._waiting[key] = host, member
+        if member is None or not member.for_all:
+            return
+        # Others who want it have kept their reports back.
+        for participant in live.spec.participants:
+            other = key[0], participant.name
+            known = self._members.get(other)
+            if known is not None and known.for_all:
+                self._members[other] = replace(known, until_s=member.until_s)
+
+    # -- the loop
+
+    def run(self, exception: Callable[[str, BaseException], None]) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            shim.sleep(TICK_S)
+            try:
+                self.once()
+            except Exception as error:  # noqa: BLE001 - the next report is another try; it is counted and shown
+                exception("membership of sessions", error)
+
+    def once(self) -> None:
+        """Carry out what was heard and has settled; ask, and let those go who have not answered."""
+        now_s = self._clock()
+        self._changed_s = {key: at_s for key, at_s in self._changed_s.items() if now_s - at_s < SETTLE_S}
+        for key, (host, member) in list(self._waiting.items()):
+            if key not in self._changed_s:
+                del self._waiting[key]
+                self._settle(key, host, member, now_s)
+        is_needed = any(live.spec.membership for live in self._sessions.sessions.values())
+        self._querier.once(self._stations(), needed=is_needed)
+        if now_s >= self._look_s:
+            self._look_s = now_s + LOOK_S
+            self._expire(now_s)
+
+    def _settle(self, key: Key, host: Host, member: Member | None, now_s: float) -> None:
+        """A host's latest word on a session."""
+        name, mac = key
+        live = self._sessions.sessions.get(name)
+        if live is None:
+            return
+        takes_part = any(one.mac == mac for one in live.hosts)
+        if member is not None and takes_part:
+            if key in self._members:
+                self._members[key] = member
+            return
+        if member is None and (not takes_part or live.spec.find(mac) is None):
+            return
+        self._changed_s[key] = now_s
+        try:
+            self._sessions.member(name, host, joins=member is not None)
+        except HyroadsError as error:
+            self._fault(f"session {name}", f"{mac} can't {'leave' if member is None else 'join'}: {error}")
+        else:
+            self._keep(key, member)
+
+    def _keep(self, key: Key, member: Member | None) -> None:
+        if member is None:
+            self._members.pop(key, None)
+        else:
+            self._members[key] = member
+        self._sessions.keep()
+
+    def _stations(self) -> Iterator[Station]:
+        """Members on media, who are asked one by one."""
+        for (_, mac), member in self._members.items():
+            place = self._place_of(member.node, member.port)
+            if place is not None and place[1] is not None:
+                yield member.node, member.port, mac
+
+    def _expire(self, now_s: float) -> None:
+        """Who has not answered goes; not those whose switch could not have told."""
+        later_s = now_s + self._querier.membership_s
+        for key, member in list(self._members.items()):
+            name, mac = key
+            live = self._sessions.sessions.get(name)
+            if live is None:
+                if not self._sessions.knows(name):
+                    del self._members[key]
+            elif not live.spec.membership or live.spec.find(mac) is None:
+                # Reports are not followed any more, or somebody else has removed it.
+                del self._members[key]
+            elif not self._querier.hears(member.node):
+                self._members[key] = replace(member, until_s=later_s)
+            elif now_s > member.until_s and key not in self._waiting:
+                self._members[key] = replace(member, until_s=later_s)
+                self._settle(key, Host(mac, True, member.node, mac), None, now_s)
+
+
+def _is_meant(live: LiveSession, report: Report) -> bool:
+    """Whether a report is about the group of a session: by address, or by MAC if the session is declared so."""
+    try:
+        group = group_address(report.group)
+    except GroupAddressError:
+        return False
+    return live.spec.group.meets(group)
+
+
+"""Node, port and MAC of a host on a medium."""
+
+
+class QuerierDesk:
+    """One per controller. ``access_port`` has the names of access ports by node."""
+
+    def __init__(
+        self,
+        switches: Mapping[str, SwitchSession],
+        access_port: Mapping[str, str],
+        settings: QuerierSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._switches = switches
+        self._access_port = access_port
+        self._settings = settings
+        self._clock = clock
+        self._queriers: tuple[Querier, ...] = ()
+
+    @property
+    def membership_s(self) -> float:
+        """How long a report counts."""
+        times: QueryTimes = self._settings.times
+        return max((querier.membership_s for querier in self._queriers), default=times.membership_s)
+
+    def hears(self, node: str) -> bool:
+        """Whether a switch hands up what hosts say."""
+        session = self._switches.get(node)
+        confirmed = session.confirmed if session is not None else None
+        return confirmed is not None and confirmed.intent.hears_reports
+
+    def heard(self, frame: bytes) -> None:
+        """A frame that came in at a port: another querier may ask."""
+        query = query_of(frame)
+        if query is not None:
+            family, now_s = query.source.version, self._clock()
+            self._queriers = tuple(
+                heard(querier, query, now_s) if querier.address.version == family else querier
+                for querier in self._queriers
+            )
+
+    def once(self, stations: Iterable[Station], *, needed: bool) -> None:
+        """Ask, if it is time to."""
+        if not needed:
+            self._queriers = ()
+            return
+        now_s = self._clock()
+        if not self._queriers:
+            addresses: tuple[Address, ...] = (IPv4Address(self._settings.address), LINK_LOCAL)
+            self._queriers = tuple(begun(address, self._settings.times, now_s) for address in addresses)
+        after = [turned(querier, now_s) for querier in self._queriers]
+        self._queriers = tuple(querier for querier, _ in after)
+        for querier, is_due in after:
+            if is_due:
+                self._ask(querier, tuple(stations))
+
+    def _ask(self, querier: Querier, stations: tuple[Station, ...]) -> None:
+        for node, session in list(self._switches.items()):
+            if self.hears(node):
+                for port, mac in self._targets(node, stations):
+                    if port in session.ports:
+                        session.connection.send(wire.sent_out(0, query_frame(querier, mac), session.ports[port]))
+
+    def _targets(self, node: str, stations: tuple[Station, ...]) -> Iterator[tuple[str, str | None]]:
+        """Ports to ask at, and whom: all who are there, or one station."""
+        yield self._access_port[node], None
+        yield from ((port, mac) for at, port, mac in stations if at == node)

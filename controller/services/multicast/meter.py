@@ -1,0 +1,228 @@
+"""What sources of sessions send: counters of the rules by which their messages enter, asked for each second.
+
+What the desk of sessions needs of the coordinator, and where hosts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from hyroads.controller.control.live_network import LiveNetwork
+from hyroads.controller.control.sessions import Host, LiveSession
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.closed_loop import GroupAirtime
+from hyroads.controller.core.network import WIRED
+from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.readback import FlowStat
+from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.switches.sessions import SwitchSession
+
+INTERVAL_S = 1.0
+MAX_SAMPLE_AGE_S = 3.0
+# A message goes over the media whole, behind one label.
+LABEL_BYTES = 4
+_MEGABIT = 1e6 / 8
+
+Key = tuple[str, str]
+"""Session and source node."""
+Rule = tuple[Key, str]
+"""And the MAC address of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_s: float
+    bytes: int
+    mbps: float = 0.0
+
+
+class SessionMeter:
+    """Asks; ``told`` gets the Mb/s that every source sends."""
+
+    def __init__(
+        self,
+        switches: Mapping[str, SwitchSession],
+        sessions: Callable[[], Mapping[str, LiveSession]],
+        told: Callable[[Mapping[Key, float]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._switches = switches
+        self._sessions = sessions
+        self._told = told
+        self._clock = clock
+        self._samples: dict[Rule, _Sample] = {}
+
+    def run(self, exception: Callable[[str, BaseException], None]) -> None:
+        """Work for ever, in the calling green thread."""
+        while True:
+            shim.sleep(INTERVAL_S)
+            try:
+                self.once()
+            except Exception as error:  # noqa: BLE001 - the next second is another try; it is counted and shown
+                exception("the meter of sessions", error)
+
+    def once(self) -> None:
+        """Tell what the answers to the last questions say, and ask again."""
+        now_s = self._clock()
+        rules = dict(self._rules())
+        fresh = {
+            rule: sample
+            for rule, sample in self._samples.items()
+            if rule in rules and now_s - sample.at_s < MAX_SAMPLE_AGE_S
+        }
+        rates: dict[Key, float] = {}
+        for (key, _), sample in fresh.items():
+            rates[key] = rates.get(key, 0.0) + sample.mbps
+        if rates or self._samples:
+            self._told(rates)
+        self._samples = fresh
+        by_switch: dict[str, dict[bytes, tuple[Rule, Match]]] = {}
+        for rule, (node, match) in rules.items():
+            by_switch.setdefault(node, {})[wire.match_fields(match)] = rule, match
+        for node, asked in by_switch.items():
+            session = self._switches.get(node)
+            if session is not None and session.is_read:
+                session.ask_counters([match for _, match in asked.values()], partial(self._take, asked))
+
+    def _rules(self) -> Iterator[tuple[Rule, tuple[str, Match]]]:
+        """The rules by which messages enter: the node, and the match."""
+        for name, live in self._sessions().items():
+            for source, rollout in live.rollouts.items():
+                if rollout.current is None:
+                    continue
+                node = rollout.current.root
+                for host in live.sources_at(source):
+                    match = Match(eth_src=host.mac, **live.spec.group.match)  # type: ignore[arg-type]
+                    yield ((name, source), str(host.mac)), (node, match)
+
+    def _take(self, asked: Mapping[bytes, tuple[Rule, Match]], stat: FlowStat) -> None:
+        now_s = self._clock()
+        for rule, match in asked.values():
+            # A plain client's rule names its port besides.
+            if wire.match_fields(replace(match, in_port=None)) == _without_port(stat.rule.match_fields):
+                total, before = stat.bytes + LABEL_BYTES * stat.packets, self._samples.get(rule)
+                mbps = 0.0
+                if before is not None and now_s > before.at_s and total >= before.bytes:
+                    mbps = (total - before.bytes) / (now_s - before.at_s) / _MEGABIT
+                self._samples[rule] = _Sample(now_s, total, mbps)
+
+
+def _without_port(fields: bytes) -> bytes:
+    """OXM fields without in_port, which comes first if it is there (class 0x8000, field 0, four bytes)."""
+    canonical = wire.canonical_fields(fields)
+    return canonical[8:] if canonical[:4] == b"\x80\x00\x00\x04" else canonical
+
+
+class SessionOffice:
+    """The coordinator, as ``services.sessions.Office`` wants it."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    @property
+    def fabric(self) -> Fabric:
+        """See ``Office``."""
+        return self._coordinator.fabric
+
+    def clock(self) -> float:
+        """See ``Office``."""
+        return self._coordinator.clock()
+
+    def live_network(self) -> LiveNetwork | None:
+        """See ``Office``."""
+        ready = self._coordinator.settled and self._coordinator.plan is not None
+        return self._coordinator.live.network if ready else None
+
+    def confirmed_intent(self, node: str) -> SwitchIntent | None:
+        """See ``Office``."""
+        session = self._coordinator.switches.get(node)
+        confirmed = session.confirmed if session is not None else None
+        return confirmed.intent if confirmed is not None else None
+
+    def nodes_connected(self) -> Sequence[str]:
+        """See ``Office``."""
+        return list(self._coordinator.switches)
+
+    def wake(self) -> None:
+        """See ``Office``."""
+        self._coordinator.wake(now=True)
+
+    def note_unsaved(self) -> None:
+        """See ``Office``."""
+        self._coordinator.saver.note()
+        self._coordinator.wake()
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+        return self._coordinator.saver
+
+    def is_saved(self) -> bool:
+        """See ``Office``."""
+        return not self._coordinator.saver.pending
+
+    def wait(self, timeout_s: float) -> None:
+        """See ``Office``."""
+        self._coordinator.progress.wait(timeout_s)
+
+    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
+        """See ``Office``."""
+        return self._coordinator.events.publish(kind, document)
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """See ``Office``."""
+        self._coordinator.exception(where, error)
+
+    def take_airtime(self, airtime: GroupAirtime) -> None:
+        """See ``Office``."""
+        self._coordinator.live.loop.groups = airtime
+
+
+def fixed_hosts(addressing: Addressing) -> Callable[[str], Host | None]:
+    """Finds the hosts that the network file names: by node id, MAC or IP."""
+    hosts = {
+        node: Host(node, True, node, addressing.host_mac[node], addressing.host_ip[node])
+        for node in addressing.node_number
+    }
+    by_name = {str(key): host for host in hosts.values() for key in (host.mac, host.ip)} | hosts
+    return lambda name: by_name.get(name) or by_name.get(name.lower())
+
+
+def known_hosts(addressing: Addressing, clients: Callable[[], Clients]) -> Callable[[str], Host | None]:
+    """Finds these, and hosts that were learned: by MAC or IP."""
+    fixed = fixed_hosts(addressing)
+
+    def find(name: str) -> Host | None:
+        host = fixed(name)
+        if host is not None:
+            return host
+        known, text = clients(), name.lower()
+        address = known.addresses.get(text)
+        interface = known.interfaces.get(text if address is None else address.mac)
+        if interface is None:
+            return None
+        place, ip = interface.place, text if address is not None else None
+        if place is None:
+            return Host(name, True, None, interface.mac, ip)
+        wired = place.technology == WIRED
+        return Host(name, True, place.node, interface.mac, ip, None if wired else place.technology)
+
+    return find
+
+
+def ports_of_hosts(addressing: Addressing) -> Callable[[str, str], tuple[str, str | None] | None]:
+    """Where hosts behind a port of a node are: at its access port, or on a medium of it."""
+    known: dict[tuple[str, str], tuple[str, str | None]] = {
+        (node, port): (node, None) for node, port in addressing.access_port.items()
+    }
+    known.update({(node, name): (node, k) for (node, k), name in addressing.interface_name.items()})
+    return lambda node, port: known.get((node, port))

@@ -1,0 +1,408 @@
+"""Keeps sessions: plans their trees on the living network and brings them to the switches.
+
+It works in the coordinator's loop: before switches are told anything it follows the network and what they have
+confirmed (``follow``), and adds what they shall do for sessions to their intents (``added_to``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from hyroads.controller.control.live import directly
+from hyroads.controller.control.live_network import LiveNetwork
+from hyroads.controller.control.sessions import (
+    Host,
+    LiveSession,
+    Rates,
+    Told,
+    World,
+    better_tree,
+    group_airtime,
+    is_told,
+    restored,
+    stepped,
+    told_of,
+    trees_for,
+    with_better_trees,
+    with_trees,
+)
+from hyroads.controller.core.closed_loop import GroupAirtime
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.multicast import GroupRate, Media, Tree
+from hyroads.controller.core.services.sessions import SessionSpec
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import Fabric
+from hyroads.controller.ofp.intents import SwitchIntent
+from hyroads.controller.ofp.sessions import RootedTree
+from hyroads.controller.runtime.persistence import Saver
+from hyroads.rest.contract import Document, NotFoundError, TooBusyError
+
+from .documents import Saved, from_saved, to_save
+
+LOG = logging.getLogger("hyroads.sessions")
+# On networks with so many links trees are worked out in a thread aside.
+LARGE_FROM_LINKS = 200
+# With so many links times participants exchanges of branches take too long for somebody who waits: they follow later.
+QUICK_FROM = 200
+IMPROVE_AFTER_S = 2.0
+# Rests so many times as long as it has worked.
+IDLE_SHARE = 3.0
+
+
+_NOTHING = Told()
+
+
+class Office(Protocol):
+    """What the desk needs of the coordinator."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The network file and what is derived from it."""
+
+    def clock(self) -> float:
+        """Monotonic time."""
+
+    def live_network(self) -> LiveNetwork | None:
+        """The network that is planned with; None: not yet."""
+
+    def confirmed_intent(self, node: str) -> SwitchIntent | None:
+        """What a switch has confirmed last; None while it is not connected or has confirmed nothing."""
+
+    def nodes_connected(self) -> Sequence[str]:
+        """Nodes whose switches are connected."""
+
+    def wake(self) -> None:
+        """There is something to tell switches."""
+
+    @property
+    def saver(self) -> Saver:
+        """Writes what is asked for, or takes it back."""
+
+    def note_unsaved(self) -> None:
+        """What is to be saved has changed."""
+
+    def is_saved(self) -> bool:
+        """Whether all that is to be saved is on disk."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Let others run until something was confirmed, or the time is over."""
+
+    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
+        """Tell listeners of an event."""
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Note a defect."""
+
+    def take_airtime(self, airtime: GroupAirtime) -> None:
+        """Airtime of sessions, for the rates of flows."""
+
+
+Find = Callable[[str], Host | None]
+"""The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
+
+
+class SessionKeeper:
+    """One per controller; everything of it runs in green threads of one thread of the system."""
+
+    def __init__(self, office: Office, find: Find, *, group_rate: GroupRate = GroupRate.NEIGHBOURS) -> None:
+        self._office = office
+        self._find = find
+        self._group_rate = group_rate
+        self._fabric = office.fabric
+        self._saved: dict[str, Saved] = {}
+        self._documents: dict[str, Document] = {}
+        self._live: dict[str, LiveSession] = {}
+        self._ending: dict[str, LiveSession] = {}
+        self._world: World | None = None
+        self._network: LiveNetwork | None = None
+        self._told: dict[str, Told] = {}
+        self._told_of: tuple[LiveSession, ...] = ()
+        self._intents: dict[str, tuple[SwitchIntent, Told, SwitchIntent]] = {}
+        self._rates: dict[tuple[str, str], float] = {}
+        self._promised: Mapping[str, float] = {}
+        self._improving = False
+        self._replanning = False
+        # Trees of large networks take long: they are worked out in a thread aside, one session at a time.
+        self._is_large = len(self._fabric.network.links) >= LARGE_FROM_LINKS
+        self._aside = shim.aside if self._is_large else directly
+        self._planning = shim.new_lock()
+        self._count_endings = count(1)
+
+    # -- the state file
+
+    def restore(self, documents: object) -> list[ConfigError]:
+        """Takes in what an earlier controller saved; what is wrong with some of it."""
+        problems = []
+        taken: set[int] = set()
+        for document in documents if isinstance(documents, list) else ():
+            try:
+                saved = from_saved(document, self._fabric.network, "state file")
+            except ConfigError as error:
+                problems.append(error)
+                continue
+            spec, plans, hosts = saved
+            if any(spec.id == other.id or spec.group.meets(other.group) for other, _, _ in self._saved.values()):
+                problems.append(ConfigError("state file", "sessions", f"{spec.id!r} or its group is there twice"))
+                continue
+            # A label is that of one tree. Trees that are planned anew get new ones.
+            labels = [plan.label for plan in plans.values()]
+            are_distinct = len(set(labels)) == len(labels) and not taken.intersection(labels)
+            taken.update(labels)
+            self._saved[spec.id] = (spec, plans if are_distinct else {}, hosts)
+            self._documents[spec.id] = document
+        return problems
+
+    def to_save(self) -> list[Document]:
+        """What :meth:`restore` needs to go on from here."""
+        waiting = [self._documents[name] for name in self._saved]
+        return waiting + [to_save(live) for live in self._live.values()]
+
+    # -- the coordinator's loop
+
+    def follow(self) -> None:
+        """Called before switches are told anything, and whenever one may have confirmed something."""
+        network = self._office.live_network()
+        if network is None:
+            return
+        if network is not self._network:
+            self._on(network)
+        for name, live in [*self._live.items(), *self._ending.items()]:
+            after = stepped(live, self._confirmed, self._enters, self._office.clock())
+            if after is not live:
+                where = self._live if name in self._live and self._live[name] is live else self._ending
+                where[name] = after
+        self._ending = {name: live for name, live in self._ending.items() if live.rollouts}
+        self._tell()
+
+    def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
+        """The intent of a switch, with what it shall do for sessions."""
+        told = self._told.get(node)
+        if told is None or told == _NOTHING:
+            return intent
+        known = self._intents.get(node)
+        if known is None or known[0] is not intent or known[1] is not told:
+            self._intents[node] = known = (intent, told, told.added_to(intent))
+        return known[2]
+
+    def _on(self, network: LiveNetwork) -> None:
+        """Other links or capacities: trees follow, as little as possible."""
+        self._network, self._world = network, None
+        if not (self._saved or self._live or self._ending):
+            return
+        world = self._planned_on(network)
+        for name, (spec, plans, hosts) in self._saved.items():
+            self._live[name] = replace(restored(world, spec, plans), hosts=hosts)
+        self._saved = {}
+        if not self._is_large:
+            self._replan_all()
+        elif not self._replanning:
+            self._replanning = True
+            shim.spawn(self._guarded, self._replan_aside)
+
+    def _planned_on(self, network: LiveNetwork) -> World:
+        """What sessions are planned on; made when there are any."""
+        if self._world is None:
+            media = Media(network.network, group_rate=self._group_rate)
+            self._world = World(self._fabric, media, network.places)
+        return self._world
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """In a green thread of its own: what goes wrong is noted, and the next change is another try."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - counted and shown
+            self._office.exception("sessions", error)
+
+    def _replan_aside(self) -> None:
+        with self._planning:
+            self._replanning = False
+            self._replan_all()
+
+    def _replan_all(self) -> None:
+        for name in list(self._live):
+            self._replan(name)
+        if self._live:
+            self._improve_later()
+
+    def _replan(self, name: str) -> None:
+        live = self._live.get(name)
+        if live is None:
+            return
+        try:
+            after = self._planned(live.spec, self._hosts(live))
+        except NotFoundError:
+            return
+        if after.lost != live.lost:
+            lost = sorted({node for nodes in after.lost.values() for node in nodes})
+            self._office.publish("session.reach", {"id": name, "lost": lost})
+        self._put(name, after)
+
+    def _planned(self, spec: SessionSpec, hosts: tuple[Host, ...]) -> LiveSession:
+        """A session as it shall be, on the network of now. Others may be confirmed, and the network change, meanwhile;
+        then what was worked out is worked out again. NotFoundError if it is removed meanwhile.
+        """
+        is_new = spec.id not in self._live
+        while True:
+            if self._network is None:
+                raise TooBusyError("the controller is starting; nothing is planned yet")
+            world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
+            wanted = replace(before, spec=spec, hosts=hosts)
+            is_quick = len(hosts) * len(self._fabric.network.links) > QUICK_FROM
+            session, lost = self._aside(trees_for, world, wanted, is_quick)
+            if is_new is (spec.id in self._live):
+                raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
+            now = self._live.get(spec.id, before)
+            if self._world is world and now.session is before.session:
+                now = replace(now, spec=spec, hosts=hosts, lost=lost)
+                return with_trees(world, now, session, self._labels(spec.id))
+
+    def _put(self, name: str, live: LiveSession) -> None:
+        before = self._live.get(name)
+        self._live[name] = live
+        if before is None or before.plans != live.plans or before.spec != live.spec:
+            self._office.note_unsaved()
+        self._count()
+        self._office.wake()
+
+    def _hosts(self, live: LiveSession) -> tuple[Host, ...]:
+        """The participants where they are now; one that nobody knows any more is where it was last."""
+        last = {host.name: host for host in live.hosts}
+        found = []
+        for participant in live.spec.participants:
+            name = participant.name
+            host = self._find(name) or last.get(name) or Host(name, True)
+            found.append(replace(host, name=name, is_source=participant.is_source))
+        return tuple(found)
+
+    def _labels(self, but: str) -> set[int]:
+        others = [live for name, live in self._live.items() if name != but]
+        return {label for live in [*others, *self._ending.values()] for label in live.labels}
+
+    def _tell(self) -> None:
+        """Works out what all switches shall do, if any session changed."""
+        sessions = (*self._live.values(), *self._ending.values())
+        same = len(sessions) == len(self._told_of) and all(a is b for a, b in zip(sessions, self._told_of, strict=True))
+        if same or self._world is None:
+            return
+        self._told_of = sessions
+        told = told_of(self._world, sessions)
+        self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
+
+    def _confirmed(self, node: str, label: int) -> bool:
+        intent = self._office.confirmed_intent(node)
+        return intent is not None and any(branch.label == label for branch in intent.branches)
+
+    def _enters(self, tree: RootedTree) -> bool:
+        intent = self._office.confirmed_intent(tree.root)
+        labels = (entry.branch.label for entry in (intent.entries if intent else ()) if entry.branch is not None)
+        return intent is None or tree.label in labels
+
+    # -- better trees, when there is time
+
+    def _improve_later(self) -> None:
+        if not self._improving:
+            self._improving = True
+            shim.later(IMPROVE_AFTER_S, partial(self._guarded, self._improve))
+
+    def _improve(self) -> None:
+        self._improving = False
+        for name, live in list(self._live.items()):
+            world = self._world
+            trees = self._better_trees(name, live, world) if world is not None else None
+            now = self._live.get(name)
+            if world is None or trees is None or now is None:
+                continue
+            better = with_better_trees(world, now, trees, self._labels(name))
+            if better.plans != now.plans:
+                LOG.info("session %s: better trees", name)
+                self._put(name, better)
+
+    def _better_trees(self, name: str, live: LiveSession, world: World) -> dict[str, Tree] | None:
+        """All trees, one after the other, most of the time idle: nobody waits. None if something changes meanwhile."""
+        trees = {}
+        for source in live.session.trees:
+            now = self._live.get(name)
+            if now is None or now.session is not live.session or self._world is not world:
+                return None
+            began_s = self._office.clock()
+            trees[source] = shim.aside(better_tree, world, live, source)
+            shim.sleep(IDLE_SHARE * (self._office.clock() - began_s))
+        now = self._live.get(name)
+        return trees if now is not None and now.session is live.session and self._world is world else None
+
+    # -- airtime
+
+    def _count(self) -> None:
+        if self._world is not None:
+            sessions = self._live.values()
+            self._office.take_airtime(group_airtime(self._world.media, sessions, self._rates, self._promised))
+
+    def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
+        """What sources send, in Mb/s as it goes over the media, by session and source node."""
+        self._rates = dict(rates)
+        self._count()
+
+    def promise(self, rates_mbps: Mapping[str, float]) -> None:
+        """What sources of sessions may send, by reservations."""
+        self._promised = dict(rates_mbps)
+        self._count()
+
+    @property
+    def rates(self) -> Rates:
+        """What sources were measured to send."""
+        return self._rates
+
+    @property
+    def sessions(self) -> Mapping[str, LiveSession]:
+        """All that are declared, as they are now."""
+        return self._live
+
+    @property
+    def media(self) -> Media | None:
+        """What trees were planned on; None: nothing yet."""
+        return None if self._world is None else self._world.media
+
+    def moved(self, mac: str) -> None:
+        """A host is elsewhere, or was heard for the first time: sessions that it takes part in follow."""
+        for name, live in list(self._live.items()):
+            concerned = any(host.mac in (mac, None) for host in live.hosts)
+            if concerned and self._hosts(live) != live.hosts:
+                self._replan(name)
+
+    # -- what is confirmed
+
+    def waits_for(self, name: str) -> list[str]:
+        """What has not confirmed a session yet."""
+        live = self._live.get(name) or self._ending.get(name)
+        if live is None:
+            return []
+        if self._network is None:
+            return ["start"]
+        nodes: set[str] = set()
+        for rollout in live.rollouts.values():
+            if rollout.wanted is not None and not is_told(rollout):
+                missing = {node for node in rollout.wanted.branches if not self._confirmed(node, rollout.wanted.label)}
+                nodes |= missing or {rollout.wanted.root}
+            elif rollout.wanted is not None and not self._enters_now(rollout.wanted):
+                nodes.add(rollout.wanted.root)
+            elif rollout.wanted is None and rollout.current is not None:
+                nodes.add(rollout.current.root)
+            nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
+        if not nodes and name in self._live:
+            nodes = {node for node in self._office.nodes_connected() if not self._is_in_force(node)}
+        return [*(f"switch {node}" for node in sorted(nodes)), *([] if self._office.is_saved() else ["state file"])]
+
+    def _enters_now(self, tree: RootedTree) -> bool:
+        return self._office.confirmed_intent(tree.root) is not None and self._enters(tree)
+
+    def _is_in_force(self, node: str) -> bool:
+        """Whether a switch has confirmed who gets and who may send the messages of sessions."""
+        intent, told = self._office.confirmed_intent(node), self._told.get(node, Told())
+        if intent is None or intent.hears_reports != told.hears_reports:
+            return False
+        return (intent.entries, intent.members) == (told.entries, told.members)

@@ -1,0 +1,217 @@
+"""The desk of plugins: knows all of them, keeps the foreign ones running, answers what they ask for.
+
+Foreign plugins, as Prometheus metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hyroads.controller.core.services.mobility import MobilityManager
+from hyroads.controller.core.services.view import NetworkView
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.services.steering.policies import ForeignPolicy, LocalPolicy, Policy
+from hyroads.plugins.codec import encode
+from hyroads.plugins.host import Fault, Health, Limits
+from hyroads.plugins.kinds import Found, Kind
+from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from .discovery import BUILT_IN, POLICIES
+from .managers import ForeignManager
+from .process import AskRefusedError, Message
+from .requests import Requests, refusal
+from .supervisor import Keeper
+
+LOG = logging.getLogger("hyroads.plugins")
+VIEW_AGE_S = 0.5
+START_WITHIN_S = 5.0
+LIMITS = Limits()
+_NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
+
+
+class PluginDesk:
+    """One per controller. ``view`` makes what plugins see; ``policies`` are the built-in ones that are on."""
+
+    def __init__(
+        self,
+        found: Sequence[Found],
+        requests: Requests,
+        events: EventLog,
+        view: Callable[[], NetworkView],
+        clock: Callable[[], float],
+        *,
+        policies: Sequence[str] = (),
+        defect: Callable[[str, BaseException], None] = lambda where, error: None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.clock = clock
+        self.events = events
+        self._requests = requests
+        self._defect = defect
+        self._make_view = view
+        self._view: tuple[float, bytes] = (float("-inf"), b"")
+        self._keepers = {one.name: Keeper(one, self, self._answer(one), limits) for one in found}
+        self._managers = {
+            name: ForeignManager(name, keeper.call, keeper.wrong, self._wake)
+            for name, keeper in self.keepers(Kind.MOBILITY).items()
+        }
+        self._foreign_policies = {
+            name: ForeignPolicy(keeper.call, keeper.wrong) for name, keeper in self.keepers(Kind.POLICY).items()
+        }
+        self._policies: dict[str, LocalPolicy] = {}
+        for name in policies:
+            self._switch(name, True)
+        self.on_managers: Callable[[], object] = lambda: None
+        """Called when a foreign mobility manager has answered."""
+
+    def start(self) -> None:
+        """Starts the plugins that the settings name."""
+        for keeper in self._keepers.values():
+            shim.spawn(keeper.run)
+
+    def stop(self) -> None:
+        """Ends all of them."""
+        for keeper in self._keepers.values():
+            keeper.want(False)
+
+    def keepers(self, kind: Kind) -> dict[str, Keeper]:
+        """The foreign plugins of a kind, by name."""
+        return {name: keeper for name, keeper in self._keepers.items() if keeper.found.kind is kind}
+
+    def managers(self) -> dict[str, MobilityManager]:
+        """The foreign mobility managers that can be used now."""
+        return {name: manager for name, manager in self._managers.items() if self._keepers[name].usable}
+
+    def policies(self) -> dict[str, Policy]:
+        """The policies that are on and can be used now."""
+        foreign = {name: one for name, one in self._foreign_policies.items() if self._keepers[name].usable}
+        return {**self._policies, **foreign}
+
+    def _switch(self, name: str, on: bool) -> None:
+        """A built-in policy on or off; one that is switched on remembers nothing."""
+        if not on:
+            self._policies.pop(name, None)
+        elif name not in self._policies:
+            self._policies[name] = LocalPolicy(POLICIES[name])
+
+    def _wake(self) -> None:
+        self.on_managers()
+
+    # -- rest.plugins.Plugins
+
+    def documents(self) -> list[Document]:
+        """See ``rest.plugins.Plugins``."""
+        names = sorted((kind, name) for name, kind in self._kinds().items())
+        return [self.document(name) for _, name in names]
+
+    def document(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        kind = self._kinds().get(name)
+        if kind is None:
+            raise NotFoundError(f"no plugin {name[:64]!r}")
+        keeper = self._keepers.get(name)
+        if keeper is None:
+            head = {"name": name, "kind": kind.value, "origin": "built in", "role": None}
+            state = "off" if kind is Kind.POLICY and name not in self._policies else "running"
+            return {**head, "state": state, "enabled_in_s": None, "faults": _NO_FAULTS, "process": None}
+        found = keeper.found
+        role = found.role if kind is Kind.APP else None
+        head = {"name": name, "kind": kind.value, "origin": found.origin, "role": role}
+        return {**head, **keeper.document()}
+
+    def enable(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        self.document(name)
+        keeper = self._keepers.get(name)
+        if name in POLICIES:
+            self._switch(name, True)
+        if keeper is not None and keeper.state != "running":
+            keeper.want(True)
+            until_s = self.clock() + START_WITHIN_S
+            while keeper.state == "starting" and self.clock() < until_s:
+                shim.sleep(0.02)
+            if keeper.state != "running":
+                raise NotConfirmedError(f"plugin {name}", [f"plugin {name}"])
+        return self.document(name)
+
+    def disable(self, name: str) -> Document:
+        """See ``rest.plugins.Plugins``."""
+        self.document(name)
+        keeper = self._keepers.get(name)
+        if name in POLICIES:
+            self._switch(name, False)
+            return self.document(name)
+        if keeper is None:
+            raise ConflictError(f"{name} is built in: others fall back on it")
+        keeper.want(False)
+        return self.document(name)
+
+    def _kinds(self) -> dict[str, Kind]:
+        return {**BUILT_IN, **{name: keeper.found.kind for name, keeper in self._keepers.items()}}
+
+    # -- plugin_keeper.Surroundings
+
+    def faulty(self, found: Found, fault: Fault, health: Health) -> None:
+        """A plugin did something wrong."""
+        disabled = not health.usable(self.clock())
+        LOG.warning("plugin %s: %s: %s%s", found.name, fault.kind, fault.what, "; disabled" if disabled else "")
+        document = {"name": found.name, "kind": fault.kind.value, "what": fault.what, "disabled": disabled}
+        self.events.publish("plugin.fault", document)
+
+    def changed(self, found: Found, state: str) -> None:
+        """A plugin started or ended."""
+        LOG.info("plugin %s: %s", found.name, state)
+        self.events.publish("plugin.changed", {"name": found.name, "state": state})
+
+    # -- what plugins ask for
+
+    def _answer(self, found: Found) -> Callable[[str, Message], bytes]:
+        who = Token(f"plugin {found.name}", "", found.role)
+
+        def answer(do: str, arguments: Message) -> bytes:
+            try:
+                if do == "view":
+                    return self.view_text()
+                if do == "request":
+                    return self._request(who, arguments)
+            except AskRefusedError:
+                raise
+            except Exception as error:
+                self._defect(f"a request of plugin {found.name}", error)
+                raise AskRefusedError(500, "the request met a defect of the controller; see its log") from error
+            raise AskRefusedError(400, "expected a request or a view")
+
+        return answer
+
+    def _request(self, who: Token, arguments: Message) -> bytes:
+        status, text = self._requests.ask(who, arguments.get("method"), arguments.get("path"), arguments.get("body"))
+        if status >= 400:
+            problem: dict[str, Any] = dict(refusal(text))
+            raise AskRefusedError(status, str(problem.get("detail") or f"status {status}"), problem)
+        return text
+
+    def view_text(self) -> bytes:
+        """The view as JSON, made at most twice a second however many ask."""
+        now_s = self.clock()
+        if now_s - self._view[0] > VIEW_AGE_S:
+            view = self._make_view()
+            shim.sleep(0)
+            self._view = now_s, json.dumps(encode(view)).encode()
+        return self._view[1]
+
+
+def plugin_metrics(desk: PluginDesk) -> Iterator[Any]:
+    """By plugin: whether it can be used now, and what it did wrong so far."""
+    up = GaugeMetricFamily("hyroads_plugin_up", "Whether the plugin runs", labels=("plugin", "kind"))
+    faults = CounterMetricFamily("hyroads_plugin_faults", "Times that the plugin misbehaved", labels=("plugin", "kind"))
+    for kind in Kind:
+        for name, keeper in sorted(desk.keepers(kind).items()):
+            up.add_metric((name, kind.value), float(keeper.usable))
+            faults.add_metric((name, kind.value), keeper.health.total)
+    yield up
+    yield faults

@@ -1,0 +1,180 @@
+"""Clients of the network file as policies and plugins see them, moved by the desk of handovers.
+
+Stations of the network file as policies see them, moved by asking them (802.11v).
+
+What plugins and policies see of the network, made from the live state (``core.services.view``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.core.network import Place, Role
+from hyroads.controller.core.services.clients import Evidence, Interface
+from hyroads.controller.core.services.mobility import Phase
+from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.handover import places_of
+from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.mobility.handovers import HandoverDesk
+from hyroads.rest.contract import NotFoundError
+
+from .policies import Outcome
+from .stations import ASSOCIATED, Steering
+
+
+class SteeringMover:
+    """See ``services.policies.Mover``. Only stations that an access point told of can be asked."""
+
+    def __init__(self, desk: ClientDesk, steering: Steering, coordinator: Coordinator) -> None:
+        self._desk = desk
+        self._steering = steering
+        self._coordinator = coordinator
+        addressing = coordinator.fabric.addressing
+        self._stations = {client: addressing.host_mac[client] for client in addressing.attachments}
+
+    def clients(self, now_s: float) -> Mapping[str, ClientView]:
+        """See ``Mover``. A client has no better place than one that stations can be sent to."""
+        state, fabric, loop = self._coordinator.state, self._coordinator.fabric, self._coordinator.live.loop
+        network, capacity = fabric.network, loop.capacities()
+        interference = state.interference or network.interference
+        found = {}
+        for client, mac in self._stations.items():
+            interface = self._desk.state.interfaces.get(mac)
+            if interface is None or interface.place is None or interface.evidence is not Evidence.ASSOCIATION:
+                continue
+            links = (link for link in network.links if client in (link.source, link.target))
+            rates = {link.id: 0.0 if state.link_fault(fabric, link) else capacity.get(link.id, 0.0) for link in links}
+            options = options_of(network, client, rates, interference, partial(_signal, interface))
+            usable = tuple(o for o in options if o.place == interface.place or self._steering.can_go(o.place))
+            if len(usable) > 1:
+                found[client] = ClientView(client, interface.place, interface.since_s, usable)
+        return found
+
+    def move(self, client: str, place: Place) -> str:
+        """See ``Mover``."""
+        self._steering.request(self._stations[client], place)
+        return self._stations[client]
+
+    def outcome(self, move: str) -> Outcome | None:
+        """See ``Mover``."""
+        transition = self._steering.last(move)
+        if transition is None:
+            return Outcome("nobody knows of it any more")
+        if not transition.is_over:
+            return None
+        if transition.state == ASSOCIATED:
+            return Outcome(None)
+        status = "" if transition.status is None else f" (status {transition.status})"
+        return Outcome(f"{transition.reason or transition.state}{status}")
+
+
+def _signal(interface: Interface, place: Place) -> float | None:
+    """Only where it is its signal is known."""
+    return interface.signal_dbm if interface.place == place else None
+
+
+def network_view(coordinator: Coordinator) -> NetworkView:
+    """The network now, without clients. Slots may pass while it is made."""
+    network, state, loop, plan = coordinator.fabric.network, coordinator.state, coordinator.live.loop, coordinator.plan
+    capacity, airtime = loop.capacities(), loop.airtime()
+    links = {
+        link.id: LinkView(
+            link.id,
+            link.source,
+            link.target,
+            link.technology,
+            state.link_fault(coordinator.fabric, link) is None,
+            capacity.get(link.id, 0.0),
+            airtime.get(link.id, 0.0),
+        )
+        for link in shim.breathing(network.links)
+    }
+    flows = {
+        name: FlowView(name, flow.spec.source, flow.spec.target, flow.rate_mbps, tuple(p.links for p in flow.paths))
+        for name, flow in (plan.flows.items() if plan is not None else ())
+    }
+    nodes = {node.id: node.role.value for node in network.nodes.values()}
+    return NetworkView(coordinator.clock(), nodes, links, flows)
+
+
+class HandoverMover:
+    """See ``services.policies.Mover``. A client that uses all its places at once has no place."""
+
+    def __init__(self, desk: HandoverDesk, coordinator: Coordinator, inbox: Inbox) -> None:
+        self._desk = desk
+        self._coordinator = coordinator
+        self._inbox = inbox
+        network = coordinator.fabric.network
+        self._clients = tuple(
+            name
+            for name, node in network.nodes.items()
+            if node.role is Role.CLIENT and node.agent and len(places_of(network, name)) > 1
+        )
+        self._since: dict[str, tuple[Place | None, float]] = {}
+
+    def clients(self, now_s: float) -> Mapping[str, ClientView]:
+        """See ``Mover``."""
+        coordinator = self._coordinator
+        state, fabric, loop = coordinator.state, coordinator.fabric, coordinator.live.loop
+        network = fabric.network
+        interference = state.interference or network.interference
+        capacity = loop.capacities()
+        rates = {
+            link.id: 0.0 if state.link_fault(fabric, link) else capacity.get(link.id, 0.0) for link in network.links
+        }
+        found = {}
+        for name in self._clients:
+            confined = state.confined.get((name, None))
+            place = confined.stays if confined is not None else None
+            options = options_of(network, name, rates, interference, self._signal_of(name, now_s))
+            found[name] = ClientView(name, place, self._since_s(name, place, now_s), options, self._demand(name))
+        return found
+
+    def move(self, client: str, place: Place) -> str:
+        """See ``Mover``."""
+        body = {"client": client, "to": {"node": place.node, "technology": place.technology}}
+        return str(self._desk.request(body)["id"])
+
+    def outcome(self, move: str) -> Outcome | None:
+        """See ``Mover``."""
+        try:
+            document = self._desk.document(move)
+        except NotFoundError:
+            return Outcome("nobody knows of it any more")
+        if not document["over"]:
+            return None
+        return Outcome(None if document["phase"] == Phase.DONE.value else str(document["reason"]))
+
+    def _since_s(self, client: str, place: Place | None, now_s: float) -> float:
+        known = self._since.get(client)
+        if known is None or known[0] != place:
+            self._since[client] = known = (place, now_s)
+        return known[1]
+
+    def _demand(self, client: str) -> float:
+        """What its flows send at most, Mb/s; infinite if one of them takes what it can get."""
+        flows, demands = self._coordinator.state.flows.values(), self._coordinator.live.loop.state.demands
+        mine = (flow.spec for flow in flows if client in (flow.spec.source, flow.spec.target))
+        return sum(demands.demand_mbps(spec.id) for spec in mine)
+
+    def _signal_of(self, client: str, now_s: float) -> Callable[[Place], float | None]:
+        radios, macs = self._inbox.radios, self._coordinator.fabric.addressing.interface_mac
+
+        def signal(place: Place) -> float | None:
+            interface, mac = (place.node, place.technology), macs.get((client, place.technology))
+            if not radios.is_fresh(interface, now_s):
+                return None
+            return next((row.signal_dbm for row in radios.neighbours(interface) if row.mac == mac), None)
+
+        return signal
+
+
+def whole_view(coordinator: Coordinator, mover: HandoverMover) -> NetworkView:
+    """The network with its clients."""
+    view = network_view(coordinator)
+    return replace(view, clients=mover.clients(view.time_s))

@@ -1,0 +1,192 @@
+"""The desk of policies: once a second it asks those that are on who should move, and has it done.
+
+What keeps clients from going to and fro is in the policies; what they refused, and when they may be asked again, is in
+``core.services.choices``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.view import ClientView, MobilityPolicy, NetworkView, Refusals, Wish
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.services.plugins.process import PluginFaultError
+from hyroads.plugins.codec import CodecError, decode, encode
+
+LOG = logging.getLogger("hyroads.policies")
+EVERY_S = 1.0
+CALL_S = 2.0
+MAX_MOVES = 10
+"""Begun in one second, all policies together."""
+
+Publish = Callable[[str, Mapping[str, Any]], object]
+Defect = Callable[[str, BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a move ended; ``failure`` is None if the client is where it should be."""
+
+    failure: str | None
+
+
+class Mover(Protocol):
+    """Clients that can be moved, and who moves them."""
+
+    def clients(self, now_s: float) -> Mapping[str, ClientView]:
+        """They, and where they could be."""
+
+    def move(self, client: str, place: Place) -> str:
+        """Begin; the name of the move. :class:`HyroadsError` if it can't be asked for."""
+
+    def outcome(self, move: str) -> Outcome | None:
+        """How it ended; None while it goes on."""
+
+
+class Policy(Protocol):
+    """A policy that is on. It remembers by itself."""
+
+    def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
+        """Who should move now."""
+
+
+class LocalPolicy:
+    """A built-in one: pure, and run aside, because many clients take a while."""
+
+    def __init__(self, policy: MobilityPolicy[Any]) -> None:
+        self._policy = policy
+        self._memory = policy.fresh()
+
+    def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
+        """See :class:`Policy`."""
+        wishes: tuple[Wish, ...]
+        self._memory, wishes = shim.aside(self._policy.decide, self._memory, view)
+        return wishes
+
+
+class ForeignPolicy:
+    """One in a plugin's process."""
+
+    def __init__(self, call: Callable[[str, Mapping[str, Any], float], Any], wrong: Callable[[str], None]) -> None:
+        self._call = call
+        self._wrong = wrong
+
+    def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
+        """See :class:`Policy`; none from one that does something wrong."""
+        try:
+            wishes: tuple[Wish, ...] = decode(tuple[Wish, ...], self._call("decide", {"view": encode(view)}, CALL_S))
+        except PluginFaultError:
+            return ()
+        except CodecError as error:
+            self._wrong(f"decide: {error}")
+            return ()
+        for wish in wishes:
+            client = view.clients.get(wish.client)
+            if client is None or client.option(wish.place) is None:
+                self._wrong(f"decide: {wish.client[:64]!r} can't be at {str(wish.place)[:80]}")
+                return ()
+        return wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A move under way."""
+
+    place: Place
+    move: str
+    mover: Mover
+
+
+class PolicyDesk:
+    """One per controller. ``policies`` gives those that are on, ``view`` the network without clients."""
+
+    def __init__(
+        self,
+        policies: Callable[[], Mapping[str, Policy]],
+        view: Callable[[], NetworkView],
+        publish: Publish,
+        defect: Defect,
+        clock: Callable[[], float],
+    ) -> None:
+        self.movers: list[Mover] = []
+        self.refusals = Refusals()
+        self.may_steer: Callable[[str], bool] = lambda _client: True
+        self._policies = policies
+        self._view = view
+        self._publish = publish
+        self._defect = defect
+        self._clock = clock
+        self._asked: dict[str, Asked] = {}
+
+    def run(self) -> None:
+        """For ever, in the calling green thread."""
+        while True:
+            shim.sleep(EVERY_S)
+            try:
+                self.turn()
+            except Exception as error:  # noqa: BLE001 - the next second is another try; it is counted and shown
+                self._defect("the desk of policies", error)
+
+    def turn(self) -> None:
+        """One second."""
+        self._note_outcomes()
+        policies = self._policies()
+        if not policies or not self.movers:
+            return
+        movers: dict[str, Mover] = {}
+        clients: dict[str, ClientView] = {}
+        now_s = self._clock()
+        for mover in self.movers:
+            found = {name: client for name, client in mover.clients(now_s).items() if self.may_steer(name)}
+            clients.update(found)
+            movers.update(dict.fromkeys(found, mover))
+        view = self.refusals.allowed(replace(self._view(), time_s=now_s, clients=self._settled(clients, now_s)))
+        left = MAX_MOVES
+        for name, policy in policies.items():
+            for wish in policy.wishes(view):
+                if left and wish.client not in self._asked and self._may(view, wish):
+                    self._begin(name, wish, movers[wish.client])
+                    left -= 1
+
+    def _settled(self, clients: Mapping[str, ClientView], now_s: float) -> dict[str, ClientView]:
+        """Who is being moved has just come, as far as policies are concerned."""
+        return {
+            name: replace(client, since_s=now_s) if name in self._asked else client for name, client in clients.items()
+        }
+
+    def _may(self, view: NetworkView, wish: Wish) -> bool:
+        client = view.clients.get(wish.client)
+        return client is not None and client.place != wish.place and client.option(wish.place) is not None
+
+    def _begin(self, policy: str, wish: Wish, mover: Mover) -> None:
+        place = {"node": wish.place.node, "technology": wish.place.technology}
+        told = {"policy": policy, "client": wish.client, "to": place, "reason": wish.reason[:200]}
+        try:
+            move = mover.move(wish.client, wish.place)
+        except HyroadsError as error:
+            self._failed(wish.client, wish.place, str(error))
+            self._publish("policy.refused", {**told, "status": str(error)[:200]})
+            return
+        self._asked[wish.client] = Asked(wish.place, move, mover)
+        LOG.info("%s: %s to %s: %s", policy, wish.client, wish.place, wish.reason)
+        self._publish("policy.moves", {**told, "handover": move})
+
+    def _note_outcomes(self) -> None:
+        for client, asked in list(self._asked.items()):
+            outcome = asked.mover.outcome(asked.move)
+            if outcome is None:
+                continue
+            del self._asked[client]
+            if outcome.failure is None:
+                self.refusals = self.refusals.accepted(client, asked.place)
+            else:
+                self._failed(client, asked.place, outcome.failure)
+
+    def _failed(self, client: str, place: Place, status: str) -> None:
+        LOG.info("%s did not come to %s: %s", client, place, status)
+        self.refusals = self.refusals.refused(client, place, self._clock(), status)

@@ -1,0 +1,150 @@
+"""Stations are asked to go elsewhere by 802.11v; what they answer is kept. Flows move when the association does.
+
+One request per station at a time: asked, then accepted or refused (the status is the station's), then associated, or
+failed if it does not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hyroads.controller.agents.server import Session
+from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAnswer
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services.clients import Evidence, Happened, Notice
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.services.clients.locations import ClientDesk, place_document
+from hyroads.rest.contract import ConflictError, NotFoundError
+
+ANSWER_S = 10.0
+MAX_KEPT = 4096
+ASKED, ACCEPTED, REFUSED, ASSOCIATED, FAILED = "asked", "accepted", "refused", "associated", "failed"
+_OPEN = frozenset({ASKED, ACCEPTED})
+Publish = Callable[[str, Mapping[str, Any]], object]
+Radios = Callable[[], Mapping[str, Session]]
+
+
+@dataclass
+class Transition:
+    """A request to a station and what became of it."""
+
+    mac: str
+    place: Place
+    asked_s: float
+    state: str = ASKED
+    status: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is expected."""
+        return self.state not in _OPEN
+
+    def document(self) -> dict[str, Any]:
+        """For REST and events."""
+        return {"to": place_document(self.place), "state": self.state, "status": self.status, "reason": self.reason}
+
+
+class Steering:
+    """``radios`` are the connected access points by node. Implements ``agent_listeners.Stations``."""
+
+    def __init__(self, desk: ClientDesk, radios: Radios, publish: Publish, clock: Callable[[], float]) -> None:
+        self._desk = desk
+        self._radios = radios
+        self._publish = publish
+        self._clock = clock
+        self._neighbours: dict[Place, str] = {}
+        self._transitions: dict[str, Transition] = {}
+        self._progress = shim.Signal()
+        desk.listeners.append(self._noticed)
+
+    # -- what access points say (agent_listeners.Stations)
+
+    def station(self, node: str, event: StationEvent) -> None:
+        """A station joined, left, or is heard otherwise."""
+        self._desk.station(node, event)
+
+    def bss(self, node: str, bss: Bss) -> None:
+        """An access point's own entry, as others send stations to it."""
+        place = Place(node, bss.technology)
+        if self._desk.knows(place):
+            self._neighbours[place] = bss.neighbour
+
+    def gone(self, node: str) -> None:
+        """An access point tells nothing any more."""
+        self._neighbours = {place: entry for place, entry in self._neighbours.items() if place.node != node}
+        self._desk.untold(node)
+
+    def answered(self, node: str, answer: TransitionAnswer) -> None:
+        """A station's answer, told by the access point where it is."""
+        transition = self._transitions.get(answer.mac)
+        interface = self._desk.state.interfaces.get(answer.mac)
+        here = interface is not None and interface.place is not None and interface.place.node == node
+        if transition is not None and transition.state == ASKED and here:
+            transition.status = answer.status
+            self._become(transition, REFUSED if answer.status else ACCEPTED, "it refused" if answer.status else None)
+
+    # -- what is asked for
+
+    def can_go(self, place: Place) -> bool:
+        """Whether stations can be sent to a place."""
+        return place in self._neighbours
+
+    def request(self, mac: str, place: Place) -> Transition:
+        """Ask a station to go to a place; :class:`ConflictError` says why it can't be asked."""
+        interface = self._desk.state.interfaces.get(mac)
+        if interface is None:
+            raise NotFoundError(f"there is no client {mac}")
+        old, last = interface.place, self.last(mac)
+        if old is None or interface.evidence is not Evidence.ASSOCIATION:
+            raise ConflictError(f"client {mac} is associated with no access point whose hostapd is followed")
+        radio, neighbour = self._radios().get(old.node), self._neighbours.get(place)
+        if last is not None and not last.is_over:
+            raise ConflictError(f"client {mac} is being asked to go to {last.place} already")
+        if place == old or neighbour is None or radio is None:
+            why = "it is there" if place == old else f"{old.node if neighbour else place} tells nothing of its hostapd"
+            raise ConflictError(f"client {mac} can't be asked to go to {place}: {why}")
+        transition = Transition(mac, place, self._clock())
+        self._keep(transition)
+        message = {"type": "transition", "technology": old.technology, "mac": mac, "neighbour": neighbour}
+        radio.request(message, lambda wrong: self._sent(transition, wrong))
+        return transition
+
+    def wait(self, transition: Transition) -> None:
+        """Until the station has come, or it is clear that it does not."""
+        while self.last(transition.mac) is transition and not transition.is_over:
+            self._progress.wait(0.2)
+
+    def last(self, mac: str) -> Transition | None:
+        """The latest request to a station."""
+        transition = self._transitions.get(mac)
+        if transition is not None and not transition.is_over and self._clock() > transition.asked_s + ANSWER_S:
+            self._become(transition, FAILED, "no answer" if transition.state == ASKED else "it did not come")
+        return transition
+
+    # -- inside
+
+    def _keep(self, transition: Transition) -> None:
+        self._transitions.pop(transition.mac, None)
+        self._transitions[transition.mac] = transition
+        if len(self._transitions) > MAX_KEPT:
+            del self._transitions[next(iter(self._transitions))]
+
+    def _sent(self, transition: Transition, wrong: str | None) -> None:
+        if wrong is not None and not transition.is_over:
+            self._become(transition, FAILED, wrong[:200])
+
+    def _noticed(self, notice: Notice) -> None:
+        """Wherever a station comes to ends what it was asked."""
+        transition = self._transitions.get(notice.mac)
+        came = notice.what in {Happened.JOINED, Happened.MOVED}
+        if transition is not None and not transition.is_over and came and notice.place is not None:
+            there = notice.place == transition.place
+            self._become(transition, ASSOCIATED if there else FAILED, None if there else f"it went to {notice.place}")
+
+    def _become(self, transition: Transition, state: str, reason: str | None) -> None:
+        transition.state, transition.reason = state, reason
+        self._publish(f"client.transition_{state}", {"mac": transition.mac, **transition.document()})
+        self._progress.notify()

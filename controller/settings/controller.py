@@ -1,0 +1,242 @@
+"""The controller's settings (docs/controller.md, section 1): document -> validated :class:`Settings`.
+
+Pure: :func:`parse` takes the document and the environment; :func:`load` reads the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.checking import (
+    Endpoint,
+    Place,
+    Problems,
+    Section,
+    TlsFiles,
+    endpoint_of,
+    integer_of,
+    path_of,
+    tls_files,
+)
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.documents import read_private, read_text
+from hyroads.controller.measure.targets import CollectorConfig
+from hyroads.controller.measure.targets import parse as parse_targets
+
+from .clients import AccessSettings, QuerierSettings, parse_access, parse_querier
+from .plugins import PluginSetting, SfnetSettings, parse_plugins, parse_policies, parse_sfnet
+from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
+from .slices import NO_SLICES, SliceSettings, parse_slices
+
+DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
+_TOP = (
+    "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
+    "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
+    "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
+    "slices", "slicer",
+)  # fmt: skip
+FILE, MEASURED = "file", "measured"
+_MODES = ("solver", "controller")
+OFF, IDLE = "off", "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Periods and bounds; ``_ms`` in milliseconds, ``_s`` in seconds."""
+
+    hello_interval_ms: int = 40
+    hello_dead_ms: int = 140
+    ping_ms: int = 200
+    agent_dead_ms: int = 600
+    report_ms: int = 100
+    grace_s: float = 3.0
+    switch_grace_s: float = 15.0
+    coalesce_ms: float = 3.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the controller is told; secrets don't show in its ``repr``."""
+
+    network: str
+    state_file: str | None = None
+    margin: float | None = None
+    agent_token: str | None = field(default=None, repr=False)
+    api_tokens: tuple[ApiToken, ...] = ()
+    api_limits: ApiLimits = DEFAULT_LIMITS
+    openflow: Endpoint = field(default=Endpoint("127.0.0.1", 6653))
+    agents: Endpoint = field(default=Endpoint("127.0.0.1", 6654))
+    rest: Endpoint = field(default=Endpoint("127.0.0.1", 8080))
+    tls: TlsFiles | None = None
+    """Of the OpenFlow listener; with ``ca`` switches are checked."""
+    timings: Timings = Timings()
+    link_mtu: int = 1600
+    queue_ms: int = 60
+    max_hold_ms: int = 100
+    burst_ms: int = 60
+    capacities: str = FILE
+    """``file``, or ``measured`` by access points."""
+    mode: str = "solver"
+    """``solver``: the exact optimum each slot; ``controller``: the papers' slotted controller."""
+    slot_ms: int = 100
+    tcp_margin: float = 0.05
+    flap_damping: bool = True
+    group_frames: bool = True
+    pair_tests: str = OFF
+    """``idle``: which links conflict is tested where nobody sends."""
+    snmp: CollectorConfig | None = None
+    """The access points that the SNMP collector polls."""
+    plugins: tuple[PluginSetting, ...] = ()
+    policies: tuple[str, ...] = ()
+    """Built-in ones that are on."""
+    sfnet: SfnetSettings | None = None
+    access: AccessSettings = field(default_factory=AccessSettings)
+    querier: QuerierSettings = field(default_factory=QuerierSettings)
+    slices: SliceSettings = NO_SLICES
+    """Which slices flows may name, and their shares of airtime."""
+    slicer: SlicerPlace | None = None
+    """The slicer between us and the switches, if there is one."""
+
+
+def load(environment: Mapping[str, str]) -> Settings:
+    """Settings from the file that the environment names, or from a bare ``HYROADS_NETWORK``."""
+    network = environment.get("HYROADS_NETWORK")
+    name = environment.get("HYROADS_CONFIG") or (None if network else DEFAULT_FILE)
+    document: object = {}
+    if name is not None:
+        document = load_document(read_text(name), name)
+    return parse(document, name or "HYROADS_NETWORK", environment)
+
+
+def parse(document: object, name: str, environment: Mapping[str, str]) -> Settings:
+    """Validate; relative paths are taken from the folder of the document ``name``."""
+    problems = Problems(name)
+    top = Place({} if document is None else document, problems).section(_TOP)
+    base = Path(name).parent
+    override = environment.get("HYROADS_NETWORK")
+    network = override or path_of(top, "network", base)
+    if not network and top.valid:
+        top.place.key("network", None).fail("is missing")
+    listen = top["listen"].section(("openflow", "agents", "rest")) if "listen" in top else None
+    openflow, plaintext = _endpoint(listen, "openflow", 6653, environment)
+    slot_ms = integer_of(top, "slot_ms", 100, 20, 10_000)
+    settings = Settings(
+        network=network or "",
+        state_file=path_of(top, "state_file", base),
+        margin=top["margin"].number(0.05, 0.0, 0.9) if "margin" in top else None,
+        agent_token=_agent_token(top, base, problems),
+        api_tokens=api_tokens(top["api_tokens"]) if top.values.get("api_tokens") is not None else (),
+        api_limits=api_limits(top["api_limits"]) if "api_limits" in top else DEFAULT_LIMITS,
+        openflow=openflow,
+        agents=_endpoint(listen, "agents", 6654, environment)[0],
+        rest=_endpoint(listen, "rest", 8080, environment)[0],
+        tls=tls_files(top, "tls", base),
+        timings=_timings(top, slot_ms),
+        link_mtu=integer_of(top, "link_mtu", 1600, 1280, 65000),
+        queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
+        max_hold_ms=integer_of(top, "max_hold_ms", 100, 1, 10_000),
+        burst_ms=integer_of(top, "burst_ms", 60, 0, 1000),
+        capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
+        mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
+        slot_ms=slot_ms,
+        tcp_margin=top["tcp_margin"].number(0.05, 0.0, 0.9) if "tcp_margin" in top else 0.05,
+        flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
+        group_frames=top["group_frames"].boolean(True) if "group_frames" in top else True,
+        snmp=_snmp(top, base, name),
+        plugins=parse_plugins(top.optional("plugins"), base),
+        policies=parse_policies(top.optional("policies")),
+        sfnet=parse_sfnet(top.optional("sfnet")),
+        access=parse_access(top),
+        querier=parse_querier(top.optional("querier")),
+        slicer=slicer_place(top["slicer"], base) if top.values.get("slicer") is not None else None,
+        pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
+        slices=parse_slices(top.optional("slices"), base),
+    )
+    if settings.pair_tests == IDLE and settings.capacities != MEASURED:
+        top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
+    if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
+        top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
+    _check_exposure(settings, plaintext, Place(None, problems, "listen"))
+    problems.raise_if_any()
+    return settings
+
+
+def _endpoint(listen: Section | None, key: str, port: int, environment: Mapping[str, str]) -> tuple[Endpoint, bool]:
+    """The endpoint, the port as the environment says, and whether plain text is allowed beyond loopback."""
+    endpoint, plaintext = endpoint_of(listen, key, port, may_be_plain=key == "openflow")
+    variable = f"HYROADS_{key.upper()}_PORT"
+    if variable in environment:
+        text = environment[variable]
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
+            raise ConfigError("environment", variable, "expected a port number from 1 to 65535")
+        endpoint = replace(endpoint, port=int(text))
+    return endpoint, plaintext
+
+
+def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
+    if "agent_token" in top and top.values["agent_token"] is not None:
+        return token_of(top["agent_token"])
+    name = path_of(top, "agent_token_file", base)
+    return None if name is None else token_of(Place(read_text(name).strip(), problems, "agent_token_file"))
+
+
+def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:
+    """The collector's document (docs/measurement.md, section 4), or the file that holds it."""
+    if top.values.get("snmp") is None:
+        return None
+    place = top["snmp"]
+    if isinstance(place.value, str):
+        path = base / place.value
+        return parse_targets(read_private(path), str(path))
+    if not isinstance(place.value, Mapping):
+        place.expected("a mapping with targets, or the name of a file with one")
+        return None
+    return parse_targets(json.dumps(place.value, default=str), f"{name}: snmp")
+
+
+_TIMINGS: dict[str, tuple[float, float]] = {
+    "hello_interval_ms": (5, 10_000),
+    "hello_dead_ms": (20, 60_000),
+    "ping_ms": (20, 60_000),
+    "agent_dead_ms": (100, 600_000),
+    "report_ms": (20, 60_000),
+    "grace_s": (0, 600),
+    "switch_grace_s": (0, 600),
+    "coalesce_ms": (0, 1000),
+}
+
+
+def _timings(top: Section, slot_ms: int) -> Timings:
+    """Agents report once per slot unless told otherwise."""
+    if top.values.get("timings") is None:
+        return Timings(report_ms=slot_ms)
+    section = top["timings"].section(tuple(_TIMINGS))
+    values: dict[str, Any] = {"report_ms": slot_ms}
+    for key, (low, high) in _TIMINGS.items():
+        default = getattr(Timings(), key)
+        if key in section:
+            place = section[key]
+            whole = isinstance(default, int)
+            values[key] = place.integer(default, int(low), int(high)) if whole else place.number(default, low, high)
+    timings = Timings(**values)
+    for short, long in (("hello_interval_ms", "hello_dead_ms"), ("ping_ms", "agent_dead_ms")):
+        if getattr(timings, long) < 2 * getattr(timings, short):
+            section.place.key(long, None).fail(f"expected at least twice {short}")
+    return timings
+
+
+def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
+    """What others can reach must ask who they are."""
+    if not settings.openflow.is_loopback and settings.tls is None and not plaintext:
+        listen.key("openflow", None).fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
+    if not settings.agents.is_loopback and settings.agent_token is None:
+        listen.key("agents", None).fail("beyond loopback needs agent_token or agent_token_file")
+    if settings.sfnet is not None and not settings.sfnet.is_loopback and not settings.api_tokens:
+        listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
+    if not settings.rest.is_loopback and not settings.api_tokens:
+        listen.key("rest", None).fail("beyond loopback needs api_tokens")

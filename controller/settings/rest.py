@@ -1,0 +1,94 @@
+"""The settings of the REST API: tokens with roles, and how much may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hyroads.controller.core.checking import Place, path_of
+
+ROLES = ("admin", "slice-owner", "application", "viewer")
+MIN_TOKEN_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A bearer token of the REST API; what its role may do: ``rest.access``."""
+
+    name: str
+    token: str = field(repr=False)
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """For each token; all who need none share one."""
+
+    requests_per_s: float = 500.0
+    burst: float = 1000.0
+    listeners: int = 64
+    """How many may listen to events, in all."""
+
+
+DEFAULT_LIMITS = ApiLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class SlicerPlace:
+    """Where the slicer before the controller answers REST, and by which certificates it is checked."""
+
+    url: str
+    ca: str | None = None
+
+
+def token_of(place: Place) -> str | None:
+    """A token that is hard to guess."""
+    value = place.value
+    if isinstance(value, str) and MIN_TOKEN_LENGTH <= len(value) <= 512 and value.isascii() and value.isprintable():
+        return value
+    # The value itself stays out of the message: it may be a real secret with a typing error.
+    place.fail(f"expected a token of {MIN_TOKEN_LENGTH} to 512 printable characters")
+    return None
+
+
+def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, ...]:
+    """``name: {token, role}``."""
+    tokens: list[ApiToken] = []
+    for name, entry in place.entries():
+        section = entry.section(("token", "role"), ("token",))
+        token = token_of(section["token"]) if "token" in section else None
+        role = section["role"].choice(roles, "viewer") if "role" in section else "admin"
+        if token is not None and any(token == other.token for other in tokens):
+            section["token"].fail("expected a token that no other name has")
+        elif token is not None:
+            tokens.append(ApiToken(name, token, role))
+    return tuple(tokens)
+
+
+def api_limits(place: Place) -> ApiLimits:
+    """Bounds of the API."""
+    section = place.section(("requests_per_s", "burst", "listeners"))
+    per_s, burst, listeners = DEFAULT_LIMITS.requests_per_s, DEFAULT_LIMITS.burst, DEFAULT_LIMITS.listeners
+    if "requests_per_s" in section:
+        per_s = section["requests_per_s"].number(per_s, 0.1, 1e6)
+    if "burst" in section:
+        burst = section["burst"].number(burst, 1, 1e6)
+    if "listeners" in section:
+        listeners = section["listeners"].integer(listeners, 0, 512)
+    return ApiLimits(per_s, burst, listeners)
+
+
+def slicer_place(place: Place, base: Path) -> SlicerPlace | None:
+    """``{url, ca}``; askers' tokens are handed on, so beyond this machine only over TLS."""
+    section = place.section(("url", "ca"), ("url",))
+    if "url" not in section:
+        return None
+    url = section["url"].value
+    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1"))
+    if not secure or not parts.hostname or parts.path.strip("/") or parts.query:
+        section["url"].expected("https://HOST:PORT, or http://127.0.0.1:PORT on this machine")
+        return None
+    return SlicerPlace(url, path_of(section, "ca", base))

@@ -1,0 +1,207 @@
+"""Accepts the switches' connections, plain or over TLS, in place of the framework's server.
+
+The framework's shares its port with whoever else listens there, has its certificate only for the first connection,
+takes any number of connections, and ends for ever when ``accept`` fails once.
+
+Which switches are connected, and how long those that are not may take to dial again.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import Fabric
+
+from .sessions import Connection, SwitchSession
+
+HANDSHAKE_WITHIN_S = 5.0
+SPARE_CONNECTIONS = 32
+_CHUNK = 65536
+
+Handle = Callable[[Any, Any], None]
+"""Serves one connection (socket, address) until it ends."""
+
+
+class SwitchServer:
+    """``nodes`` bounds the connections; ``tell`` hears (peer, what) of every one that ends badly."""
+
+    def __init__(self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None]) -> None:
+        self._listener = listener
+        self._context = context
+        self._most = 2 * nodes + SPARE_CONNECTIONS
+        self._tell = tell
+        self._connections = 0
+
+    def serve(self, handle: Handle) -> None:
+        """Accept for ever, in the calling green thread."""
+        while True:
+            connection, address = shim.accept(self._listener)
+            if self._connections >= self._most:
+                self._tell(_name(address), "too many connections")
+                connection.close()
+                continue
+            self._connections += 1
+            shim.spawn(self._serve_one, connection, address, handle)
+
+    def _serve_one(self, connection: Any, address: Any, handle: Handle) -> None:
+        try:
+            if self._context is not None:
+                connection = TlsSocket(connection, self._context)
+                connection.handshake(HANDSHAKE_WITHIN_S)
+            handle(connection, address)
+        except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
+            self._tell(_name(address), f"connection ended: {type(error).__name__}: {error}")
+        finally:
+            self._connections -= 1
+            shim.shut(connection)
+            connection.close()
+
+
+def _name(address: Any) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+class TlsSocket:
+    """The server's end of TLS over a green socket; has of a socket what the framework uses.
+
+    The protocol runs in memory, so that any green thread may read while another writes. Every failure of TLS is a
+    ConnectionError: the framework takes an SSLError for a timeout and would read again for ever.
+    """
+
+    def __init__(self, connection: Any, context: Any) -> None:
+        self._socket = connection
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._sending = shim.new_lock()
+
+    def handshake(self, within_s: float) -> None:
+        """ConnectionError if the peer does not agree, or not in time."""
+        with shim.Timer(within_s) as timer:
+            self._run(self._tls.do_handshake)
+        if timer.fired:
+            raise ConnectionError("no TLS handshake in time")
+
+    def recv(self, size: int) -> bytes:
+        """Up to ``size`` bytes; none at the end of the stream."""
+        data: bytes = self._run(lambda: self._tls.read(size)) or b""
+        return data
+
+    def sendall(self, data: bytes) -> None:
+        """Send everything."""
+        self._run(lambda: self._tls.write(data))
+
+    def _run(self, operation: Callable[[], Any]) -> Any:
+        """Repeat ``operation`` with what the peer sends until it has what it needs; None at the end of the stream."""
+        while True:
+            try:
+                result = operation()
+            except ssl.SSLWantReadError:
+                self._flush()
+                data = self._socket.recv(_CHUNK)
+                if not data:
+                    return None
+                self._in.write(data)
+            except ssl.SSLZeroReturnError:
+                return None
+            except ssl.SSLError as error:
+                self._flush()
+                raise ConnectionError(f"TLS: {error.reason or error}") from error
+            else:
+                self._flush()
+                return result
+
+    def _flush(self) -> None:
+        """One at a time, so that records leave in order."""
+        with self._sending:
+            while self._out.pending:
+                self._socket.sendall(self._out.read())
+
+    def __getattr__(self, name: str) -> Any:
+        """Options, addresses, shutdown: the socket's own."""
+        return getattr(self._socket, name)
+
+
+LOG = logging.getLogger("hyroads.controller")
+
+
+class SwitchBook:
+    """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        clock: Callable[[], float],
+        counters: Counter[str],
+        fault: Callable[[str, str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.sessions: dict[str, SwitchSession] = {}
+        """By node."""
+        self._node_of_dpid = fabric.node_of_dpid
+        self._clock = clock
+        self._counters = counters
+        self._fault = fault
+        self._changed = changed
+        self._lost: dict[str, float] = {}
+        """Until when a switch without a connection may dial again."""
+
+    def opened(self, connection: Connection) -> SwitchSession | None:
+        """A switch is ready for requests; None if it is not of our network. Its newest connection counts."""
+        node = self._node_of_dpid.get(connection.dpid)
+        if node is None:
+            self._fault(f"switch {connection.dpid:#x}", f"is not in the network ({connection.peer}), left alone")
+            return None
+        old = self.sessions.get(node)
+        if old is not None and old.connection.key != connection.key:
+            old.connection.close()
+        session = SwitchSession(
+            node, connection, self._clock, lambda what: self._switch_fault(node, what), self._changed
+        )
+        if old is not None:
+            session.counters = old.counters
+        self.sessions[node] = session
+        self._lost.pop(node, None)
+        LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
+        session.start()
+        return session
+
+    def of(self, connection: Connection) -> SwitchSession | None:
+        """The session of a connection; None if it was replaced or is not of our network."""
+        node = self._node_of_dpid.get(connection.dpid)
+        session = self.sessions.get(node) if node is not None else None
+        return session if session is not None and session.connection.key == connection.key else None
+
+    def closed(self, connection: Connection) -> str | None:
+        """A connection ended: the node that has none any more."""
+        session = self.of(connection)
+        if session is None:
+            return None
+        LOG.warning("switch %s: connection lost", session.node)
+        del self.sessions[session.node]
+        return session.node
+
+    def wait_for(self, node: str, wait_s: float) -> None:
+        """A switch without a connection has this time to dial again."""
+        self._lost[node] = self._clock() + wait_s
+
+    def is_awaited(self, node: str) -> bool:
+        """Whether a switch that lost its connection may still dial again."""
+        return node in self._lost
+
+    def overdue(self) -> list[str]:
+        """Nodes whose switches did not come back in time; each is named once."""
+        now_s = self._clock()
+        late = [node for node, until_s in self._lost.items() if now_s > until_s]
+        for node in late:
+            del self._lost[node]
+            LOG.warning("switch %s did not come back", node)
+        return late
+
+    def _switch_fault(self, node: str, what: str) -> None:
+        self._counters["openflow_errors"] += 1
+        self._fault(f"switch {node}", what)

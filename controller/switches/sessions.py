@@ -1,0 +1,420 @@
+"""The only place that sends OpenFlow: one :class:`SwitchSession` per connection keeps a switch at what is wanted.
+
+On connection the rules in the switch are read back; from then on wanted rules are compared with what is known to be in
+it, the difference is sent as one batch, and the barrier's answer makes it known. Nothing is ever flushed. A batch that
+is not answered ends the connection: the switch dials again and is read back again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from hyroads.controller.control.update_order import SwitchView
+from hyroads.controller.core.errors import OpenFlowError
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.diff import (
+    Batch,
+    Change,
+    Installed,
+    Refusal,
+    as_installed,
+    batch_of,
+    difference,
+    error_of,
+    next_xid,
+)
+from hyroads.controller.ofp.hosts import is_learned
+from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.ofp.match import Match
+from hyroads.controller.ofp.pipeline import Priority, Table
+from hyroads.controller.ofp.readback import (
+    FlowStat,
+    PortCounters,
+    parse_flow_stats,
+    parse_groups,
+    parse_port_stats,
+    port_stats_request,
+)
+from hyroads.controller.ofp.rule import MARK_MASK, MARK_VALUE, GroupEntry, Rule, RuleKey, is_ours
+from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
+
+from .host_tables import HostLayer
+
+LOG = logging.getLogger("hyroads.switches")
+ANSWER_WITHIN_S = 5.0
+MAX_PORTS = 65_536
+MAX_READBACK_RULES = 1_000_000
+MAX_READBACK_GROUPS = 65_536
+RETRY_REFUSED_S = 5.0
+
+
+class Connection(Protocol):
+    """What a session needs of a connection (``ryu_shim.Connection``)."""
+
+    @property
+    def key(self) -> int:
+        """Identity of the connection."""
+
+    @property
+    def dpid(self) -> int:
+        """Datapath id."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+
+    def ports(self) -> dict[str, int]:
+        """Names of ports that are up -> number."""
+
+    def send(self, data: bytes) -> bool:
+        """Queue whole messages."""
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a switch shall do: its intent without flows (but with sessions), and the flows that it may classify."""
+
+    intent: SwitchIntent
+    flows: Mapping[str, ClassifiedFlow]
+
+
+@dataclass
+class Counters:
+    """Since the controller started."""
+
+    flow_mods: int = 0
+    errors: int = 0
+
+
+@dataclass
+class SwitchSession:
+    """One connection to a known switch. ``report(what)`` is told of what went wrong, ``changed()`` of progress."""
+
+    node: str
+    connection: Connection
+    clock: Callable[[], float]
+    report: Callable[[str], None]
+    changed: Callable[[], None]
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.ports = self.connection.ports()
+        self._installed: dict[RuleKey, Installed] | None = None
+        self._reading: list[Installed] = []
+        self._readback_xid = 0
+        self._groups: set[int] = set()
+        self._groups_xid: int | None = None
+        self._counters_xid = 0
+        self._on_counters: Callable[[FlowStat], None] = lambda stat: None
+        self._batch: Batch | None = None
+        self._change = Change()
+        self._deadline_s = 0.0
+        self._last_xid = 0
+        self._goal: _Goal | None = None
+        self._told: dict[str, ClassifiedFlow] = {}
+        self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int]] | None = None
+        self._viewed: tuple[tuple[object, ...], SwitchView] | None = None
+        self._applied = 0
+        self._rules: Mapping[str, Rule] = {}
+        self._confirmed_goal: _Goal | None = None
+        self._refused: tuple[RuleKey, ...] = ()
+        self._refused_until_s = 0.0
+        self._ports_xid: int | None = None
+        self._ports_until_s = 0.0
+        self._port_counters: list[PortCounters] = []
+        self._life_until_s = math.inf
+        self.hosts = HostLayer(self.connection.send, self._xids, self.clock, self.report)
+
+    # -- what the controller asks
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the switch's rules are known."""
+        return self._installed is not None
+
+    @property
+    def confirmed(self) -> Wanted | None:
+        """What was wanted the last time that all of it was in force; None: not yet."""
+        return None if self._confirmed_goal is None or self._refused else self._confirmed_goal.wanted
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything last wanted is in force."""
+        return self._goal is not None and self._goal is self._confirmed_goal and not self._refused
+
+    @property
+    def rule_count(self) -> int:
+        """Our rules in the switch, as far as is known."""
+        return len(self._installed or ()) + self.hosts.rule_count
+
+    def view(self, wanted: Wanted) -> SwitchView:
+        """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
+        ours = (self.ports, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
+        basis = (wanted.intent, wanted.flows, *ours)
+        if self._viewed is None or any(a is not b for a, b in zip(basis, self._viewed[0], strict=True)):
+            self._viewed = (basis, self._view(wanted))
+        return self._viewed[1]
+
+    def _view(self, wanted: Wanted) -> SwitchView:
+        rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
+        installed = self._installed or {}
+        sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
+        if self._batch is None:
+            unsure, coming = set(), set()
+        else:
+            touched = {rule.key for rule in self._change.adds} | {rule.key for rule in self._change.deletes}
+            unsure = {flow for flow in sure if rules[flow].key in touched}
+            coming = {flow for flow, rule in rules.items() if rule in self._change.adds}
+        ready = self._confirmed_goal is not None and not self._refused
+        return SwitchView(ready, frozenset(sure - unsure), frozenset(sure | coming))
+
+    def _rules_of(self, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> Mapping[str, Rule]:
+        """Rules of flows; those of the last time if nothing of them changed, as is so nearly always."""
+        asked = (intent, flows, dict(self.ports))
+        if self._asked != asked:
+            self._asked, self._rules = asked, _flow_rules(*asked)
+        return self._rules
+
+    def start(self) -> None:
+        """Ask for the rules and groups in the switch."""
+        self._readback_xid, self._groups_xid = self._xid(), self._xid()
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        requests = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
+        self.connection.send(requests)
+
+    def want(self, wanted: Wanted) -> bool:
+        """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
+        goal = self._goal
+        ports = tuple(sorted(self.ports.items()))
+        new = goal is None or goal.wanted != wanted or goal.ports != ports
+        if new:
+            self._goal = _Goal(wanted, ports, goal)
+            self._told.update(wanted.flows)
+            self._refused = ()
+        self._advance()
+        return new
+
+    def tick(self) -> None:
+        """Ends a connection that does not answer; tries again what was refused."""
+        now_s = self.clock()
+        waiting = self._batch is not None or self._installed is None
+        if (waiting and now_s > self._deadline_s) or self.hosts.is_late():
+            self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
+            self._deadline_s = now_s + ANSWER_WITHIN_S
+            self.connection.close()
+        elif now_s > self._life_until_s:
+            self.report("no sign of life, closing the connection")
+            self._life_until_s = math.inf
+            self.connection.close()
+        elif self._refused and now_s > self._refused_until_s:
+            self._refused = ()
+            self._confirmed_goal = None
+            self._advance()
+
+    def ask_counters(self, matches: Iterable[Match], told: Callable[[FlowStat], None]) -> None:
+        """Ask for the counters of our rules of CLASSIFY with these fields; ``told`` gets what comes for the last
+        question.
+        """
+        self._counters_xid, self._on_counters = self._xid(), told
+        ours = partial(wire.flow_stats_request, table=Table.CLASSIFY, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
+        self.connection.send(b"".join(ours(self._counters_xid, match=match) for match in matches))
+
+    def ask_ports(self) -> None:
+        """Ask for the counters of all ports, unless an answer is still awaited."""
+        now_s = self.clock()
+        if self._ports_xid is not None and now_s < self._ports_until_s:
+            return
+        self._ports_xid, self._ports_until_s = self._xid(), now_s + ANSWER_WITHIN_S
+        self._port_counters = []
+        self.connection.send(port_stats_request(self._ports_xid))
+
+    def ask_sign_of_life(self, within_s: float) -> None:
+        """Unless it answers in this time its connection is closed: its node may have lost its power."""
+        self._life_until_s = self.clock() + within_s
+        self.ask_ports()
+
+    # -- what the switch says
+
+    def on_port_stats(self, message: bytes) -> list[PortCounters] | None:
+        """A part of the counters of ports; all of them once the last part is there."""
+        if wire.HEADER.unpack_from(message)[3] != self._ports_xid:
+            return None
+        self._life_until_s = math.inf
+        counters, more = parse_port_stats(message)
+        self._port_counters += counters
+        if more and len(self._port_counters) <= MAX_PORTS:
+            return None
+        self._ports_xid = None
+        return self._port_counters
+
+    def on_flow_stats(self, message: bytes) -> list[tuple[int, str]] | None:
+        """A part of the answer to the readback request, or to one for counters; of those of hosts, with the last part,
+        who has sent something.
+        """
+        xid = wire.HEADER.unpack_from(message)[3]
+        if xid == self._counters_xid:
+            for stat in parse_flow_stats(message).flows:
+                self._on_counters(stat)
+        if self._installed is not None:
+            return self.hosts.on_stats(xid, parse_flow_stats(message))
+        if xid != self._readback_xid:
+            return None
+        part = parse_flow_stats(message)
+        self._reading.extend(stat.rule for stat in part.flows)
+        if len(self._reading) > MAX_READBACK_RULES:
+            raise OpenFlowError(f"more than {MAX_READBACK_RULES} rules")
+        if not part.more:
+            self._readback_xid = 0
+            self._all_read()
+        return None
+
+    def on_groups(self, message: bytes) -> None:
+        """A part of the answer to the question for groups."""
+        if wire.HEADER.unpack_from(message)[3] != self._groups_xid:
+            return
+        groups, more = parse_groups(message)
+        self._groups.update(groups)
+        if len(self._groups) > MAX_READBACK_GROUPS:
+            raise OpenFlowError(f"more than {MAX_READBACK_GROUPS} groups")
+        if not more:
+            self._groups_xid = None
+            self._all_read()
+
+    def _all_read(self) -> None:
+        if self._readback_xid or self._groups_xid is not None:
+            return
+        learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.table, rule.priority)]
+        kept = {rule.key for rule in learned}
+        self._installed = {rule.key: rule for rule in self._reading if rule.key not in kept}
+        self._applied += 1
+        self.hosts.start(learned)
+        LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
+        self._reading = []
+        self.changed()
+
+    def on_barrier(self, xid: int) -> None:
+        """A barrier reply."""
+        batch = self._batch
+        if self.hosts.on_barrier(xid) or batch is None or not batch.on_barrier(xid) or not batch.done:
+            return
+        self._batch, change, self._change = None, self._change, Change()
+        self._apply(change, batch.refusals)
+        self._advance()
+        self.changed()
+
+    def on_error(self, message: bytes) -> None:
+        """An error message."""
+        xid, kind, code = error_of(message)
+        if xid == self._groups_xid:
+            # A switch that knows no groups has none; it will refuse those of sessions.
+            self._groups_xid = None
+            self._all_read()
+            return
+        self.counters.errors += 1
+        ours = self.hosts.on_error(xid, kind, code) or (self._batch and self._batch.on_error(xid, kind, code))
+        if not ours:
+            self.report(f"OpenFlow error type {kind} code {code} for request {xid}")
+
+    def on_ports(self) -> None:
+        """The ports changed."""
+        self.ports = self.connection.ports()
+
+    # -- inside
+
+    def _advance(self) -> None:
+        """Send the difference between goal and switch, if nothing is under way."""
+        goal = self._goal
+        if goal is None or self._installed is None or self._batch is not None or goal is self._confirmed_goal:
+            return
+        change = difference(goal.rules, self._installed.values(), goal.groups, self._groups)
+        if self._refused:
+            adds = tuple(rule for rule in change.adds if rule.key not in self._refused)
+            change = replace(change, adds=adds, group_adds=() if not adds else change.group_adds)
+        if not change:
+            for rule in change.conflicts:
+                self.report(f"a foreign rule has the place of table {rule.table} priority {rule.priority}")
+            self._confirmed_goal = goal
+            self._told = dict(goal.wanted.flows)
+            return
+        batch = batch_of(change, self._xid())
+        self._last_xid = batch.last_xid
+        self._batch, self._change = batch, change
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        self.counters.flow_mods += len(change.adds) + len(change.deletes)
+        LOG.info("switch %s: %d rules to add, %d to delete", self.node, len(change.adds), len(change.deletes))
+        if not self.connection.send(batch.data):
+            self.report("the connection is closing")
+
+    def _apply(self, change: Change, refusals: list[Refusal]) -> None:
+        """A batch is through: know what is in the switch now."""
+        self._applied += 1
+        installed = self._installed if self._installed is not None else {}
+        refused = {refusal.subject.key for refusal in refusals if isinstance(refusal.subject, Rule | Installed)}
+        no_groups = {refusal.subject.id for refusal in refusals if isinstance(refusal.subject, GroupEntry)}
+        self._groups |= {group.id for group in change.group_adds} - no_groups
+        self._groups -= {group.id for group in change.group_deletes}
+        for added in as_installed(change.adds):
+            if added.key not in refused:
+                installed[added.key] = added
+        for deleted in change.deletes:
+            if deleted.key not in refused:
+                installed.pop(deleted.key, None)
+        for refusal in refusals:
+            self.report(f"refused: {refusal}")
+        if refused:
+            self._refused = tuple(refused)
+            self._refused_until_s = self.clock() + RETRY_REFUSED_S
+
+    def _xid(self) -> int:
+        return self._xids(1)
+
+    def _xids(self, count: int) -> int:
+        """The first of so many transaction ids in a row."""
+        first = next_xid(self._last_xid)
+        self._last_xid = first + count - 1
+        return first
+
+
+class _Goal:
+    """Wanted rules for certain ports, compiled once; what differs in sessions alone shares the rest with the last."""
+
+    def __init__(self, wanted: Wanted, ports: tuple[tuple[str, int], ...], last: _Goal | None) -> None:
+        self.wanted = wanted
+        self.ports = ports
+        self._network = replace(
+            wanted.intent, flows=tuple(wanted.flows.values()), branches=(), entries=(), members=(), hears_reports=False
+        )
+        same = last is not None and last.ports == ports and last._network == self._network
+        self._network_rules: tuple[Rule, ...] = (
+            last._network_rules if last is not None and same else network_rules(self._network, dict(ports)).rules
+        )
+        sessions = rules_of_sessions(wanted.intent, dict(ports))
+        self.rules: tuple[Rule, ...] = self._network_rules + sessions.rules
+        self.groups = sessions.groups
+
+
+def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int]) -> dict[str, Rule]:
+    """Flow -> the rule that classifies it in a switch with these ports; empty if its agent's port is missing."""
+    bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
+    rules = rules_for(replace(bare, flows=tuple(flows.values())), ports).rules
+    by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
+    found = {flow: by_key.get(_flow_key(classified)) for flow, classified in flows.items()}
+    return {flow: rule for flow, rule in found.items() if rule is not None}
+
+
+def _flow_key(flow: ClassifiedFlow) -> RuleKey:
+    """Where the rule of a flow is in a switch."""
+    return Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key
+
+
+def _has(installed: Mapping[RuleKey, Installed], rule: Rule) -> bool:
+    found = installed.get(rule.key)
+    return found is not None and found.cookie == rule.cookie

@@ -1,0 +1,350 @@
+"""The proxy between the slices' managers and the devices: datagrams in, datagrams out, time as an argument. Pure.
+
+A request is checked (``front``), becomes one or several requests to the device (``requests``, ``back``), whose answers
+lead to the slice's answer. A device that does not answer is asked again once, then the request is given up: managers
+ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .backend import Back, ReadAhead
+from .config import Interface
+from .frontend import Asked, Front
+from .pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, Status, oid_text
+from .requests import (
+    BSS_RADIO,
+    BSS_SLICE,
+    IF_NAME,
+    SECRETS,
+    Ask,
+    Exchange,
+    Scope,
+    interface_numbers,
+    networks,
+    scope_of,
+    sees_device,
+    serve,
+)
+from .view import Arbiter, Wish
+
+Peer = Any
+"""Where a manager is; whatever the sockets use."""
+ANSWER_WITHIN_S = 0.7
+SET_WITHIN_S = 12.0
+"""A radio that starts anew takes its time."""
+TRIES = 2
+REFRESH_S = 10.0
+MOST_PENDING, MOST_OF_A_SLICE = 4096, 256
+MOST_NAMES = 4096
+# Every trap begins with the time and its own name.
+TRAP_HEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ToManager:
+    """A datagram for who asked."""
+
+    peer: Peer
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToDevice:
+    """A datagram for a device."""
+
+    device: str
+    data: bytes
+
+
+Out = ToManager | ToDevice
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A SET: who wanted what, and what became of it ("done", or the name of the error)."""
+
+    slice_name: str
+    device: str
+    peer: Peer
+    bindings: tuple[Binding, ...]
+    result: str
+
+
+@dataclass
+class _Pending:
+    """What waits for an answer of a device. Without ``asked`` it is our own look at the interfaces."""
+
+    device: str
+    exchange: Exchange
+    sent: Pdu
+    due_s: float
+    tries: int = 1
+    asked: Asked | None = None
+    peer: Peer = None
+
+
+@dataclass
+class _DeviceState:
+    back: Back
+    interfaces: Mapping[str, Interface]
+    """Those of the settings, and the wireless networks that the device says belong to slices."""
+    index_of: dict[str, int] | None = None
+    """Interfaces by name; None before they were looked at."""
+    look_at_s: float = 0.0
+    looking: bool = False
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    ahead: dict[str, ReadAhead] = field(default_factory=dict)
+
+
+@dataclass
+class Visor:
+    """All devices and slices of the settings."""
+
+    front: Front
+    audit: Callable[[Audited], None] = lambda audited: None
+    counters: Counter[str] = field(default_factory=Counter)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        devices = self.front.settings.devices
+        self._devices = {name: _DeviceState(Back(each), each.interfaces) for name, each in devices.items()}
+        self._pending: dict[tuple[str, int], _Pending] = {}
+        self._waiting: set[tuple[Peer, str, int]] = set()
+        self._of_slice: Counter[str] = Counter()
+        self._arbiter = Arbiter(self.front.settings.rule)
+
+    # -- what comes in
+
+    def from_manager(self, data: bytes, peer: Peer, now_s: float) -> list[Out]:
+        """A datagram of a manager."""
+        self.now_s = now_s
+        try:
+            asked = self.front.asked(data, now_s)
+            if isinstance(asked, bytes):
+                return [ToManager(peer, asked)]
+            return self._begin(asked, peer)
+        except SnmpError as error:
+            self.counters[f"from managers: {error}"[:80]] += 1
+            return []
+
+    def from_device(self, device: str, data: bytes, now_s: float) -> list[Out]:
+        """A datagram of a device."""
+        self.now_s = now_s
+        state = self._devices[device]
+        try:
+            known = state.back.is_known
+            pdu = state.back.answered(data, now_s)
+        except SnmpError as error:
+            self.counters[f"from devices: {error}"[:80]] += 1
+            return []
+        if pdu is None:
+            return self._resend(device) if known else [*self._resend(device), *self.tick(now_s)]
+        pending = self._pending.pop((device, pdu.request_id), None)
+        return self._go_on(pending, pdu) if pending is not None else []
+
+    def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
+        """A trap or inform of a device; goes to the slices that see all that it speaks of."""
+        self.now_s = now_s
+        device = next((n for n, each in self._devices.items() if each.back.device.address.host == host), None)
+        if device is None:
+            self.counters["traps of unknown devices"] += 1
+            return []
+        try:
+            pdu = self._devices[device].back.trapped(data)
+        except SnmpError as error:
+            self.counters[f"traps: {error}"[:80]] += 1
+            return []
+        out: list[Out] = []
+        for name, each in self.front.settings.slices.items():
+            scope = self.scope(device, name) if each.traps is not None else None
+            if scope is not None and all(scope.view.access(b.oid) for b in pdu.bindings[TRAP_HEAD:]):
+                trap = Pdu(Kind.TRAP, pdu.request_id, pdu.bindings)
+                out.append(ToManager(each.traps, self.front.trap(name, device, trap, now_s)))
+        return out
+
+    def tick(self, now_s: float) -> list[Out]:
+        """Time went by: a few times a second."""
+        self.now_s = now_s
+        out: list[Out] = []
+        for key in [key for key, each in self._pending.items() if now_s >= each.due_s]:
+            out += self._late(self._pending.pop(key))
+        for name, state in self._devices.items():
+            if not state.looking and now_s >= state.look_at_s:
+                out += self._look(name, state)
+        return out
+
+    def scope(self, device: str, slice_name: str) -> Scope | None:
+        """What a slice sees of a device; None if that is not known yet, or nothing."""
+        state = self._devices[device]
+        if state.index_of is None or not sees_device(slice_name, state.interfaces):
+            return None
+        found = state.scopes.get(slice_name)
+        if found is None:
+            ask = self._asker(device, state.interfaces)
+            found = state.scopes[slice_name] = scope_of(slice_name, state.interfaces, state.index_of, ask)
+        return found
+
+    # -- inside
+
+    def _begin(self, asked: Asked, peer: Peer) -> list[Out]:
+        scope = self.scope(asked.device, asked.slice_name)
+        if scope is None:
+            raise SnmpError("the device is not reached yet, or the slice has nothing there")
+        key = (peer, asked.slice_name, asked.pdu.request_id)
+        if key in self._waiting:
+            return []
+        if len(self._pending) >= MOST_PENDING or self._of_slice[asked.slice_name] >= MOST_OF_A_SLICE:
+            raise SnmpError("too many requests under way")
+        ahead = self._devices[asked.device].ahead.setdefault(asked.slice_name, ReadAhead())
+        if asked.pdu.kind is Kind.GET_NEXT and len(asked.pdu.bindings) == 1:
+            known = ahead.find(asked.pdu.bindings[0].oid, self.now_s)
+            if known is not None:
+                return [ToManager(peer, self.front.answer(asked, asked.pdu.response((known,)), self.now_s))]
+        exchange = serve(scope, ahead.request(asked.pdu) or asked.pdu)
+        self._waiting.add(key)
+        self._of_slice[asked.slice_name] += 1
+        return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
+
+    def _go_on(self, pending: _Pending, answer: Pdu) -> list[Out]:
+        try:
+            return self._step(pending, answer)
+        except SnmpError as error:
+            self.counters[f"from devices: {error}"[:80]] += 1
+            return self._done(pending, None)
+
+    def _step(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
+        try:
+            wanted = next(pending.exchange) if answer is None else pending.exchange.send(answer)
+        except StopIteration as end:
+            return self._done(pending, end.value)
+        back = self._devices[pending.device].back
+        pending.sent, pending.tries = wanted.numbered(back.number()), 1
+        return self._send(pending)
+
+    def _send(self, pending: _Pending) -> list[Out]:
+        back = self._devices[pending.device].back
+        pending.due_s = self.now_s + (SET_WITHIN_S if pending.sent.kind is Kind.SET else ANSWER_WITHIN_S)
+        self._pending[pending.device, pending.sent.request_id] = pending
+        return [ToDevice(pending.device, back.request(pending.sent, self.now_s) if back.is_known else back.discovery())]
+
+    def _resend(self, device: str) -> list[Out]:
+        """The device corrected our idea of its time: what waits for it goes out again."""
+        mine = [each for (name, _), each in self._pending.items() if name == device and each.tries < TRIES]
+        out: list[Out] = []
+        for each in mine:
+            each.tries += 1
+            out += self._send(each)
+        return out
+
+    def _late(self, pending: _Pending) -> list[Out]:
+        # What may have been carried out is not asked for twice.
+        if pending.tries < TRIES and pending.sent.kind is not Kind.SET:
+            pending.tries += 1
+            return self._send(pending)
+        self._devices[pending.device].back.forget_engine()
+        self.counters["devices that did not answer"] += 1
+        return self._done(pending, None)
+
+    def _done(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
+        """The exchange is over; without an answer the manager hears nothing and asks again."""
+        pending.exchange.close()
+        asked = pending.asked
+        if asked is None:
+            self._looked(pending.device, answer)
+            return []
+        self._waiting.discard((pending.peer, asked.slice_name, asked.pdu.request_id))
+        self._of_slice[asked.slice_name] -= 1
+        ahead = self._devices[pending.device].ahead
+        if asked.pdu.kind is Kind.GET_NEXT and answer is not None:
+            answer = ahead[asked.slice_name].answered(asked.pdu, answer, self.now_s)
+        if asked.pdu.kind is Kind.SET:
+            for each in ahead.values():
+                each.forget()
+            self._tell(asked, pending.peer, answer)
+        return [] if answer is None else [ToManager(pending.peer, self.front.answer(asked, answer, self.now_s))]
+
+    def _tell(self, asked: Asked, peer: Peer, answer: Pdu | None) -> None:
+        result = "no answer" if answer is None else _name_of(answer.status)
+        self.audit(Audited(asked.slice_name, asked.device, peer, asked.pdu.bindings, result))
+
+    # -- interfaces of a device
+
+    def _look(self, name: str, state: _DeviceState) -> list[Out]:
+        state.looking = True
+        if not state.back.is_known:
+            state.look_at_s = self.now_s + 1.0
+            state.looking = False
+            return [ToDevice(name, state.back.discovery())]
+        return self._step(_Pending(name, _looked_up(), Pdu(Kind.GET, 0), 0.0), None)
+
+    def _looked(self, name: str, answer: Pdu | None) -> None:
+        state = self._devices[name]
+        state.looking, state.look_at_s = False, self.now_s + (REFRESH_S if answer is not None else 1.0)
+        if answer is None:
+            return
+        index_of = interface_numbers(answer.bindings)
+        interfaces = {**networks(answer.bindings), **state.back.device.interfaces}
+        if (index_of, interfaces) != (state.index_of, state.interfaces):
+            state.index_of, state.interfaces, state.scopes = index_of, interfaces, {}
+
+    def _asker(self, device: str, interfaces: Mapping[str, Interface]) -> Ask:
+        def ask(slice_name: str, name: str, oid: Oid, value: bytes) -> Status | None:
+            interface = interfaces[name]
+            # What is everybody's on the radio of a virtual interface is decided as the radio's own parameters are.
+            radio = interfaces.get(interface.radio or name, interface)
+            if slice_name == radio.owner and interface.radio is not None:
+                return None
+            sharers = radio.shared | ({radio.owner} if radio.owner else set())
+            return self._arbiter.ask(Wish(slice_name, device, oid, value), sharers, self.now_s)
+
+        return ask
+
+
+def _looked_up() -> Exchange:
+    """Our own look at a device: the names of its interfaces, and whose its wireless networks are."""
+    found: list[Binding] = []
+    for column in (IF_NAME, BSS_RADIO, BSS_SLICE):
+        found += yield from _column(column)
+    return Pdu(Kind.RESPONSE, 0, tuple(found))
+
+
+def _column(column: Oid) -> Generator[Pdu, Pdu, list[Binding]]:
+    found: list[Binding] = []
+    start = column
+    while True:
+        answer = yield Pdu(Kind.GET_BULK, 0, (Binding(start),), 0, 25)
+        for each in answer.bindings:
+            if each.value == END_OF_VIEW or each.oid[: len(column)] != column:
+                return found
+            if each.oid <= start:
+                raise SnmpError("the device's variables are not in order")
+            found.append(each)
+            start = each.oid
+        if not answer.bindings or len(found) > MOST_NAMES:
+            raise SnmpError("the device's interfaces can't be read")
+
+
+def _name_of(status: int) -> str:
+    if not status:
+        return "done"
+    return Status(status).name.lower() if status in set(Status) else f"error {status}"
+
+
+def _audited_value(binding: Binding) -> str:
+    return "secret" if binding.oid[: len(SECRETS)] == SECRETS else binding.value[:64].hex()
+
+
+def described(audited: Audited) -> dict[str, Any]:
+    """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it, and no passphrase."""
+    return {
+        "slice": audited.slice_name,
+        "device": audited.device,
+        "from": str(audited.peer[0]) if isinstance(audited.peer, tuple) else str(audited.peer),
+        "set": {oid_text(each.oid): _audited_value(each) for each in audited.bindings},
+        "result": audited.result,
+    }
