@@ -1,8 +1,8 @@
 """Clients that come and go: real Open vSwitch, the real controller, 10 access points; what is left, against the truth.
 
 Every client is a MAC address at an access port whose frames are made by hand. Moves are seen by traffic alone, after
-the client has been silent for a while. In the end the desk's table and the rules of every switch must be exactly those
-of where the clients really are.
+the client has been silent for a while. In the end the service's table and the rules of every switch must be exactly
+those of where the clients really are.
 
 Needs root. Run: python benchmarks/clients.py [--clients 500] [--moves 50] [--seconds 300]
 """

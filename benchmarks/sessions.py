@@ -19,13 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
 from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.demos.session import GROUP, MEMBERS, NEWCOMER, SERVER
 from hyroads.mininet.emulation import Emulation
@@ -47,20 +48,20 @@ class Campus:
     """A network with one session, without switches."""
 
     def __init__(self, network: Network, rng: random.Random, size: int) -> None:
-        self.fabric = Fabric.of(network)
-        self.places = default_places(self.fabric.addressing)
-        self.network = attached_only(network, self.fabric.addressing, self.places)
-        self.nodes = rng.sample(sorted(self.fabric.addressing.dpid), size + 1)
+        self.context = TopologyContext.of(network)
+        self.places = default_places(self.context.addressing)
+        self.network = attached_only(network, self.context.addressing, self.places)
+        self.nodes = rng.sample(sorted(self.context.addressing.dpid), size + 1)
         self.live = LiveSession(SessionSpec("s", group_address(GROUP), ()))
 
     def plan(self, nodes: Sequence[str], dead: Sequence[str] = ()) -> float:
         """Plans for these nodes and tells switches; CPU time in ms."""
         network = self.network.with_capacities(dict.fromkeys(dead, 0.0))
-        macs = self.fabric.addressing.host_mac
+        macs = self.context.addressing.host_mac
         hosts = tuple(Host(node, True, node, macs[node]) for node in nodes)
 
         def work() -> LiveSession:
-            world = World(self.fabric, Media(network, group_rate=GroupRate.NEIGHBOURS), self.places)
+            world = World(self.context, Media(network, group_rate=GroupRate.NEIGHBOURS), self.places)
             live = planned(world, replace(self.live, hosts=hosts), (), quick=True)
             told_of(world, [live])
             return live

@@ -192,9 +192,9 @@ class PlainView:
             return
         self._shown_s = time.monotonic()
         sample = self._sampler.take()
-        carrying = [link for link in sample.links if link.rate_mbps > QUIET_MBPS]
-        busiest = sorted(carrying, key=lambda link: -link.rate_mbps)[:SHOWN]
-        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in carrying if link in busiest)
+        in_use = [link for link in sample.links if link.rate_mbps > QUIET_MBPS]
+        busiest = sorted(in_use, key=lambda link: -link.rate_mbps)[:SHOWN]
+        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in in_use if link in busiest)
         known = [path for path in sample.paths if (path.received_mbps or 0.0) > QUIET_MBPS]
         largest = sorted(known, key=lambda path: -(path.received_mbps or 0.0))[:SHOWN]
         paths = " ".join(f"{'+'.join(path.links)}={path.received_mbps:.2f}" for path in known if path in largest)

@@ -1,7 +1,7 @@
 """Who may ask what, and how often: bearer tokens with roles, and a bucket of requests for each.
 
-Without tokens there is one asker, who is on this machine and may do everything. ``find`` knows further tokens, such as
-those of owners of slices.
+Without tokens there is one principal, who is on this machine and may do everything. ``find`` knows further tokens,
+such as those of owners of slices.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Buckets:
         return wait_s
 
 
-def asker() -> Token:
+def principal() -> Token:
     """Who asks for what the current request asks for."""
     found: Token = g.identity
     return found
@@ -90,8 +90,8 @@ class Access:
         self._strangers = Buckets(STRANGERS)
 
     def admit(self) -> Response | None:
-        """The answer to who may not do this; None: go on, ``g.asker`` is the name of who asks."""
-        g.asker, g.identity = "", _NOBODY_KNOWN
+        """The answer to who may not do this; None: go on, ``g.principal`` is the name of who asks."""
+        g.principal, g.identity = "", _NOBODY_KNOWN
         # Whoever asks: what a web page of somebody else's sends is the page's wish, not its reader's.
         if request.method not in READS and _is_from_another_page():
             return problem(403, "a web page from elsewhere may change nothing here")
@@ -99,7 +99,7 @@ class Access:
         if inside is not None:
             refused = _permit(inside)
             # No token has such a name: what a plugin is called gives it neither a token's keys nor its limit.
-            g.asker = f"\0{inside.name}"
+            g.principal = f"\0{inside.name}"
             g.identity = inside
             if refused is not None:
                 return refused
@@ -111,7 +111,7 @@ class Access:
             refused = self._check_token()
             if refused is not None:
                 return refused
-        return self._count(self._buckets, g.asker)
+        return self._count(self._buckets, g.principal)
 
     def _check_token(self) -> Response | None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -123,7 +123,7 @@ class Access:
             if answer.status_code == 401:
                 answer.headers["WWW-Authenticate"] = "Bearer"
             return answer
-        g.asker, g.identity = found.name, found
+        g.principal, g.identity = found.name, found
         return None if may(found.role) else problem(403, f"token {found.name} is {found.role}: may not do this")
 
     def _count(self, buckets: Buckets | None, name: str) -> Response | None:
@@ -135,9 +135,11 @@ class Access:
         return answer
 
 
-def _permit(asker: Token) -> Response | None:
-    g.asker = asker.name
-    return None if may(asker.role) else problem(403, f"token {asker.name}: role {asker.role} may not do this")
+def _permit(principal: Token) -> Response | None:
+    g.principal = principal.name
+    return (
+        None if may(principal.role) else problem(403, f"token {principal.name}: role {principal.role} may not do this")
+    )
 
 
 def may(role: str) -> bool:

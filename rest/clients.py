@@ -116,7 +116,7 @@ class ClientWishes(Strict):
     steering = fields.Boolean(metadata={"description": "whether policies may move it"})
 
 
-def blueprint(desk: Clients) -> Resource:
+def blueprint(service: Clients) -> Resource:
     """The resource ``/clients``."""
     found = Resource("clients", url_prefix=ADDRESS, description="Who is where")
 
@@ -125,14 +125,14 @@ def blueprint(desk: Clients) -> Resource:
     @found.response(200, ClientList)
     def list_clients(query: dict[str, Any]) -> ResponseReturnValue:
         """All clients, in the order of their ids."""
-        return page("clients", desk.ids(), desk.documents, query)
+        return page("clients", service.ids(), service.documents, query)
 
     @found.get("/<client>")
     @found.response(200, ClientSchema)
     @found.alt_response(404, schema=ProblemSchema)
     def show_client(client: str) -> ResponseReturnValue:
         """One client, by its id or the MAC of one of its interfaces."""
-        return reply(desk.document(client))
+        return reply(service.document(client))
 
     @found.patch("/<client>")
     @found.arguments(ClientWishes)
@@ -141,7 +141,7 @@ def blueprint(desk: Clients) -> Resource:
     @found.alt_response(422, schema=ProblemSchema)
     def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
         """Which manager serves its handovers, and whether policies may move it; what is not named stays."""
-        return reply(desk.prefer(client, body))
+        return reply(service.prefer(client, body))
 
     @found.post("/<client>/transition")
     @found.arguments(TransitionRequest)
@@ -152,9 +152,9 @@ def blueprint(desk: Clients) -> Resource:
     @found.alt_response(409, schema=ProblemSchema, description="it can't be asked")
     def ask_to_go(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Ask an associated client to go to another access point (802.11v); it may refuse, which is no error."""
-        document = desk.transition(client, body["to"], wait=query["wait"])
+        document = service.transition(client, body["to"], wait=query["wait"])
         address = f"{ADDRESS}/{quote(client, safe='')}"
-        later = partial(accepted, f"ask client {client} to go", address, partial(_going, desk, client))
+        later = partial(accepted, f"ask client {client} to go", address, partial(_going, service, client))
         return confirmed(lambda: None if document["state"] in _OPEN else reply(document), later)
 
     @found.delete("/<client>")
@@ -165,10 +165,10 @@ def blueprint(desk: Clients) -> Resource:
     @found.alt_response(409, schema=ProblemSchema, description="it is declared in the network file")
     def forget_client(query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Forget a client; answered once all switches have let go of it. It may come again at once."""
-        later = partial(accepted, f"forget client {client}", None, partial(desk.pending, client))
+        later = partial(accepted, f"forget client {client}", None, partial(service.pending, client))
 
         def forget() -> Response:
-            desk.forget(client, wait=query["wait"])
+            service.forget(client, wait=query["wait"])
             return Response(status=204)
 
         return confirmed(forget, later, wait=query["wait"])
@@ -176,9 +176,9 @@ def blueprint(desk: Clients) -> Resource:
     return found
 
 
-def _going(desk: Clients, client: str) -> list[str]:
+def _going(service: Clients, client: str) -> list[str]:
     """What the operation waits for; one that refused or did not come says why."""
-    asked = [one["transition"] for one in desk.document(client)["attachments"] if one["transition"] is not None]
+    asked = [one["transition"] for one in service.document(client)["attachments"] if one["transition"] is not None]
     for transition in asked:
         if transition["state"] not in (*_OPEN, "associated"):
             raise ConflictError(transition["reason"] or transition["state"])

@@ -132,31 +132,31 @@ class HandoverList(PageSchema):
     handovers = fields.List(fields.Nested(HandoverSchema), **answered())
 
 
-def blueprint(desk: Handovers) -> Resource:
+def blueprint(service: Handovers) -> Resource:
     """The resource ``handovers``."""
     found = Resource("handovers", url_prefix=ADDRESS, description="Clients move without loss")
-    _reads(found, desk)
-    _changes(found, desk)
+    _reads(found, service)
+    _changes(found, service)
     return found
 
 
-def _reads(found: Resource, desk: Handovers) -> None:
+def _reads(found: Resource, service: Handovers) -> None:
     @found.get("")
     @found.arguments(PageQuery, location="query")
     @found.response(200, HandoverList)
     def list_handovers(query: dict[str, Any]) -> ResponseReturnValue:
         """The latest handovers, oldest first."""
-        return page("handovers", desk.names(), desk.documents, query)
+        return page("handovers", service.names(), service.documents, query)
 
     @found.get("/<id:handover>")
     @found.response(200, HandoverSchema)
     @found.alt_response(404, schema=ProblemSchema)
     def show_handover(handover: str) -> ResponseReturnValue:
         """One handover."""
-        return reply(desk.document(handover))
+        return reply(service.document(handover))
 
 
-def _changes(found: Resource, desk: Handovers) -> None:
+def _changes(found: Resource, service: Handovers) -> None:
     @found.post("")
     @found.arguments(HandoverRequest)
     @found.arguments(WaitQuery, location="query")
@@ -166,7 +166,7 @@ def _changes(found: Resource, desk: Handovers) -> None:
     @found.alt_response(503, schema=ProblemSchema, description="too many handovers")
     def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Move a client; answered once its flows have moved, or it failed."""
-        return _answer(desk, desk.request(body, wait_s=WAIT_S if query["wait"] else 0.0))
+        return _answer(service, service.request(body, wait_s=WAIT_S if query["wait"] else 0.0))
 
     @found.delete("/<id:handover>")
     @found.response(200, HandoverSchema)
@@ -174,18 +174,18 @@ def _changes(found: Resource, desk: Handovers) -> None:
     @found.alt_response(409, schema=ProblemSchema, description="its flows have moved, or it is over")
     def cancel_handover(handover: str) -> ResponseReturnValue:
         """Give a handover up, as long as nothing has moved."""
-        return reply(desk.cancel(handover))
+        return reply(service.cancel(handover))
 
 
-def _answer(desk: Handovers, document: Document) -> Response:
+def _answer(service: Handovers, document: Document) -> Response:
     name, address = document["id"], f"{ADDRESS}/{document['id']}"
-    later = partial(accepted, f"handover {name}", address, partial(_pending, desk, name))
+    later = partial(accepted, f"handover {name}", address, partial(_pending, service, name))
     return confirmed(lambda: reply(document, 201, location=address) if _has_moved(document) else None, later)
 
 
-def _pending(desk: Handovers, name: str) -> list[str]:
+def _pending(service: Handovers, name: str) -> list[str]:
     """What the operation waits for; one that failed says why."""
-    document = desk.document(name)
+    document = service.document(name)
     if document["phase"] == "failed":
         raise ConflictError(document["reason"])
     return [] if _has_moved(document) else [f"handover {name}: {document['phase']}"]

@@ -77,31 +77,31 @@ class NCastList(PageSchema):
     ncasts = fields.List(fields.Nested(NCastSchema), **answered())
 
 
-def blueprint(desk: NCasts) -> Resource:
+def blueprint(service: NCasts) -> Resource:
     """The resource ``ncasts``."""
     found = Resource("ncasts", url_prefix=ADDRESS, description="Copies of a flow's packets over several paths")
-    _reads(found, desk)
-    _changes(found, desk)
+    _reads(found, service)
+    _changes(found, service)
     return found
 
 
-def _reads(found: Resource, desk: NCasts) -> None:
+def _reads(found: Resource, service: NCasts) -> None:
     @found.get("")
     @found.arguments(PageQuery, location="query")
     @found.response(200, NCastList)
     def list_ncasts(query: dict[str, Any]) -> ResponseReturnValue:
         """All n-casts."""
-        return page("ncasts", desk.names(), desk.documents, query)
+        return page("ncasts", service.names(), service.documents, query)
 
     @found.get("/<id:flow>")
     @found.response(200, NCastSchema)
     @found.alt_response(404, schema=ProblemSchema)
     def show_ncast(flow: str) -> ResponseReturnValue:
         """The n-cast of a flow."""
-        return reply(desk.document(flow))
+        return reply(service.document(flow))
 
 
-def _changes(found: Resource, desk: NCasts) -> None:
+def _changes(found: Resource, service: NCasts) -> None:
     @found.post("")
     @found.arguments(NCastRequest)
     @found.arguments(WaitQuery, location="query")
@@ -111,11 +111,11 @@ def _changes(found: Resource, desk: NCasts) -> None:
     @found.alt_response(503, schema=ProblemSchema, description="too many n-casts")
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""
-        document = desk.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
+        document = service.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
         flow = document["flow"]
         address = f"{ADDRESS}/{quote(flow, safe='')}"
-        later = partial(accepted, f"n-cast of {flow}", address, partial(desk.pending, flow))
-        is_on = document["copying_after_s"] is not None and not desk.pending(flow)
+        later = partial(accepted, f"n-cast of {flow}", address, partial(service.pending, flow))
+        is_on = document["copying_after_s"] is not None and not service.pending(flow)
         return confirmed(lambda: reply(document, 201, location=address) if is_on else None, later)
 
     @found.delete("/<id:flow>")
@@ -125,6 +125,6 @@ def _changes(found: Resource, desk: NCasts) -> None:
     @found.alt_response(404, schema=ProblemSchema)
     def switch_off(query: dict[str, Any], flow: str) -> ResponseReturnValue:
         """Switch an n-cast off; the flow uses again what it is declared to use."""
-        is_off = desk.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0)
-        later = partial(accepted, f"end of n-cast of {flow}", None, partial(desk.pending_end, flow))
+        is_off = service.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0)
+        later = partial(accepted, f"end of n-cast of {flow}", None, partial(service.pending_end, flow))
         return confirmed(lambda: Response(status=204) if is_off else None, later)

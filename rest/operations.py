@@ -155,7 +155,7 @@ _Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _RestoredState:
     """A request, and its answer once there is one."""
 
     fingerprint: bytes
@@ -166,11 +166,11 @@ class _Kept:
 
 
 class Idempotency:
-    """Remembers answers by asker and key."""
+    """Remembers answers by principal and key."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
+        self._kept: OrderedDict[_Name, _RestoredState] = OrderedDict()
         self._bytes = 0
 
     def before(self) -> Response | None:
@@ -181,10 +181,10 @@ class Idempotency:
             return None
         if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
             return problem(400, f"{HEADER}: expected 1 to {MAX_KEY_LENGTH} printable characters")
-        name, fingerprint, now_s = (g.asker, key), _fingerprint(), self._clock()
+        name, fingerprint, now_s = (g.principal, key), _fingerprint(), self._clock()
         kept = self._kept.get(name)
         if kept is None or kept.until_s <= now_s:
-            self._keep(name, _Kept(fingerprint, now_s + AT_WORK_S))
+            self._keep(name, _RestoredState(fingerprint, now_s + AT_WORK_S))
             g.idempotency = name
             return None
         if kept.fingerprint != fingerprint:
@@ -208,10 +208,10 @@ class Idempotency:
             return answer
         headers = tuple((key, value) for key, value in answer.headers if key in ("Content-Type", "Location", "Link"))
         until_s = self._clock() + KEPT_S
-        self._keep(name, _Kept(kept.fingerprint, until_s, answer.status_code, headers, answer.get_data()))
+        self._keep(name, _RestoredState(kept.fingerprint, until_s, answer.status_code, headers, answer.get_data()))
         return answer
 
-    def _keep(self, name: _Name, kept: _Kept) -> None:
+    def _keep(self, name: _Name, kept: _RestoredState) -> None:
         self._drop(name)
         self._kept[name] = kept
         self._bytes += len(kept.body)

@@ -82,7 +82,7 @@ class PluginList(PageSchema):
     plugins = fields.List(fields.Nested(PluginSchema), **answered())
 
 
-def blueprint(desk: Plugins) -> Resource:
+def blueprint(service: Plugins) -> Resource:
     """The resource ``plugins``."""
     found = Resource("plugins", url_prefix=f"{PREFIX}/plugins", description="Plugins and their health")
 
@@ -91,14 +91,14 @@ def blueprint(desk: Plugins) -> Resource:
     @found.response(200, PluginList)
     def list_plugins(query: dict[str, Any]) -> ResponseReturnValue:
         """All plugins, by kind and name."""
-        return pages("plugins", desk.documents(), query, "name")
+        return pages("plugins", service.documents(), query, "name")
 
     @found.get("/<string:name>")
     @found.response(200, PluginSchema)
     @found.alt_response(404, schema=ProblemSchema)
     def show_plugin(name: str) -> ResponseReturnValue:
         """One plugin."""
-        return reply(desk.document(name))
+        return reply(service.document(name))
 
     @found.post("/<string:name>/enable")
     @found.response(200, PluginSchema)
@@ -106,7 +106,7 @@ def blueprint(desk: Plugins) -> Resource:
     @found.alt_response(504, schema=ProblemSchema, description="it did not start in time")
     def enable_plugin(name: str) -> ResponseReturnValue:
         """Start a plugin; what it did before is forgiven."""
-        return reply(desk.enable(name))
+        return reply(service.enable(name))
 
     @found.post("/<string:name>/disable")
     @found.response(200, PluginSchema)
@@ -114,6 +114,6 @@ def blueprint(desk: Plugins) -> Resource:
     @found.alt_response(409, schema=ProblemSchema, description="others fall back on it")
     def disable_plugin(name: str) -> ResponseReturnValue:
         """End a plugin until it is enabled again."""
-        return reply(desk.disable(name))
+        return reply(service.disable(name))
 
     return found

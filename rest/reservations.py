@@ -77,31 +77,31 @@ class ReservationList(PageSchema):
     reservations = fields.List(fields.Nested(ReservationSchema), **answered())
 
 
-def blueprint(desk: Reservations) -> Resource:
+def blueprint(service: Reservations) -> Resource:
     """The resource ``reservations``."""
     blueprint = Resource("reservations", url_prefix=ADDRESS, description="Least rates of flows and sessions")
-    _reads(blueprint, desk)
-    _writes(blueprint, desk)
+    _reads(blueprint, service)
+    _writes(blueprint, service)
     return blueprint
 
 
-def _reads(blueprint: Resource, desk: Reservations) -> None:
+def _reads(blueprint: Resource, service: Reservations) -> None:
     @blueprint.get("")
     @blueprint.arguments(PageQuery, location="query")
     @blueprint.response(200, ReservationList)
     def list_reservations(query: dict[str, Any]) -> ResponseReturnValue:
         """All reservations; those in front go before the others where not all can be kept."""
-        return page("reservations", desk.names(), desk.documents, query)
+        return page("reservations", service.names(), service.documents, query)
 
     @blueprint.get("/<id:reservation>")
     @blueprint.response(200, ReservationSchema)
     @blueprint.alt_response(404, schema=ProblemSchema)
     def show_reservation(reservation: str) -> ResponseReturnValue:
         """One reservation."""
-        return reply(desk.document(reservation))
+        return reply(service.document(reservation))
 
 
-def _writes(blueprint: Resource, desk: Reservations) -> None:
+def _writes(blueprint: Resource, service: Reservations) -> None:
     @blueprint.post("")
     @blueprint.arguments(ReservationDeclaration)
     @blueprint.response(201, ReservationSchema, description="admitted; kept from the next slot on")
@@ -110,7 +110,7 @@ def _writes(blueprint: Resource, desk: Reservations) -> None:
     @blueprint.alt_response(503, schema=ProblemSchema, description="too many, or the controller is starting")
     def reserve(body: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""
-        document, new = desk.reserve(body)
+        document, new = service.reserve(body)
         return reply(document, 201 if new else 200, location=f"{ADDRESS}/{quote(document['id'], safe='')}")
 
     @blueprint.patch("/<id:reservation>")
@@ -121,12 +121,12 @@ def _writes(blueprint: Resource, desk: Reservations) -> None:
     @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
     def change_reservation(body: dict[str, Any], reservation: str) -> ResponseReturnValue:
         """Change the rate; it keeps its place among the others."""
-        return reply(desk.change(reservation, body))
+        return reply(service.change(reservation, body))
 
     @blueprint.delete("/<id:reservation>")
     @blueprint.response(204)
     @blueprint.alt_response(404, schema=ProblemSchema)
     def release(reservation: str) -> ResponseReturnValue:
         """Promise no more."""
-        desk.release(reservation)
+        service.release(reservation)
         return Response(status=204)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hyroads.controller.core.network import Policy, Traffic
 from marshmallow import RAISE, Schema, fields, validate
+
+from hyroads.controller.core.network import Policy, Traffic
 
 MAX_LIMIT = 1000
 
@@ -99,7 +100,7 @@ class FlowSchema(Schema):
     demand_mbps = fields.Float(
         allow_none=True, metadata={"description": "cap of a flow that sends less than its share"}
     )
-    decided_by = fields.String(metadata={"description": "solver, controller, or the governor that sets its rates"})
+    decided_by = fields.String(metadata={"description": "solver, controller, or the override that sets its rates"})
     bandit = fields.Dict(allow_none=True, metadata={"description": "what the flow's bandit knows"})
     latency = fields.Dict(allow_none=True, metadata={"description": "the split of a latency flow, and why"})
 

@@ -140,20 +140,20 @@ class SessionList(PageSchema):
     sessions = fields.List(fields.Nested(SessionSchema), **answered())
 
 
-def blueprint(desk: Sessions) -> Resource:
+def blueprint(service: Sessions) -> Resource:
     """The resource ``sessions``."""
     about = "Multicast sessions: participants that send to each other without a server"
     blueprint = Resource("sessions", url_prefix=ADDRESS, description=about)
-    _reads(blueprint, desk)
-    _declares(blueprint, desk)
-    _changes(blueprint, desk)
-    _participants(blueprint, desk)
+    _reads(blueprint, service)
+    _declares(blueprint, service)
+    _changes(blueprint, service)
+    _participants(blueprint, service)
     return blueprint
 
 
-def _answer(desk: Sessions, name: str, what: str, do: Callable[[], Document], *, wait: bool) -> Response:
+def _answer(service: Sessions, name: str, what: str, do: Callable[[], Document], *, wait: bool) -> Response:
     """The session once it is confirmed, else an operation."""
-    later = partial(accepted, f"{what} {name}", _address(name), partial(desk.pending, name))
+    later = partial(accepted, f"{what} {name}", _address(name), partial(service.pending, name))
     return confirmed(lambda: reply(do()), later, wait=wait)
 
 
@@ -161,23 +161,23 @@ def _address(name: str) -> str:
     return f"{ADDRESS}/{quote(name, safe='')}"
 
 
-def _reads(blueprint: Resource, desk: Sessions) -> None:
+def _reads(blueprint: Resource, service: Sessions) -> None:
     @blueprint.get("")
     @blueprint.arguments(PageQuery, location="query")
     @blueprint.response(200, SessionList)
     def list_sessions(query: dict[str, Any]) -> ResponseReturnValue:
         """All sessions in order of declaration."""
-        return page("sessions", desk.names(), desk.documents, query)
+        return page("sessions", service.names(), service.documents, query)
 
     @blueprint.get("/<id:session>")
     @blueprint.response(200, SessionSchema)
     @blueprint.alt_response(404, schema=ProblemSchema)
     def show_session(session: str) -> ResponseReturnValue:
         """One session."""
-        return reply(desk.document(session))
+        return reply(service.document(session))
 
 
-def _declares(blueprint: Resource, desk: Sessions) -> None:
+def _declares(blueprint: Resource, service: Sessions) -> None:
     @blueprint.post("")
     @blueprint.arguments(SessionDeclaration)
     @blueprint.arguments(WaitQuery, location="query")
@@ -191,14 +191,14 @@ def _declares(blueprint: Resource, desk: Sessions) -> None:
         name = body["id"]
 
         def declare() -> Response:
-            document, new = desk.declare(body, wait=query["wait"])
+            document, new = service.declare(body, wait=query["wait"])
             return reply(document, 201 if new else 200, location=_address(name))
 
-        later = partial(accepted, f"declare session {name}", _address(name), partial(desk.pending, name))
+        later = partial(accepted, f"declare session {name}", _address(name), partial(service.pending, name))
         return confirmed(declare, later, wait=query["wait"])
 
 
-def _changes(blueprint: Resource, desk: Sessions) -> None:
+def _changes(blueprint: Resource, service: Sessions) -> None:
     @blueprint.patch("/<id:session>")
     @blueprint.arguments(SessionChange)
     @blueprint.arguments(WaitQuery, location="query")
@@ -209,8 +209,8 @@ def _changes(blueprint: Resource, desk: Sessions) -> None:
     @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
     def change_session(body: dict[str, Any], query: dict[str, Any], session: str) -> ResponseReturnValue:
         """Change participants, sources or rate; what is not given stays."""
-        change = partial(desk.change, session, body, wait=query["wait"])
-        return _answer(desk, session, "change session", change, wait=query["wait"])
+        change = partial(service.change, session, body, wait=query["wait"])
+        return _answer(service, session, "change session", change, wait=query["wait"])
 
     @blueprint.delete("/<id:session>")
     @blueprint.arguments(WaitQuery, location="query")
@@ -219,16 +219,16 @@ def _changes(blueprint: Resource, desk: Sessions) -> None:
     @blueprint.alt_response(404, schema=ProblemSchema)
     def remove_session(query: dict[str, Any], session: str) -> ResponseReturnValue:
         """End a session; its group is flooded again."""
-        later = partial(accepted, f"remove session {session}", None, partial(desk.pending, session))
+        later = partial(accepted, f"remove session {session}", None, partial(service.pending, session))
 
         def remove() -> Response:
-            desk.remove(session, wait=query["wait"])
+            service.remove(session, wait=query["wait"])
             return Response(status=204)
 
         return confirmed(remove, later, wait=query["wait"])
 
 
-def _participants(blueprint: Resource, desk: Sessions) -> None:
+def _participants(blueprint: Resource, service: Sessions) -> None:
     @blueprint.post("/<id:session>/participants")
     @blueprint.arguments(ParticipantName)
     @blueprint.arguments(WaitQuery, location="query")
@@ -239,8 +239,8 @@ def _participants(blueprint: Resource, desk: Sessions) -> None:
     @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
     def join_session(body: dict[str, Any], query: dict[str, Any], session: str) -> ResponseReturnValue:
         """Join; the others lose and double nothing."""
-        join = partial(desk.join, session, body, wait=query["wait"])
-        return _answer(desk, session, "join session", join, wait=query["wait"])
+        join = partial(service.join, session, body, wait=query["wait"])
+        return _answer(service, session, "join session", join, wait=query["wait"])
 
     @blueprint.delete("/<id:session>/participants/<string:participant>")
     @blueprint.arguments(WaitQuery, location="query")
@@ -249,5 +249,5 @@ def _participants(blueprint: Resource, desk: Sessions) -> None:
     @blueprint.alt_response(404, schema=ProblemSchema)
     def leave_session(query: dict[str, Any], session: str, participant: str) -> ResponseReturnValue:
         """Leave; the others lose and double nothing."""
-        leave = partial(desk.leave, session, participant, wait=query["wait"])
-        return _answer(desk, session, "leave session", leave, wait=query["wait"])
+        leave = partial(service.leave, session, participant, wait=query["wait"])
+        return _answer(service, session, "leave session", leave, wait=query["wait"])

@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from . import schemas
-from .access import asker
+from .access import principal
 from .contract import PREFIX, Document, Token
 from .operations import accepted
 from .resource import Resource, page, pages, reply
@@ -34,10 +34,10 @@ class Changed:
 class SliceService(Protocol):
     """Paths are those below ``/api/v1`` in parts. NotFoundError, ForbiddenError, ConflictError, ConfigError."""
 
-    def read(self, asker: Token, *path: str) -> Any:
+    def read(self, principal: Token, *path: str) -> Any:
         """What is there, as far as who asks may see it: the documents of a list, or one document."""
 
-    def change(self, asker: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
+    def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """Change slices, all of it or nothing; confirmed by every connected switch that answers in time."""
 
 
@@ -191,7 +191,7 @@ def _slices(service: SliceService) -> Resource:
     blueprint = Resource("slices", url_prefix=ADDRESS, description="Who has which part of the network")
 
     def ask(what: str, method: str, *path: str, query: Mapping[str, Any], document: Any = None) -> ResponseReturnValue:
-        changed = service.change(asker(), method, "slices", *path, document=document, wait=query["wait"])
+        changed = service.change(principal(), method, "slices", *path, document=document, wait=query["wait"])
         stays = path and not (method == "DELETE" and len(path) == 1)
         return _done(what, changed, query, _address(path[0]) if stays else None)
 
@@ -201,7 +201,7 @@ def _slices(service: SliceService) -> Resource:
     @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
     def list_slices(query: dict[str, Any]) -> ResponseReturnValue:
         """All slices; owners see those of others by name."""
-        return pages("slices", service.read(asker(), "slices"), query, key="name")
+        return pages("slices", service.read(principal(), "slices"), query, key="name")
 
     @_change(blueprint, "put", "", SlicesDeclaration)
     def put_slices(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
@@ -214,7 +214,7 @@ def _slices(service: SliceService) -> Resource:
     @blueprint.alt_response(404, schema=schemas.ProblemSchema)
     def show_slice(name: str) -> ResponseReturnValue:
         """One slice, and what it has on each connected switch."""
-        return reply(service.read(asker(), "slices", name))
+        return reply(service.read(principal(), "slices", name))
 
     @_change(blueprint, "put", "/<slice:name>", SliceDeclaration)
     def put_slice(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
@@ -238,7 +238,7 @@ def _slices(service: SliceService) -> Resource:
     @blueprint.alt_response(404, schema=schemas.ProblemSchema)
     def show_flowspace(query: dict[str, Any], name: str) -> ResponseReturnValue:
         """The flowspace rules of one slice."""
-        return pages("flowspace", service.read(asker(), "slices", name, "flowspace"), query, key="rule")
+        return pages("flowspace", service.read(principal(), "slices", name, "flowspace"), query, key="rule")
 
     @_change(blueprint, "put", "/<slice:name>/flowspace", FlowspaceDeclaration)
     def put_flowspace(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
@@ -267,7 +267,7 @@ def _flowspace(service: SliceService) -> Resource:
     @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
     def list_flowspace(query: dict[str, Any]) -> ResponseReturnValue:
         """All flowspace rules; owners see theirs."""
-        rules = {f"{each['slice']} {each['rule']}": each for each in service.read(asker(), "flowspace")}
+        rules = {f"{each['slice']} {each['rule']}": each for each in service.read(principal(), "flowspace")}
         return page("flowspace", tuple(rules), lambda ids: [rules[one] for one in ids], query)
 
     return blueprint
@@ -282,7 +282,7 @@ def _switches(service: SliceService) -> Resource:
     @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
     def list_switches(query: dict[str, Any]) -> ResponseReturnValue:
         """All switches; owners see those where they have something."""
-        return pages("switches", service.read(asker(), "switches"), query, key="dpid")
+        return pages("switches", service.read(principal(), "switches"), query, key="dpid")
 
     @blueprint.get("/<switch:dpid>")
     @blueprint.response(200, SwitchSchema)
@@ -290,7 +290,7 @@ def _switches(service: SliceService) -> Resource:
     @blueprint.alt_response(404, schema=schemas.ProblemSchema)
     def show_switch(dpid: str) -> ResponseReturnValue:
         """One switch: its ports, and what each slice has there."""
-        return reply(service.read(asker(), "switches", dpid))
+        return reply(service.read(principal(), "switches", dpid))
 
     return blueprint
 
@@ -301,6 +301,6 @@ def _reload(service: SliceService) -> Resource:
     @_change(blueprint, "post", "")
     def reload(query: dict[str, Any]) -> ResponseReturnValue:
         """Read the settings' slices again (admins); what was changed while running is forgotten."""
-        return _done("reload", service.change(asker(), "POST", "reload", wait=query["wait"]), query, None)
+        return _done("reload", service.change(principal(), "POST", "reload", wait=query["wait"]), query, None)
 
     return blueprint

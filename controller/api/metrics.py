@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.plan import MULTIPATH
-from hyroads.controller.runtime.event_loop import Coordinator
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.plan import MULTIPATH
+from hyroads.controller.runtime.event_loop import Coordinator
 
 _MEGA = 1e6
 Metric = Any
@@ -116,7 +117,7 @@ class Metrics(Collector):
         ports = GaugeMetricFamily("port_status", "1 if the port is up", labels=(*names, "port"))
         sent = CounterMetricFamily("of_flowmsgs_sent", "Flow-mods sent", labels=names)
         errors = CounterMetricFamily("of_errors", "OpenFlow errors", labels=names)
-        for node, dpid in coordinator.fabric.addressing.dpid.items():
+        for node, dpid in coordinator.context.addressing.dpid.items():
             session, labels = coordinator.switches.get(node), (hex(dpid), node)
             status.add_metric(labels, 1.0 if session else 0.0)
             for name in self._ports(node):
@@ -126,7 +127,7 @@ class Metrics(Collector):
         yield from (status, ports, sent, errors)
 
     def _ports(self, node: str) -> list[str]:
-        addressing = self._coordinator.fabric.addressing
+        addressing = self._coordinator.context.addressing
         names = [addressing.interface_name[node, technology] for technology in addressing.technologies(node)]
         if addressing.has_agent(node):
             names += [addressing.agent_access_port[node], addressing.agent_network_port[node]]

@@ -50,7 +50,7 @@ def flow_document(loop: LiveLoop, flow: str) -> Document:
     return {
         "demand_mbps": demand_mbps if math.isfinite(demand_mbps) else None,
         "decided_by": loop.fixed[flow].by if flow in loop.fixed else loop.options.mode,
-        **(loop.governor.document(flow) or {}),
+        **(loop.override.document(flow) or {}),
     }
 
 
@@ -144,7 +144,7 @@ class NetworkDocuments:
 
     @property
     def _declared(self) -> Network:
-        return self._coordinator.fabric.network
+        return self._coordinator.context.network
 
     # -- nodes and links
 
@@ -187,12 +187,12 @@ class NetworkDocuments:
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
         coordinator = self._coordinator
-        state, fabric = coordinator.state, coordinator.fabric
-        dead = {link.id: 0.0 for link in shim.breathing(self._declared.links) if state.link_fault(fabric, link)}
+        state, context = coordinator.state, coordinator.context
+        dead = {link.id: 0.0 for link in shim.breathing(self._declared.links) if state.link_fault(context, link)}
         return network_graph(self._declared.with_capacities(dead))
 
     def _node(self, node: Node) -> Document:
-        coordinator, addressing = self._coordinator, self._coordinator.fabric.addressing
+        coordinator, addressing = self._coordinator, self._coordinator.context.addressing
         switch: Document | None = None
         if addressing.has_switch(node.id):
             names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
@@ -213,7 +213,7 @@ class NetworkDocuments:
 
     def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
         coordinator = self._coordinator
-        fault = coordinator.state.link_fault(coordinator.fabric, link)
+        fault = coordinator.state.link_fault(coordinator.context, link)
         return {
             "id": link.id,
             "from": link.source,

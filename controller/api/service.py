@@ -83,7 +83,7 @@ class ControllerService:
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """See ``rest.contract.Service``."""
         coordinator = self._coordinator
-        spec = parse_flow(document, coordinator.fabric.network, "request")
+        spec = parse_flow(document, coordinator.context.network, "request")
         coordinator.settings.slices.check_flow(spec, "request")
         known = coordinator.state.flows.get(spec.id)
         if known is not None and known.spec != spec:
@@ -93,7 +93,7 @@ class ControllerService:
             coordinator.saver.check()
             if len(coordinator.state.flows) >= MAX_FLOWS:
                 raise ConflictError(f"there are {MAX_FLOWS} flows already")
-            in_file = next((flow for flow in coordinator.fabric.network.flows if flow.id == spec.id), None)
+            in_file = next((flow for flow in coordinator.context.network.flows if flow.id == spec.id), None)
             change = coordinator.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
             coordinator.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
         if wait:
@@ -264,7 +264,7 @@ class ControllerService:
         session = self._coordinator.switches.get(node)
         return {
             "node": node,
-            "dpid": self._coordinator.fabric.addressing.dpid[node],
+            "dpid": self._coordinator.context.addressing.dpid[node],
             "connected": session is not None,
             "synced": session is not None and session.synced,
             "rules": session.rule_count if session else 0,

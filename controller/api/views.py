@@ -76,7 +76,7 @@ class RyuQueries:
         return True
 
     def refused(self, datapath: Any, message: bytes) -> bool:
-        """An error message; True if it is about a query, whose asker is told."""
+        """An error message; True if it is about a query, whose principal is told."""
         xid = HEADER.unpack_from(message)[3]
         waiting = self._waiters.get(datapath.id, {}).get(xid)
         query = self._asking.get(datapath.id)
@@ -122,7 +122,7 @@ class RyuQueries:
         return answer
 
     def _session(self, dpid: int) -> SwitchSession | None:
-        node = self._coordinator.fabric.node_of_dpid.get(dpid)
+        node = self._coordinator.context.node_of_dpid.get(dpid)
         return self._coordinator.switches.get(node) if node is not None else None
 
     # -- topology
@@ -136,18 +136,18 @@ class RyuQueries:
 
     def links(self) -> list[Document]:
         """Links that are up between connected switches; one of a shared medium is like one of its own."""
-        coordinator, network = self._coordinator, self._coordinator.fabric.network
+        coordinator, network = self._coordinator, self._coordinator.context.network
         ports = {session.node: _ports(session) for session in self._sessions()}
         found = []
         for link in shim.breathing(network.links):
             ends = [ports.get(node, {}).get(self._port(link, node)) for node in (link.source, link.target)]
-            if all(ends) and coordinator.state.link_fault(coordinator.fabric, link) is None:
+            if all(ends) and coordinator.state.link_fault(coordinator.context, link) is None:
                 found.append({"src": ends[0], "dst": ends[1]})
         return found
 
     def hosts(self) -> list[Document]:
         """The hosts of nodes, at their access ports."""
-        addressing = self._coordinator.fabric.addressing
+        addressing = self._coordinator.context.addressing
         return [
             {"mac": addressing.host_mac[node], "ipv4": [addressing.host_ip[node]], "ipv6": [], "port": port}
             for node, port in (
@@ -161,7 +161,7 @@ class RyuQueries:
         return sorted(self._coordinator.switches.values(), key=lambda session: session.connection.dpid)
 
     def _port(self, link: Link, node: str) -> str:
-        return self._coordinator.fabric.addressing.interface_name[node, link.technology]
+        return self._coordinator.context.addressing.interface_name[node, link.technology]
 
 
 def _ports(session: SwitchSession) -> dict[str, Document]:
@@ -220,7 +220,7 @@ def slices_before(place: SlicerPlace | None) -> NoSlicer | RemoteSlices:
 class NoSlicer:
     """The controller is straight on the switches: every packet is production's."""
 
-    def read(self, asker: Token, *path: str) -> Any:
+    def read(self, principal: Token, *path: str) -> Any:
         """Production alone."""
         if path == ("slices",):
             return [PRODUCTION]
@@ -228,7 +228,7 @@ class NoSlicer:
             raise NotFoundError(f"there is no slice {path[1][:40]!a}")
         return PRODUCTION if len(path) == 2 else []
 
-    def change(self, asker: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
+    def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """There is nobody who could."""
         raise ConflictError("there is no slicer before this controller (setting slicer; docs/slicing.md)")
 
@@ -240,38 +240,38 @@ class RemoteSlices:
         self._url = url
         self._ca = ca
 
-    def read(self, asker: Token, *path: str) -> Any:
+    def read(self, principal: Token, *path: str) -> Any:
         """As the slicer answers."""
         if len(path) == 2:
-            return self._ask(asker, "GET", *path).document
-        with self._client(asker) as client:
+            return self._ask(principal, "GET", *path).document
+        with self._client(principal) as client:
             try:
                 return list(client.listed(address(*path), path[-1]))
             except ClientError as error:
                 raise _refused(error) from error
 
-    def change(self, asker: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
+    def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """As the slicer answers; what it has accepted only is an operation here, too."""
-        answer = self._ask(asker, method, *path, document=document, query={} if wait else {"wait": "false"})
+        answer = self._ask(principal, method, *path, document=document, query={} if wait else {"wait": "false"})
         if answer.status != 202:
             return Changed(answer.document)
         operation = answer.document["id"]
 
         def pending() -> Sequence[str]:
-            found = self._ask(asker, "GET", "operations", operation).document
+            found = self._ask(principal, "GET", "operations", operation).document
             return found["pending"] if found["state"] == "pending" else ()
 
         return Changed({}, answer.document["pending"] or ("the slicer",), pending)
 
-    def _ask(self, asker: Token, method: str, *path: str, document: Any = None, query: Any = None) -> Answer:
-        with self._client(asker) as client:
+    def _ask(self, principal: Token, method: str, *path: str, document: Any = None, query: Any = None) -> Answer:
+        with self._client(principal) as client:
             try:
                 return client.request(method, address(*path), document, query=query)
             except ClientError as error:
                 raise _refused(error) from error
 
-    def _client(self, asker: Token) -> Client:
-        return Client(self._url, asker.token or None, tries=1, ca=self._ca)
+    def _client(self, principal: Token) -> Client:
+        return Client(self._url, principal.token or None, tries=1, ca=self._ca)
 
 
 def _refused(error: ClientError) -> AnsweredError:

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask
+
 from hyroads.controller import version
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
-from hyroads.controller.app.wiring import Desks, Kept, kept_in
+from hyroads.controller.app.wiring import RestoredState, Services, restored_in
 from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning, RadioMeter
 from hyroads.controller.control.pair_tests import PairTests, TestedSource
-from hyroads.controller.control.rate_override import Governors
+from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.checking import Endpoint
@@ -32,7 +33,7 @@ from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import MULTIPART_PORT_STATS, table_of
@@ -41,7 +42,7 @@ from hyroads.controller.runtime.event_loop import Coordinator, loop_options_of
 from hyroads.controller.runtime.faults import WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Feed
-from hyroads.controller.services.pair_tests import PairTestDesk, testable_links
+from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
@@ -80,16 +81,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         access = self.settings.access
-        self.fabric = Fabric.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
+        self.context = TopologyContext.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
         self.store = Store(self.settings.state_file)
-        kept, problems = kept_in(self.store, self.fabric)
-        self.feed = Feed(self.fabric, self.settings, time.monotonic)
+        kept, problems = restored_in(self.store, self.context)
+        self.feed = Feed(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
         self.coordinator = self._coordinator(kept, source, tests)
-        self.pair_tests = PairTestDesk(self.coordinator, tests.get("pair tests"))
-        self.desks = Desks(self.coordinator, self.feed, lambda: self.agents.radios, kept, _document())
-        self._tell_of_state_file(problems + self.desks.left_out)
+        self.pair_tests = PairTestService(self.coordinator, tests.get("pair tests"))
+        self.services = Services(self.coordinator, self.feed, lambda: self.agents.radios, kept, _document())
+        self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
         self.queries = RyuQueries(self.coordinator)
         self._begin_openflow()
@@ -114,37 +115,37 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         source = self.feed.source
         if source is None or self.settings.pair_tests != IDLE:
             return source, {}
-        tested = TestedSource(source, self.fabric.network)
-        tests = PairTests(self.fabric.network, testable_links(self.fabric), tested.heard)
+        tested = TestedSource(source, self.context.network)
+        tests = PairTests(self.context.network, testable_links(self.context), tested.heard)
         tested.follow(tests)
         return tested, {"pair tests": tests}
 
-    def _coordinator(self, kept: Kept, source: Source | None, tests: Mapping[str, PairTests]) -> Coordinator:
-        how = loop_options_of(self.fabric, self.settings)
+    def _coordinator(self, kept: RestoredState, source: Source | None, tests: Mapping[str, PairTests]) -> Coordinator:
+        how = loop_options_of(self.context, self.settings)
         meter = RadioMeter(self.feed.inbox, shim.later)
         learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
         return Coordinator(
-            self.fabric,
+            self.context,
             self.settings,
             kept.flows,
             kept.numbers,
             clock=time.monotonic,
             save=self._save,
-            confined=kept.confined,
+            constrained=kept.constrained,
             places=kept.places,
             source=source,
-            governor=Governors({"bandit": learning, "latency": Latency(), **tests}),
+            override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
             events=self.event_log,
         )
 
     def _agents(self) -> AgentServer:
         return AgentServer(
             self.coordinator,
-            self.fabric.addressing.agents,
+            self.context.addressing.agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
-            radios=replace(self.feed.radios, stations=self.desks.steering),
+            radios=replace(self.feed.radios, stations=self.services.steering),
             markers=self.coordinator.marks,
         )
 
@@ -160,7 +161,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tls = self.settings.tls
         context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
-        switches = len(self.fabric.addressing.dpid)
+        switches = len(self.context.addressing.dpid)
         server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
         shim.replace_switch_server(server.serve)
         # A dead switch is noticed by unanswered echoes. Without a port the framework would listen on the old one, too.
@@ -175,8 +176,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         for work in (self.coordinator.run, self.coordinator.run_slots, self.coordinator.saver.run, self.pair_tests.run):
             shim.spawn(work)
         self.feed.start(self.coordinator)
-        self.desks.requests.use(web)
-        self.desks.start()
+        self.services.requests.use(web)
+        self.services.start()
         self._follow_signals()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
@@ -185,8 +186,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             "HyRoads %s: %s, %d nodes, %d links, %d flows; OpenFlow %s, agents %s, REST %s",
             version(),
             settings.network,
-            len(self.fabric.network.nodes),
-            len(self.fabric.network.links),
+            len(self.context.network.nodes),
+            len(self.context.network.links),
             len(self.coordinator.state.flows),
             *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
         )
@@ -198,13 +199,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             ControllerService(
                 self.coordinator, Path(self.settings.network).name, self.feed.document, self.store.content
             ),
-            self.desks.tokens,
+            self.services.tokens,
             resources=[
                 events.blueprint(self.event_log, max_listeners=limits.listeners),
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
                 *slices.blueprints(slices_before(self.settings.slicer), switches=False),
-                *self.desks.resources(),
+                *self.services.resources(),
             ],
             limit=Limit(limits.requests_per_s, limits.burst),
             version=version(),
@@ -251,7 +252,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def ports_changed(self, event: Any) -> None:
         """A port came, went or changed."""
         self.coordinator.switch_ports(shim.Connection(event.datapath))
-        self.desks.clients.wake()
+        self.services.clients.wake()
 
     @shim.on(shim.ofp_event.EventOFPBarrierReply, [shim.MAIN])
     @_guarded
@@ -293,17 +294,17 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _punted(self, datapath: Any, message: bytes) -> bool:
         session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
         if session is not None and table_of(message) == Table.CLASSIFY:
-            self.desks.membership.packet_in(session, message)
+            self.services.membership.packet_in(session, message)
         elif session is not None:
-            self.desks.clients.packet_in(session, message)
+            self.services.clients.packet_in(session, message)
         return False
 
     def _flow_stats(self, session: SwitchSession, message: bytes) -> None:
         spoke = session.on_flow_stats(message)
         if spoke:
-            self.desks.clients.heard(session, spoke)
+            self.services.clients.heard(session, spoke)
         if session.is_read:
-            self.desks.clients.wake()
+            self.services.clients.wake()
 
     def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
         """A bad message is skipped; a peer that sends many is cut off."""
@@ -321,8 +322,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _save(self, state: State, numbers: Numbers) -> None:
         # Syncing a disk takes as long as it likes.
-        services, flows = self.desks.to_save(state), state.flows.values()
-        shim.aside(self.store.save, to_save(self.fabric.network, flows, numbers, state.confined, services))
+        services, flows = self.services.to_save(state), state.flows.values()
+        shim.aside(self.store.save, to_save(self.context.network, flows, numbers, state.constrained, services))
 
 
 def _set_up_log() -> None:

@@ -1,6 +1,6 @@
-"""The services of one controller: their desks, wired to the coordinator and to each other.
+"""The services of one controller: their services, wired to the coordinator and to each other.
 
-Each method builds the desks of one subject; they are called in the order in which desks need each other.
+Each method builds the services of one subject; they are called in the order in which services need each other.
 
 What an earlier controller left in the state file, made ready for this one; what no longer fits is left out.
 """
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from flask_smorest import Blueprint
+
 from hyroads.controller.agents.server import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
@@ -22,29 +23,29 @@ from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.handover import Confined, Key
-from hyroads.controller.model.state import DeclaredFlow, Fabric, State
+from hyroads.controller.model.handover import Constrained, Key
+from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
 from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.runtime.persistence import Saved, Store, declared
 from hyroads.controller.runtime.telemetry import Feed
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
 from hyroads.controller.services.clients.directory import ClientBook
-from hyroads.controller.services.clients.locations import ClientDesk
-from hyroads.controller.services.mobility.handovers import HandoverDesk, handover_metrics
-from hyroads.controller.services.mobility.ncasts import KeptNCast, NCastDesk, ncasts_from
+from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
+from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
 from hyroads.controller.services.mobility.plain import FollowedClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
-from hyroads.controller.services.multicast.membership import MembershipDesk, QuerierDesk
+from hyroads.controller.services.multicast.membership import MembershipService, QuerierService
 from hyroads.controller.services.multicast.meter import SessionMeter, SessionOffice, known_hosts, ports_of_hosts
-from hyroads.controller.services.multicast.sessions import SessionDesk
+from hyroads.controller.services.multicast.sessions import SessionService
 from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
-from hyroads.controller.services.plugins.service import PluginDesk, plugin_metrics
-from hyroads.controller.services.plugins.sfnet import SfnetDesk
+from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
+from hyroads.controller.services.plugins.sfnet import SfnetService
 from hyroads.controller.services.port import CoordinatorOffice
-from hyroads.controller.services.reservations import ReservationDesk, ReservationOffice
+from hyroads.controller.services.reservations import ReservationOffice, ReservationService
 from hyroads.controller.services.steering.actuators import HandoverMover, SteeringMover, network_view, whole_view
-from hyroads.controller.services.steering.policies import PolicyDesk
+from hyroads.controller.services.steering.policies import PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.plugins.kinds import Selection
 from hyroads.rest import clients, handovers, ncasts, plugins, reservations, sessions
@@ -52,39 +53,39 @@ from hyroads.rest.contract import Token
 
 
 @dataclass(frozen=True)
-class Kept:
-    """``confined`` is what was wanted of flows: the first plan shall be what the agents run, n-casts included."""
+class RestoredState:
+    """``constrained`` is what was wanted of flows: the first plan shall be what the agents run, n-casts included."""
 
     flows: list[DeclaredFlow]
     numbers: Numbers
-    confined: Mapping[Key, Confined]
+    constrained: Mapping[Key, Constrained]
     places: Mapping[str, Place | None]
-    ncasts: list[KeptNCast]
+    ncasts: list[RestoredNCast]
     services: Mapping[str, Any]
-    """What the other desks kept, by their names."""
+    """What the other services kept, by their names."""
 
 
-def kept_in(store: Store, fabric: Fabric) -> tuple[Kept, list[ConfigError]]:
+def restored_in(store: Store, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
     """The content of the file, and what is left out of it."""
-    saved, problems = store.load(fabric.network)
-    kept, more = ready(saved, fabric)
+    saved, problems = store.load(context.network)
+    kept, more = ready(saved, context)
     return kept, problems + more
 
 
-def ready(saved: Saved, fabric: Fabric) -> tuple[Kept, list[ConfigError]]:
+def ready(saved: Saved, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
     """What was saved, on this network, and what is left out of it."""
-    flows = declared(fabric.network, saved)
+    flows = declared(context.network, saved)
     specs = {flow.spec.id: flow.spec for flow in flows}
-    ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), fabric.network, specs)
-    places, no_places = places_from(saved.services.get("places"), fabric)
-    confined = {**saved.confined, **{ncast.key: ncast.confined for ncast in ncasts}}
-    return Kept(flows, saved.numbers, confined, places, ncasts, saved.services), no_ncasts + no_places
+    ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
+    places, no_places = places_from(saved.services.get("places"), context)
+    constrained = {**saved.constrained, **{ncast.key: ncast.constrained for ncast in ncasts}}
+    return RestoredState(flows, saved.numbers, constrained, places, ncasts, saved.services), no_ncasts + no_places
 
 
 LOG = logging.getLogger("hyroads.controller")
 
 
-class Desks:
+class Services:
     """``radios`` are the connected access points by node, ``document`` is what an error in the settings names."""
 
     def __init__(
@@ -92,11 +93,11 @@ class Desks:
         coordinator: Coordinator,
         feed: Feed,
         radios: Callable[[], Mapping[str, Session]],
-        kept: Kept,
+        kept: RestoredState,
         document: str,
     ) -> None:
         self.coordinator = coordinator
-        self.fabric = coordinator.fabric
+        self.context = coordinator.context
         self.settings = coordinator.settings
         self.tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
         self._publish = coordinator.events.publish
@@ -116,7 +117,7 @@ class Desks:
         for what in left_out:
             LOG.warning("%s", what)
         coordinator, self.requests = self.coordinator, Requests()
-        self.plugins = PluginDesk(
+        self.plugins = PluginService(
             found,
             self.requests,
             coordinator.events,
@@ -127,17 +128,17 @@ class Desks:
         )
         self.plugins.on_managers = coordinator.wake
         coordinator.collectors.append(partial(plugin_metrics, self.plugins))
-        self.sfnet: SfnetDesk | None = None
+        self.sfnet: SfnetService | None = None
         if self.settings.sfnet is not None:
             where = (self.settings.sfnet, self.tokens, self.requests, coordinator.events)
-            self.sfnet = SfnetDesk(*where, clock=time.monotonic, document=document)
+            self.sfnet = SfnetService(*where, clock=time.monotonic, document=document)
 
     def _view(self) -> NetworkView:
-        return whole_view(self.coordinator, self.mover)
+        return whole_view(self.coordinator, self.actuator)
 
     def _begin_clients(self, radios: Callable[[], Mapping[str, Session]]) -> None:
-        self.clients = ClientDesk(
-            self.fabric,
+        self.clients = ClientService(
+            self.context,
             self.settings.access,
             self.coordinator,
             self._publish,
@@ -146,44 +147,44 @@ class Desks:
         )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
-    def _begin_handovers(self, kept: Kept) -> None:
+    def _begin_handovers(self, kept: RestoredState) -> None:
         coordinator, office = self.coordinator, CoordinatorOffice(self.coordinator)
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
         plain = FollowedClients(coordinator, self.clients, self.steering)
-        self.handovers = HandoverDesk(office, self._publish, time.monotonic, time.time, self.managers, plain=plain)
-        self.ncasts = NCastDesk(office, self._publish, time.monotonic)
+        self.handovers = HandoverService(office, self._publish, time.monotonic, time.time, self.managers, plain=plain)
+        self.ncasts = NCastService(office, self._publish, time.monotonic)
         self.ncasts.restore(kept.ncasts)
         coordinator.followers += [self.handovers.advance, self.ncasts.advance]
         coordinator.collectors.append(partial(handover_metrics, self.handovers.seconds))
 
     def _begin_policies(self, feed: Feed) -> None:
         coordinator = self.coordinator
-        self.mover = HandoverMover(self.handovers, coordinator, feed.inbox)
-        self.policies = PolicyDesk(
+        self.actuator = HandoverMover(self.handovers, coordinator, feed.inbox)
+        self.policies = PolicyService(
             self.plugins.policies,
             partial(network_view, coordinator),
             self._publish,
             coordinator.exception,
             time.monotonic,
         )
-        self.policies.movers += [self.mover, SteeringMover(self.clients, self.steering, coordinator)]
+        self.policies.movers += [self.actuator, SteeringMover(self.clients, self.steering, coordinator)]
 
     def _begin_sessions(self) -> None:
-        coordinator, addressing = self.coordinator, self.fabric.addressing
+        coordinator, addressing = self.coordinator, self.context.addressing
         find = known_hosts(addressing, lambda: self.clients.state)
         rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
-        self.sessions = SessionDesk(SessionOffice(coordinator), find, group_rate=rate)
+        self.sessions = SessionService(SessionOffice(coordinator), find, group_rate=rate)
         coordinator.before_push.append(self.sessions.follow)
         coordinator.additions.append(self.sessions.added_to)
         self.clients.listeners.append(lambda notice: self.sessions.moved(notice.mac))
         self.meter = SessionMeter(
             coordinator.switches, lambda: self.sessions.sessions, self.sessions.measured, time.monotonic
         )
-        querier = QuerierDesk(coordinator.switches, addressing.access_port, self.settings.querier, time.monotonic)
-        self.membership = MembershipDesk(
+        querier = QuerierService(coordinator.switches, addressing.access_port, self.settings.querier, time.monotonic)
+        self.membership = MembershipService(
             self.sessions, ports_of_hosts(addressing), time.monotonic, coordinator.fault, querier
         )
-        self.reservations = ReservationDesk(ReservationOffice(coordinator), self.sessions)
+        self.reservations = ReservationService(ReservationOffice(coordinator), self.sessions)
         coordinator.followers.append(self.reservations.follow)
 
     def _begin_book(self) -> None:
@@ -191,7 +192,7 @@ class Desks:
             self.clients,
             self.steering,
             CoordinatorOffice(self.coordinator),
-            interfaces_of(self.fabric),
+            interfaces_of(self.context),
             managers=self._preferred,
             check_manager=self.managers.named,
             clock=time.monotonic,
@@ -200,7 +201,7 @@ class Desks:
 
     # -- the state file
 
-    def _restore(self, kept: Kept) -> None:
+    def _restore(self, kept: RestoredState) -> None:
         problems = self.left_out
         for name, restore in (
             ("sessions", self.sessions.restore),

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
     points = load(args.access_points)
     if args.action == "run":
-        return _Keeper(args, points).run()
+        return _Supervisor(args, points).run()
     outcomes = _reconcile(args, points, _model(args), dry=args.action == "plan")
     _say(args, outcomes)
     if any(each.problem for each in outcomes):
@@ -153,7 +153,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
     return {"at": outcome.point, "steps": list(outcome.words), "problem": outcome.problem}
 
 
-class _Keeper:
+class _Supervisor:
     """Applies at the start, whenever the slices change, and again after a while what went wrong.
 
     What the owner of a slice sets on its own networks meanwhile stays until the slices change.

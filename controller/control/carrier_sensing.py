@@ -12,7 +12,7 @@ from hyroads.controller.agents.telemetry import RadioNeighbour
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference, implied_hearing
 from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, Unknown
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 
 from .source import NOTHING_HEARD, Heard
 
@@ -26,8 +26,8 @@ FIRST_AFTER_S = 2.0
 class HearingBook:
     """The last neighbour table of every interface, and what follows from all of them."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        addressing, network = fabric.addressing, fabric.network
+    def __init__(self, context: TopologyContext) -> None:
+        addressing, network = context.addressing, context.network
         self._network = network
         self._awaited = {(node, k) for node in addressing.dpid for k in addressing.technologies(node)}
         interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}

@@ -1,4 +1,4 @@
-"""Flows with ``policy: latency`` on a living network: a governor (docs/latency-and-privacy.md, "Live"). Pure.
+"""Flows with ``policy: latency`` on a living network: a override (docs/latency-and-privacy.md, "Live"). Pure.
 
 Each slot the measured rates of their paths are noted, and one path's trace is fitted; once a second each flow decides
 which technology, or how much of each, gives the smallest mean delay at its load (``core.latency``).
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.infer.change import Change
@@ -65,17 +66,17 @@ class _Flow:
 
 
 class Latency:
-    """The latency flows of a controller; see :class:`governor.Governor`."""
+    """The latency flows of a controller; see :class:`override.RateOverride`."""
 
     def __init__(self) -> None:
         self._flows: dict[str, _Flow] = {}
         self._traces: dict[PathName, RateTrace] = {}
         self._raw: dict[str, tuple[float, float]] = {}
 
-    # -- governor.Governor
+    # -- override.RateOverride
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
-        """See :class:`governor.Governor`."""
+        """See :class:`override.RateOverride`."""
         routes = {
             flow: route
             for flow, route in view.routes.items()

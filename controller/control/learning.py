@@ -1,4 +1,4 @@
-"""All flows with bandits on a living network: a :class:`Governor` of the loop (docs/bandit.md, "Live").
+"""All flows with bandits on a living network: a :class:`RateOverride` of the loop (docs/bandit.md, "Live").
 
 Each slot, in this order: routes and flows that came or went, what probes measured, what bandits want next, who of those
 that want to probe may (``core.bandit.probe_schedule``), and the rates of all flows with bandits. While a flow probes,
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.flow import flow_set_key
 from hyroads.controller.core.bandit.policy import FloatArray
@@ -61,7 +62,7 @@ class RadioMeter:
 
 
 class Learning:
-    """The learners of all flows whose policy learns; see :class:`governor.Governor`."""
+    """The learners of all flows whose policy learns; see :class:`override.RateOverride`."""
 
     def __init__(
         self, meter: Meter, *, margin: float = 0.05, tcp_margin: float = 0.05, slot_s: float = 0.1, seed: int = 1
@@ -85,14 +86,14 @@ class Learning:
         self._frozen: dict[str, Mapping[PathName, float]] = {}
         self._governed: frozenset[str] = frozenset()
 
-    # -- governor.Governor
+    # -- override.RateOverride
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Links whose capacity changed significantly: what was learned of arms that hear them is void."""
         self._touched.update(change.link for change in changes)
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
-        """See :class:`governor.Governor`."""
+        """See :class:`override.RateOverride`."""
         if not self._learners and not any(route.arms for route in view.routes.values()):
             return {}
         self._watch(view)

@@ -15,13 +15,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan
-from hyroads.controller.model.state import Fabric, Presence, State, links_held
+from hyroads.controller.model.state import Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
 from .live_network import Cache, LiveNetwork
@@ -54,7 +55,7 @@ class Live:
 
     def __init__(
         self,
-        fabric: Fabric,
+        context: TopologyContext,
         numbers: Numbers,
         options: Options,
         loop: LiveLoop,
@@ -67,7 +68,7 @@ class Live:
         self.loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
-        self._maker = PlanMaker(fabric, options)
+        self._maker = PlanMaker(context, options)
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
@@ -75,11 +76,11 @@ class Live:
         # Holds are looked at when one ends, or when something changes that they depend on.
         self._damped_for: tuple[object, ...] = (None,) * 6
         self._next_release_s = 0.0
-        self._fabric = fabric
-        agents = [node for node in fabric.network.nodes if fabric.addressing.has_agent(node)]
-        self._graph = HelloGraph.of(fabric.network, agents)
+        self._context = context
+        agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
+        self._graph = HelloGraph.of(context.network, agents)
         self._aside = aside
-        self._cache = Cache(fabric)
+        self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._routes: dict[str, FlowRoute] = {}
         self._detector = ChangeDetector()
@@ -157,12 +158,12 @@ class Live:
     def _is_heard(self, state: State, link: Link) -> bool:
         """Whether hello frames of a link arrive, as far as is known."""
         speak = all(state.agents.get(node) is Presence.UP for node in (link.source, link.target))
-        return speak and (link.id in state.held or state.link_down(self._fabric, link) is None)
+        return speak and (link.id in state.held or state.link_down(self._context, link) is None)
 
     def _is_usable(self, state: State, link: Link) -> bool:
         """Whether plans can use a link in a state."""
         has_capacity = state.capacity_mbps is not None or link.capacity_mbps > 0
-        return has_capacity and state.link_fault(self._fabric, link) is None
+        return has_capacity and state.link_fault(self._context, link) is None
 
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
@@ -203,7 +204,7 @@ class Live:
         if rests:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
-            self.loop.governor.alerted(changes, now_s)
+            self.loop.override.alerted(changes, now_s)
         if routes == self._routes:
             return None
         self._use(self._network, routes, self.in_force.version, reports, now_s)
@@ -223,7 +224,7 @@ class Live:
         return state, self.plan if changed else None
 
     def listen(self, state: State, reports: ReportBook, now_s: float) -> State:
-        """A slot before anything is pushed: takes in what is measured, asks no governor."""
+        """A slot before anything is pushed: takes in what is measured, asks no override."""
         if self.plan is None or not self._measures:
             return state
         self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=False))

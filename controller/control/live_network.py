@@ -14,15 +14,16 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
-from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places, intents_for
-from numpy.typing import NDArray
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -71,7 +72,7 @@ class Basis:
 class LiveNetwork:
     """The network without what is down; caches what depends on nothing else."""
 
-    fabric: Fabric
+    context: TopologyContext
     basis: Basis
     _arms: dict[tuple[str, str], tuple[tuple[Path, ...], ...]] = field(default_factory=dict)
     _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
@@ -81,19 +82,19 @@ class LiveNetwork:
     @cached_property
     def network(self) -> Network:
         """Dead links have capacity 0; a plain client keeps only the links to where it is attached."""
-        network, capacities = self.fabric.network, self.basis.capacity_mbps
+        network, capacities = self.context.network, self.basis.capacity_mbps
         if self.basis.interference is not None:
             network = replace(network, interference=self.basis.interference)
         if capacities is not None:
             network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
-        addressing = self.fabric.addressing
+        addressing = self.context.addressing
         zero = dict.fromkeys(self.basis.dead, 0.0)
         return attached_only(network, addressing, self.places).with_capacities(zero)
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
         """Where plain clients are."""
-        places = {**default_places(self.fabric.addressing), **self.basis.places}
+        places = {**default_places(self.context.addressing), **self.basis.places}
         return {client: place for client, place in places.items() if place is not None}
 
     @cached_property
@@ -197,19 +198,19 @@ class LiveNetwork:
     @cached_property
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows."""
-        addressing, network = self.fabric.addressing, self.network
+        addressing, network = self.context.addressing, self.network
         routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
         tree = sorted(broadcast_tree(network))
-        fabric = self.fabric
+        context = self.context
         return intents_for(
-            fabric.network,
+            context.network,
             addressing,
-            fabric.labels,
+            context.labels,
             routes,
             tree,
             places=self.places,
-            guarded=fabric.guarded,
-            dhcp=fabric.dhcp,
+            guarded=context.guarded,
+            dhcp=context.dhcp,
         )
 
 
@@ -223,8 +224,8 @@ def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]
 class Cache:
     """The last few live networks, so that a link that flaps is planned once."""
 
-    def __init__(self, fabric: Fabric, size: int = 16) -> None:
-        self._fabric = fabric
+    def __init__(self, context: TopologyContext, size: int = 16) -> None:
+        self._context = context
         self._size = size
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
@@ -239,11 +240,11 @@ class Cache:
         return self._found(state)
 
     def _found(self, state: State) -> LiveNetwork:
-        links = self._fabric.network.links
-        dead = frozenset(link.id for link in links if state.link_down(self._fabric, link) is not None)
+        links = self._context.network.links
+        dead = frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
         basis = Basis(dead, state.capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
-            found = LiveNetwork(self._fabric, basis)
+            found = LiveNetwork(self._context, basis)
         self._known = [found, *(live for live in self._known if live is not found)][: self._size]
         return found

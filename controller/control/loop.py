@@ -1,7 +1,7 @@
 """The loop's state between slots, and its turn: measurements in, rates of all multipath flows out (docs/live.md).
 
 :class:`LiveLoop` drives ``core.closed_loop.slot`` for flows that come and go. It keeps what the pure slot must not
-know: path names instead of positions, which flows a governor decides, rates too small to pace, the controller mode.
+know: path names instead of positions, which flows a override decides, rates too small to pace, the controller mode.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
@@ -24,7 +25,7 @@ from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import Lanes, by_path
 
 from .allocators import Allocator, Grant, allocator
-from .rate_override import Fixed, Governor, NoGovernor, SlotView
+from .rate_override import Fixed, NoOverride, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .reports import NO_RATES, AgentRates
 from .routes import Routes
@@ -72,13 +73,13 @@ class LiveLoop:
     """One per controller. ``network`` gives links and technologies, which stay; capacities come from ``source``."""
 
     def __init__(
-        self, network: Network, source: Source, options: LoopOptions = DEFAULTS, governor: Governor | None = None
+        self, network: Network, source: Source, options: LoopOptions = DEFAULTS, override: RateOverride | None = None
     ) -> None:
         self.options = options
         self.declared = network
         self.busy: dict[Interface, float] = {}
         """The last busy share of every interface that has told one."""
-        self.governor: Governor = governor or NoGovernor()
+        self.override: RateOverride = override or NoOverride()
         self.groups: GroupAirtime | None = None
         """What multicast sessions take."""
         self.turns = 0
@@ -108,7 +109,7 @@ class LiveLoop:
 
     @property
     def fixed(self) -> Mapping[str, Fixed]:
-        """The flows that the governor decides."""
+        """The flows that the override decides."""
         return self._fixed
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
@@ -148,13 +149,13 @@ class LiveLoop:
         old, new = _lane_names(self._order, self._lanes), _lane_names(order, of_paths)
         self._routes, self._order, self._lanes = routes, order, of_paths
         self._recent.left()
-        # A flow whose fixed rates name a path that is gone is the solver's until its governor is asked again.
+        # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self._fixed = {
             flow: fixed
             for flow, fixed in self._fixed.items()
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
-        # Dummies are sent only if their governor says so.
+        # Dummies are sent only if their override says so.
         dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.DUMMIES)
         self._fixed = {**{flow: Fixed({}) for flow in dummies}, **self._fixed}
         problem = self._problem(network, routes)
@@ -170,7 +171,7 @@ class LiveLoop:
             self._hear(self._heard)
 
     def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
-        """One slot that ends now. ``ask`` the governor, or leave its flows as they are (a turn between slots)."""
+        """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots)."""
         taken = self._source.take(now_s)
         self.busy.update(taken.busy)
         heard = self._source.heard()
@@ -182,7 +183,7 @@ class LiveLoop:
             view = SlotView(
                 now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last, taken.samples
             )
-            self._fixed = {flow: fixed for flow, fixed in self.governor.decide(view).items() if self._is_governed(flow)}
+            self._fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
         self.last = self._turn(now_s, taken, agents)
         return self.last
 
@@ -246,7 +247,7 @@ class LiveLoop:
         return Turn(now_s, {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
-        """Names of paths become positions; flows that the governor decides offer what it wants, not what they have."""
+        """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
         paths = {
             (flow, position): max(agents.path_mbps[flow, path] for path in lane)
             for flow, names in _lane_names(self._order, self._lanes).items()
@@ -287,7 +288,7 @@ class LiveLoop:
         return replace(result, state=replace(result.state, pushed=pushed), push={**result.push, **changed})
 
     def _unreserved(self) -> FloatArray:
-        """What the governor's flows may send beyond what the others leave to them, in the order of the problem."""
+        """What the override's flows may send beyond what the others leave to them, in the order of the problem."""
         if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
             return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
@@ -307,7 +308,7 @@ class LiveLoop:
         return np.array(used, dtype=float)
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
-        """The rates of a flow of the governor's as far as the others have to make room."""
+        """The rates of a flow of the override's as far as the others have to make room."""
         fixed = self._fixed[flow]
         return self._in_order(flow, fixed.rates_mbps if fixed.reserved_mbps is None else fixed.reserved_mbps)
 
@@ -334,7 +335,7 @@ class LiveLoop:
         return by_path(_paceable(rates), self._lanes[flow], len(self._order[flow]))
 
     def _is_governed(self, flow: str) -> bool:
-        """Whether a governor may decide: not of flows that are being handed over."""
+        """Whether a override may decide: not of flows that are being handed over."""
         return flow in self._order and not self._routes[flow].ends.is_moving
 
     def _same_specs(self, routes: Routes) -> bool:

@@ -2,7 +2,7 @@
 
 A test needs a flow over each of its two links, from the agent at one end to the agent at the other, that carries
 nobody's frames: :attr:`PairTests.wanted`. Once both report, the test's rounds (``core.infer.pair_run``) run as rates
-of a :class:`governor.Governor`: dummies load a link to four fifths of its estimate. The flows reserve nothing,
+of a :class:`override.RateOverride`: dummies load a link to four fifths of its estimate. The flows reserve nothing,
 so that a flow that wakes up has its rates at hand; a test ends in the slot that hears of anyone who sends near it.
 One test at a time. Verdicts overrule who hears whom (:class:`TestedSource`).
 """
@@ -46,8 +46,8 @@ def test_flow(network: Network, link: str) -> FlowSpec:
 
 
 class PairTests:
-    """The tests of a network; a :class:`governor.Governor` of its own flows. ``testable`` are the links with an agent
-    at both ends; ``heard`` tells who hears whom.
+    """The tests of a network; a :class:`override.RateOverride` of its own flows. ``testable`` are the links with an
+    agent at both ends; ``heard`` tells who hears whom.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PairTests:
         """Pairs that were decided; a new object whenever one was."""
         return self._verdicts
 
-    # -- governor.Governor
+    # -- override.RateOverride
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """The rates of the tests' flows, 0 for those that do not test."""

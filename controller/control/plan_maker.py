@@ -22,7 +22,7 @@ from hyroads.controller.model.plan import (
     Rates,
     hello_configs,
 )
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
 
@@ -33,12 +33,12 @@ PRECEDENCE_STEP = 1000
 
 
 class PlanMaker:
-    """One per fabric."""
+    """One per context."""
 
-    def __init__(self, fabric: Fabric, options: Options) -> None:
-        self._fabric = fabric
+    def __init__(self, context: TopologyContext, options: Options) -> None:
+        self._context = context
         self._options = options
-        self._hellos = hello_configs(fabric, options)
+        self._hellos = hello_configs(context, options)
         self._made_of: dict[str, FlowRoute] = {}
         """The routes of the last plan's multipath flows."""
 
@@ -72,7 +72,7 @@ class PlanMaker:
             olds = ((before.flows[flow], plan) for flow, plan in taken.items())
             if all(old is plan or _is_taken_alike(old, plan) for old, plan in olds):
                 return before.classified
-        return {flow: _classified(self._fabric, plan) for flow, plan in taken.items()}
+        return {flow: _classified(self._context, plan) for flow, plan in taken.items()}
 
     def _flow(
         self, live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence[float], last: FlowPlan | None
@@ -91,10 +91,10 @@ class PlanMaker:
 
     def _multipath(self, route: FlowRoute, egress: str, number: int, ids: Mapping[PathName, int]) -> FlowPlan:
         def planned(paths: Iterable[PathName]) -> tuple[PlannedPath, ...]:
-            return tuple(PlannedPath(ids[path], path, _labels(self._fabric, path, egress), 0.0) for path in paths)
+            return tuple(PlannedPath(ids[path], path, _labels(self._context, path, egress), 0.0) for path in paths)
 
         paths, standby = planned(route.paths), planned(route.standby)
-        switches = _switches(self._fabric, route.paths)
+        switches = _switches(self._context, route.paths)
         return FlowPlan(route.spec, number, MULTIPATH, None, route.ingress, egress, paths, switches, route.use, standby)
 
     def _agents(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> dict[str, AgentConfig]:
@@ -121,25 +121,25 @@ def _has(plan: FlowPlan, number: int, ids: Mapping[PathName, int]) -> bool:
     return plan.mode == MULTIPATH and plan.number == number and same_ids
 
 
-def _labels(fabric: Fabric, path: PathName, egress: str) -> tuple[int, ...]:
+def _labels(context: TopologyContext, path: PathName, egress: str) -> tuple[int, ...]:
     """One label per hop between switches, then the egress agent's: the hop from or to a plain client has no label."""
-    network, addressing = fabric.network, fabric.addressing
+    network, addressing = context.network, context.addressing
     links = [network.links[network.link_index[name]] for name in path]
     hops = [link.id for link in links if addressing.has_switch(link.source) and addressing.has_switch(link.target)]
-    return (*(fabric.labels.link[name] for name in hops), fabric.labels.agent[egress])
+    return (*(context.labels.link[name] for name in hops), context.labels.agent[egress])
 
 
-def _switches(fabric: Fabric, paths: Iterable[PathName]) -> frozenset[str]:
+def _switches(context: TopologyContext, paths: Iterable[PathName]) -> frozenset[str]:
     """Nodes with a switch on some paths."""
-    network = fabric.network
+    network = context.network
     links = (network.links[network.link_index[name]] for path in paths for name in path)
     ends = (end for link in links for end in (link.source, link.target))
-    return frozenset(end for end in ends if fabric.addressing.has_switch(end))
+    return frozenset(end for end in ends if context.addressing.has_switch(end))
 
 
-def _classified(fabric: Fabric, plan: FlowPlan) -> ClassifiedFlow:
+def _classified(context: TopologyContext, plan: FlowPlan) -> ClassifiedFlow:
     """The rule of a flow; one that says more about a frame goes before one that says less."""
-    spec, mac = plan.spec, fabric.addressing.host_mac
+    spec, mac = plan.spec, context.addressing.host_mac
     match = Match(eth_src=mac[spec.source], eth_dst=mac[spec.target], **dict(spec.match))  # type: ignore[arg-type]
     # The number only orders flows whose matches overlap without one being narrower.
     precedence = len(spec.match) * PRECEDENCE_STEP + plan.number % PRECEDENCE_STEP

@@ -1,9 +1,9 @@
 """The hook for flows whose rates are decided elsewhere: bandits and their probes (docs/live.md, section 5).
 
-A :class:`Governor` is asked once per slot, before the rates of the others are computed. The flows it names get exactly
-the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
+A :class:`RateOverride` is asked once per slot, before the rates of the others are computed. The flows it names get
+exactly the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
 
-Several governors as one: each decides the flows of its own policies (docs/live.md, section 5).
+Several overrides as one: each decides the flows of its own policies (docs/live.md, section 5).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Fixed:
     rates_mbps: Mapping[PathName, float]
     fill_mbps: Mapping[PathName, float] = field(default_factory=dict)
     reserved_mbps: Mapping[PathName, float] | None = None
-    by: str = "governor"
+    by: str = "override"
 
 
 @dataclass(frozen=True, eq=False)
 class SlotView:
-    """What a governor sees when a slot begins, at ``now_s``.
+    """What a override sees when a slot begins, at ``now_s``.
 
     ``network`` has the links of the network file in their order, with the capacities that plans count on (0: down).
     ``routes`` has every flow with its paths and arms. ``busy`` are busy shares, ``agents`` rates and offers and
@@ -56,7 +56,7 @@ class SlotView:
     samples: Sequence[Sample] = ()
 
 
-class Governor(Protocol):
+class RateOverride(Protocol):
     """Decides the rates of some flows. Must answer at once and never raise for what the network does."""
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
@@ -69,7 +69,7 @@ class Governor(Protocol):
         """What it knows of a flow, for REST; None if it has nothing to do with it."""
 
 
-class NoGovernor:
+class NoOverride:
     """All flows are the solver's."""
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
@@ -84,25 +84,25 @@ class NoGovernor:
         return None
 
 
-class Governors:
-    """A :class:`Governor` made of others by name; where two name the same flow, the first of them decides."""
+class RateOverrides:
+    """A :class:`RateOverride` made of others by name; where two name the same flow, the first of them decides."""
 
-    def __init__(self, named: Mapping[str, Governor]) -> None:
+    def __init__(self, named: Mapping[str, RateOverride]) -> None:
         self._named = dict(named)
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """What all say, each signed with its name."""
         fixed: dict[str, Fixed] = {}
-        for name, governor in self._named.items():
-            for flow, rates in governor.decide(view).items():
+        for name, override in self._named.items():
+            for flow, rates in override.decide(view).items():
                 fixed.setdefault(flow, replace(rates, by=name))
         return fixed
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """All hear of it."""
-        for governor in self._named.values():
-            governor.alerted(changes, now_s)
+        for override in self._named.values():
+            override.alerted(changes, now_s)
 
     def document(self, flow: str) -> dict[str, Any]:
-        """Name -> what that governor knows of the flow, null where it has nothing to do with it."""
-        return {name: governor.document(flow) for name, governor in self._named.items()}
+        """Name -> what that override knows of the flow, null where it has nothing to do with it."""
+        return {name: override.document(flow) for name, override in self._named.items()}

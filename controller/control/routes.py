@@ -7,7 +7,7 @@ exploration tree (spec 01, section 1.4), or, for a flow with a bandit, those of 
 Routes change in two steps, so that a cut link is answered at once: :func:`make_routes` only takes away what is dead and
 plans flows that have nothing left (or are new); :func:`improved` then moves the flows for which a change is worth it.
 
-Paths of flows whose ends are confined: those in use, and those that stand by. Pure.
+Paths of flows whose ends are constrained: those in use, and those that stand by. Pure.
 
 A flow of a client that is at several places keeps paths by the others at hand: both its edges are configured for them,
 and nothing is sent there. A handover to such a place is new rates at the first edge, one message; receivers know
@@ -28,8 +28,8 @@ from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings
 from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
-from hyroads.controller.model.handover import NOWHERE, Confined, Corridor, Ends, Lanes, Use, ends_of, lanes
-from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.model.handover import NOWHERE, Constrained, Ends, Lanes, PathConstraint, Use, ends_of, lanes
+from hyroads.controller.model.state import State, TopologyContext
 
 from .live_network import LiveNetwork, two_networks
 
@@ -37,14 +37,14 @@ from .live_network import LiveNetwork, two_networks
 MOST_PATHS = 16
 
 
-def confined_paths(live: LiveNetwork, spec: FlowSpec, ends: Ends, known: Iterable[PathName]) -> tuple[PathName, ...]:
-    """Paths through every corridor: those that are known there and that live, else the best ones; none if there are
+def constrained_paths(live: LiveNetwork, spec: FlowSpec, ends: Ends, known: Iterable[PathName]) -> tuple[PathName, ...]:
+    """Paths through every constraint: those that are known there and that live, else the best ones; none if there are
     none in any (the place is gone).
     """
     paths: dict[PathName, None] = {}
-    for corridor in ends.corridors():
-        kept = tuple(path for path in known if corridor.has(live.network, path) and lives(live, path))
-        paths |= dict.fromkeys(kept or _through(live, spec, corridor))
+    for constraint in ends.constraints():
+        kept = tuple(path for path in known if constraint.has(live.network, path) and lives(live, path))
+        paths |= dict.fromkeys(kept or _through(live, spec, constraint))
     return tuple(paths)
 
 
@@ -54,8 +54,8 @@ def standing_by(
     """Of known paths those that live and lead by other places than those in use, the latest first."""
     if ends.is_of_paths:
         return ()
-    corridors = ends.corridors()
-    here = {path for path in known if any(corridor.has(live.network, path) for corridor in corridors)}
+    constraints = ends.constraints()
+    here = {path for path in known if any(constraint.has(live.network, path) for constraint in constraints)}
     others = (path for path in known if path not in here and path not in paths and lives(live, path))
     return _some(others, paths)
 
@@ -65,9 +65,9 @@ def filled(
 ) -> tuple[PathName, ...]:
     """With the best paths by places where a client is and by which none stands by."""
     found = dict.fromkeys(standby)
-    for corridor in _elsewhere(live, spec, ends):
-        if not any(corridor.has(live.network, path) for path in found):
-            found |= dict.fromkeys(path for path in _through(live, spec, corridor) if path not in paths)
+    for constraint in _elsewhere(live, spec, ends):
+        if not any(constraint.has(live.network, path) for path in found):
+            found |= dict.fromkeys(path for path in _through(live, spec, constraint) if path not in paths)
     return _some(found, paths)
 
 
@@ -85,29 +85,29 @@ def _some(standby: Iterable[PathName], paths: Sequence[PathName]) -> tuple[PathN
     return tuple(standby)[: max(0, MOST_PATHS - len(paths))]
 
 
-def _elsewhere(live: LiveNetwork, spec: FlowSpec, ends: Ends) -> list[Corridor]:
-    """The corridors with one end at another place, where its client is now."""
-    here = ends.corridors()
+def _elsewhere(live: LiveNetwork, spec: FlowSpec, ends: Ends) -> list[PathConstraint]:
+    """The constraints with one end at another place, where its client is now."""
+    here = ends.constraints()
     sources = _others(ends.source, live.departures, spec.source)
     targets = _others(ends.target, live.arrivals, spec.target)
-    first = (replace(corridor, first=place) for corridor in here for place in sources)
-    last = (replace(corridor, last=place) for corridor in here for place in targets)
+    first = (replace(constraint, first=place) for constraint in here for place in sources)
+    last = (replace(constraint, last=place) for constraint in here for place in targets)
     return list(dict.fromkeys((*first, *last)))
 
 
-def _others(end: Confined | None, places: Mapping[str, tuple[Place, ...]], node: str) -> list[Place]:
+def _others(end: Constrained | None, places: Mapping[str, tuple[Place, ...]], node: str) -> list[Place]:
     if end is None or end.is_of_paths:
         return []
     return [place for place in places.get(node, ()) if place not in end.known]
 
 
-def _through(live: LiveNetwork, spec: FlowSpec, corridor: Corridor) -> tuple[PathName, ...]:
-    """The best paths through a corridor: declared ones if any leads there."""
+def _through(live: LiveNetwork, spec: FlowSpec, constraint: PathConstraint) -> tuple[PathName, ...]:
+    """The best paths through a constraint: declared ones if any leads there."""
     network = live.network
-    if corridor.path is not None:
-        return (corridor.path,) if lives(live, corridor.path) else ()
-    declared = tuple(path for path in spec.paths if corridor.has(network, path) and lives(live, path))
-    closed = corridor.closed(network, spec.source, spec.target)
+    if constraint.path is not None:
+        return (constraint.path,) if lives(live, constraint.path) else ()
+    declared = tuple(path for path in spec.paths if constraint.has(network, path) and lives(live, path))
+    closed = constraint.closed(network, spec.source, spec.target)
     return declared or named(network, live.through(spec.source, spec.target, closed))
 
 
@@ -123,8 +123,9 @@ class FlowRoute:
     """A flow's edges and paths, as link ids. ``reason`` says why it can't be a multipath; then it has no paths.
 
     ``arms`` are the multipaths that a bandit may use, as indices into ``paths``, the planner's best first; empty for
-    a flow without a bandit. ``ends`` says what the flow's ends are confined to by handovers, ``use`` what follows from
-    that for its paths; None: all paths are used. Paths that stand by are configured and have no part in anything else.
+    a flow without a bandit. ``ends`` says what the flow's ends are constrained to by handovers, ``use`` what follows
+    from that for its paths; None: all paths are used. Paths that stand by are configured and have no part in anything
+    else.
     """
 
     spec: FlowSpec
@@ -186,9 +187,9 @@ def improved(
         if route.reason is None
     }
     affected = affected_flows(network, carried, changes, settings)
-    # Flows that are handed over are left alone until they are settled, then planned inside their corridors.
-    confined = [flow for flow in affected if routes[flow].ends]
-    affected = tuple(flow for flow in affected if flow not in confined)
+    # Flows that are handed over are left alone until they are settled, then planned inside their constraints.
+    constrained = [flow for flow in affected if routes[flow].ends]
+    affected = tuple(flow for flow in affected if flow not in constrained)
     ways = ((live.multipath, _is_planned), (live.latency_paths, _is_for_latency))
     moved: dict[str, tuple[PathName, ...]] = {}
     for way, is_meant in ways:
@@ -206,15 +207,15 @@ def improved(
         paths, arms = (moved[flow], ()) if flow in moved else _paths(live, routes[flow].spec)
         if paths:
             result[flow] = replace(routes[flow], paths=paths, arms=arms)
-    result |= {flow: _replanned(live, routes[flow]) for flow in confined}
+    result |= {flow: _replanned(live, routes[flow]) for flow in constrained}
     return result
 
 
 def _replanned(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
-    """A confined flow in the changed network, if that brings enough."""
+    """A constrained flow in the changed network, if that brings enough."""
     if route.ends.is_moving:
         return route
-    paths = confined_paths(live, route.spec, route.ends, ()) or _paths(live, route.spec)[0]
+    paths = constrained_paths(live, route.spec, route.ends, ()) or _paths(live, route.spec)[0]
     before, after = (multipath_mbps(live.network, each) for each in (route.paths, paths))
     if after <= (1 + DEFAULTS.gain) * before:
         return route
@@ -223,7 +224,7 @@ def _replanned(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
 
 
 def rested(routes: Routes, live: LiveNetwork, moved: Collection[str]) -> dict[str, FlowRoute]:
-    """Routes with paths that stand by for the flows that are confined and not on their way. Those that have just
+    """Routes with paths that stand by for the flows that are constrained and not on their way. Those that have just
     ``moved`` took what stood by, and get something better if there is.
     """
     result = dict(routes)
@@ -269,30 +270,30 @@ def _is_for_latency(spec: FlowSpec) -> bool:
 
 
 def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool) -> FlowRoute:
-    fabric, spec = live.fabric, state.flows[flow].spec
+    context, spec = live.context, state.flows[flow].spec
     ingress, egress = _edge(live, spec.source), _edge(live, spec.target)
-    reason = _obstacle(state, fabric, spec, ingress, egress)
+    reason = _obstacle(state, context, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
-    ends = ends_of(spec, state.confined) if spec.policy is not Policy.PRIVATE else NOWHERE
+    ends = ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else NOWHERE
     alike = before is not None and _is_asked_alike(before, FlowRoute(spec, ingress, egress, ends=ends))
     if before is not None and alike and (same_network or (ends and _stays(live, before))):
         return before
     if ends:
-        return _confined(live, FlowRoute(spec, ingress, egress, ends=ends), before)
+        return _constrained(live, FlowRoute(spec, ingress, egress, ends=ends), before)
     if before is not None and before.ends:
         before = None
     paths, arms = _kept(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
-def _confined(live: LiveNetwork, route: FlowRoute, before: FlowRoute | None) -> FlowRoute:
-    """A confined flow's route: what it had, as far as that lives. Without a path in any corridor it takes what there
-    is.
+def _constrained(live: LiveNetwork, route: FlowRoute, before: FlowRoute | None) -> FlowRoute:
+    """A constrained flow's route: what it had, as far as that lives. Without a path in any constraint it takes what
+    there is.
     """
     spec, ends, fresh = route.spec, route.ends, before is None or before.spec != route.spec or not before.paths
     known = () if before is None or fresh else before.known
-    paths = confined_paths(live, spec, ends, known) or _paths(live, spec)[0]
+    paths = constrained_paths(live, spec, ends, known) or _paths(live, spec)[0]
     if not paths:
         return replace(route, reason=_no_path(spec))
     # What is to stand by is worked out at the start; later on that is not urgent (see ``rested``).
@@ -308,8 +309,8 @@ def _is_asked_alike(before: FlowRoute, now: FlowRoute) -> bool:
 
 
 def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
-    """Whether a confined flow has all that it can have: a live path in every corridor, and none that is dead."""
-    has = [corridor.has for corridor in before.ends.corridors()]
+    """Whether a constrained flow has all that it can have: a live path in every constraint, and none that is dead."""
+    has = [constraint.has for constraint in before.ends.constraints()]
     in_all = all(any(leads(live.network, path) for path in before.paths) for leads in has)
     return in_all and all(lives(live, path) for path in before.known)
 
@@ -367,20 +368,22 @@ def _no_path(spec: FlowSpec) -> str:
 
 def _edge(live: LiveNetwork, node: str) -> str | None:
     """The node whose agent can be the edge of a flow from or to ``node``."""
-    if not live.fabric.addressing.is_plain_client(node):
+    if not live.context.addressing.is_plain_client(node):
         return node
     place = live.places.get(node)
     return place.node if place is not None else None
 
 
-def _obstacle(state: State, fabric: Fabric, spec: FlowSpec, ingress: str | None, egress: str | None) -> str | None:
+def _obstacle(
+    state: State, context: TopologyContext, spec: FlowSpec, ingress: str | None, egress: str | None
+) -> str | None:
     if spec.policy is Policy.SINGLE:
         return "its policy is single"
     if ingress is None or egress is None:
         return f"{spec.source if ingress is None else spec.target} is not attached anywhere"
     if ingress == egress:
         return f"both ends are at {ingress}"
-    return state.agent_fault(fabric, ingress) or state.agent_fault(fabric, egress)
+    return state.agent_fault(context, ingress) or state.agent_fault(context, egress)
 
 
 def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.addressing import hashed
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.interface_graph import FloatArray
@@ -26,7 +27,7 @@ from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.multicast_session import Session, adapted, refreshed
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.sessions import SessionSpec
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import AttachedClient, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.sessions import Names, RootedTree, TreePlan, rooted, tree_plan
@@ -132,13 +133,13 @@ class LabelledPlan:
 class World:
     """What sessions are planned on."""
 
-    fabric: Fabric
+    context: TopologyContext
     media: Media
     places: Mapping[str, Place]
 
     def client(self, host: Host) -> AttachedClient | None:
         """A host on a medium, as its access point sees it; None if it is at an access port, or nowhere."""
-        addressing, node = self.fabric.addressing, host.node
+        addressing, node = self.context.addressing, host.node
         if node is None or host.mac is None:
             return None
         place = self.places.get(node) if host.technology is None else Place(node, host.technology)
@@ -153,8 +154,8 @@ class World:
 
     def rooted(self, plan: TreePlan, label: int) -> RootedTree | None:
         """What the switches do for a tree."""
-        fabric = self.fabric
-        return rooted(Names(fabric.network, fabric.addressing, self.places), plan, label)
+        context = self.context
+        return rooted(Names(context.network, context.addressing, self.places), plan, label)
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ def _labelled(world: World, session: str, plan: TreePlan, before: Rollout, used:
         if old.plan == plan and _shape(old) == _shape(fresh):
             return old
     name = ("tree", session, plan.source, json.dumps([plan.transmissions, sorted(plan.receivers)]))
-    attempt, labels = 0, world.fabric.labels.all
+    attempt, labels = 0, world.context.labels.all
     while (label := hashed(name, attempt)) in used or label in labels:
         attempt += 1
     return world.rooted(plan, label)
@@ -263,9 +264,9 @@ def restored(world: World, spec: SessionSpec, plans: Mapping[str, LabelledPlan])
         tree = world.rooted(saved.plan, saved.label)
         if tree is not None:
             rollouts[source] = Rollout(tree, tree)
-    index = world.fabric.network.link_index
+    index = world.context.network.link_index
     links = {source: [index[link] for link in saved.plan.links] for source, saved in plans.items()}
-    return LiveSession(spec, session=Session.of_links(spec.id, world.fabric.network, links), rollouts=rollouts)
+    return LiveSession(spec, session=Session.of_links(spec.id, world.context.network, links), rollouts=rollouts)
 
 
 def forgotten(live: LiveSession) -> LiveSession:
@@ -326,11 +327,11 @@ def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
                 entries.setdefault(rollout.current.root, []).extend(found)
         if live.session.trees and live.is_told:
             # The session has begun: what others send to its group goes nowhere.
-            for node in world.fabric.addressing.dpid:
+            for node in world.context.addressing.dpid:
                 entries.setdefault(node, []).append(SessionEntry(_match(live)))
     return {
         node: Told(tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())), hears)
-        for node in world.fabric.addressing.dpid
+        for node in world.context.addressing.dpid
     }
 
 
@@ -348,8 +349,8 @@ def _members(world: World, live: LiveSession) -> dict[str, SessionMembers]:
         client = world.client(host)
         if client is not None:
             clients.setdefault(world.home(host.node), {})[client.mac] = client
-        elif host.node in world.fabric.addressing.access_port:
-            access[host.node] = (world.fabric.addressing.access_port[host.node],)
+        elif host.node in world.context.addressing.access_port:
+            access[host.node] = (world.context.addressing.access_port[host.node],)
     return {
         node: SessionMembers(_match(live), access.get(node, ()), tuple(clients.get(node, {}).values()))
         for node in sorted({*access, *clients})

@@ -17,7 +17,7 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.measure.samples import Event
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import HearingBook
 from .port_watch import PortWatch
@@ -54,8 +54,8 @@ class RadioSession(Protocol):
 class Inbox:
     """Listens to radios (``agent_listeners.RadioListener``) and the SNMP collector; a source of the loop."""
 
-    def __init__(self, fabric: Fabric, clock: Callable[[], float]) -> None:
-        addressing, network = fabric.addressing, fabric.network
+    def __init__(self, context: TopologyContext, clock: Callable[[], float]) -> None:
+        addressing, network = context.addressing, context.network
         self._clock = clock
         self._nodes = tuple(addressing.dpid)
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
@@ -69,7 +69,7 @@ class Inbox:
         self.radios = RadioTable(interfaces)
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
-        self._hearing = HearingBook(fabric)
+        self._hearing = HearingBook(context)
         self._sessions: dict[str, RadioSession] = {}
         self._disagreed: dict[Interface, int] = {}
         self._smaller: dict[str, tuple[float, float]] = {}

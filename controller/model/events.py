@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from hyroads.controller.core.netfile_sections import flow_document
 
-from .state import DeclaredFlow, Fabric, Origin, Presence, State
+from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
 
 Document = Mapping[str, Any]
 KEPT = 4096
@@ -82,7 +82,7 @@ Change = tuple[str, Document]
 _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}
 
 
-def changes(before: State, after: State, fabric: Fabric) -> Iterator[Change]:
+def changes(before: State, after: State, context: TopologyContext) -> Iterator[Change]:
     """What a transition of the state tells."""
     for thing, was, now in (
         ("switch", before.switches, after.switches),
@@ -91,23 +91,23 @@ def changes(before: State, after: State, fabric: Fabric) -> Iterator[Change]:
         for node in _differing(was, now):
             if now[node] in _PRESENCE:
                 yield f"{thing}.{_PRESENCE[now[node]]}", {"node": node}
-    yield from _links(before, after, fabric)
+    yield from _links(before, after, context)
     yield from _flows(before, after)
 
 
-def _links(before: State, after: State, fabric: Fabric) -> Iterator[Change]:
-    for link in _affected(before, after, fabric):
-        declared = fabric.network.links[fabric.network.link_index[link]]
-        was, now = before.link_fault(fabric, declared), after.link_fault(fabric, declared)
+def _links(before: State, after: State, context: TopologyContext) -> Iterator[Change]:
+    for link in _affected(before, after, context):
+        declared = context.network.links[context.network.link_index[link]]
+        was, now = before.link_fault(context, declared), after.link_fault(context, declared)
         if was != now:
             yield f"link.{'down' if now else 'up'}", {"link": link, "reason": now}
 
 
-def _affected(before: State, after: State, fabric: Fabric) -> Iterable[str]:
+def _affected(before: State, after: State, context: TopologyContext) -> Iterable[str]:
     """Ids of links that may have come or gone; asking all of them takes long in a large network."""
     links = (before.silent ^ after.silent) | (before.held ^ after.held)
     nodes = {*_differing(before.switches, after.switches), *_differing(before.ports, after.ports)}
-    network = fabric.network
+    network = context.network
     if nodes:
         links |= {link.id for link in network.links if link.source in nodes or link.target in nodes}
     was, now = before.capacity_mbps, after.capacity_mbps

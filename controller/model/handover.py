@@ -1,8 +1,8 @@
 """What a manager wants of a client's flows -> which paths are configured, which carry packets, and how. Pure.
 
-A flow of a client is *confined*: of its paths only those through known places are configured, and of these only those
-through carrying places have a rate. A way from one to the other is taken in steps (:func:`next_step`), each of which is
-brought into force and confirmed before the next: receivers are ready before senders change (docs/services.md,
+A flow of a client is *constrained*: of its paths only those through known places are configured, and of these only
+those through carrying places have a rate. A way from one to the other is taken in steps (:func:`next_step`), each of
+which is brought into force and confirmed before the next: receivers are ready before senders change (docs/services.md,
 section 3).
 """
 
@@ -21,7 +21,7 @@ Way = Place | PathName
 
 
 @dataclass(frozen=True, slots=True)
-class Confined:
+class Constrained:
     """The ways of some flows. ``known``: both ends are configured for them; ``carry``: packets go by them, each by one
     of them, or by all with ``copies``. Receivers wait up to ``hold_s`` for what is in flight by ``waits``, even if it
     is silent.
@@ -53,12 +53,12 @@ class Confined:
 
 Key = tuple[str, str | None]
 """A client and one of its flows, or all of its flows for which nothing else is said."""
-Confinements = Mapping[Key, Confined]
+Confinements = Mapping[Key, Constrained]
 Lanes = tuple[tuple[int, ...], ...]
 """Per lane the positions of its paths."""
 
 
-def next_step(now: Confined | None, wanted: Wanted) -> Confined:
+def next_step(now: Constrained | None, wanted: Wanted) -> Constrained:
     """What to bring into force next; once that is confirmed and equal to ``now``, ``wanted`` is in force.
 
     Where packets take other ways while some are in flight, receivers learn first what to wait for.
@@ -66,32 +66,32 @@ def next_step(now: Confined | None, wanted: Wanted) -> Confined:
     moves = now is not None and (set(now.carry), now.copies) != (set(wanted.carry), wanted.copies)
     if now is None or not moves or wanted.hold_s is None:
         if now is None or moves or not wanted.hold_s:
-            return Confined(wanted.known, wanted.carry, wanted.copies)
+            return Constrained(wanted.known, wanted.carry, wanted.copies)
         stays = tuple(way for way in now.waits if way in wanted.known)
-        return Confined(wanted.known, wanted.carry, wanted.copies, stays, wanted.hold_s if stays else 0.0)
+        return Constrained(wanted.known, wanted.carry, wanted.copies, stays, wanted.hold_s if stays else 0.0)
     known = tuple(dict.fromkeys((*now.known, *wanted.known)))
     waits = tuple(way for way in now.carry if way in wanted.known)
-    listening = Confined(known, now.carry, now.copies, waits, wanted.hold_s)
-    sending = Confined(wanted.known, wanted.carry, wanted.copies, waits, wanted.hold_s)
+    listening = Constrained(known, now.carry, now.copies, waits, wanted.hold_s)
+    sending = Constrained(wanted.known, wanted.carry, wanted.copies, waits, wanted.hold_s)
     return sending if now == listening else listening
 
 
-def reached(now: Confined | None, wanted: Wanted) -> bool:
+def reached(now: Constrained | None, wanted: Wanted) -> bool:
     """Whether nothing is left to be done but to confirm ``now``."""
     return now is not None and next_step(now, wanted) == now
 
 
-def drained(now: Confined) -> Confined:
+def drained(now: Constrained) -> Constrained:
     """Nothing is in flight by the ways that were waited for."""
     return replace(now, waits=(), hold_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What both ends of a flow are confined to; None: nothing is said of that end."""
+    """What both ends of a flow are constrained to; None: nothing is said of that end."""
 
-    source: Confined | None = None
-    target: Confined | None = None
+    source: Constrained | None = None
+    target: Constrained | None = None
 
     def __bool__(self) -> bool:
         return self.source is not None or self.target is not None
@@ -116,10 +116,10 @@ class Ends:
         """How long receivers wait for what is in flight."""
         return max(end.hold_s if end is not None and end.waits else 0.0 for end in (self.source, self.target))
 
-    def corridors(self) -> list[Corridor]:
+    def constraints(self) -> list[PathConstraint]:
         """All combinations of a known way at the source and one at the target."""
         sides = [(None,) if end is None else end.known for end in (self.source, self.target)]
-        return [Corridor(*pair) for pair in product(*sides)]
+        return [PathConstraint(*pair) for pair in product(*sides)]
 
     def carries(self, network: Network, path: PathName) -> bool:
         """Whether packets go by a path."""
@@ -147,7 +147,7 @@ NOWHERE = Ends()
 
 
 @dataclass(frozen=True, slots=True)
-class Corridor:
+class PathConstraint:
     """Where paths may begin and end; None: anywhere."""
 
     first: Way | None = None
@@ -191,11 +191,11 @@ def last_place(network: Network, path: PathName) -> Place:
     return Place(link.source, link.technology)
 
 
-def ends_of(spec: FlowSpec, confined: Confinements) -> Ends:
+def ends_of(spec: FlowSpec, constrained: Confinements) -> Ends:
     """What is said of the two ends of a flow: of this flow, else of all of the client."""
-    if not confined:
+    if not constrained:
         return NOWHERE
-    found = (confined.get((node, spec.id), confined.get((node, None))) for node in (spec.source, spec.target))
+    found = (constrained.get((node, spec.id), constrained.get((node, None))) for node in (spec.source, spec.target))
     return Ends(*found)
 
 
@@ -215,7 +215,7 @@ def links_at(network: Network, client: str, place: Place) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a confined flow's paths are used for, by their positions. The others are paused."""
+    """What a constrained flow's paths are used for, by their positions. The others are paused."""
 
     carry: tuple[int, ...]
     copies: bool = False

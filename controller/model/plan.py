@@ -14,7 +14,7 @@ from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow
 
 from .handover import Use
-from .state import Fabric
+from .state import TopologyContext
 
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 
@@ -140,9 +140,9 @@ class Plan:
         return planned
 
 
-def hello_configs(fabric: Fabric, options: Options) -> dict[str, HelloConfig]:
+def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:
     """Hello frames of every agent: sent on all its interfaces, expected on links from other agents."""
-    addressing, network = fabric.addressing, fabric.network
+    addressing, network = context.addressing, context.network
     agents = [node for node in network.nodes if addressing.has_agent(node)]
     speakers = [sum(k in network.technologies_of[node] for node in agents) for k in network.technologies]
     scale = max(1.0, max(speakers, default=0) / HELLOS_AT_FULL_RATE)
@@ -155,7 +155,7 @@ def hello_configs(fabric: Fabric, options: Options) -> dict[str, HelloConfig]:
         node: HelloConfig(
             interval_ms=round(options.hello_interval_ms * scale),
             dead_ms=round(options.hello_dead_ms * scale),
-            send=tuple((k, fabric.labels.hello[node, k]) for k in addressing.technologies(node)),
+            send=tuple((k, context.labels.hello[node, k]) for k in addressing.technologies(node)),
             expect=tuple(expect[node]),
         )
         for node in agents

@@ -16,7 +16,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
 
-from .handover import Confined, Confinements, Key
+from .handover import Confinements, Constrained, Key
 
 # A freshly started agent sends its first hello frames a moment after it dialled in; until then neighbours that
 # say "silent" only tell what was true before.
@@ -41,7 +41,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True)
-class Fabric:
+class TopologyContext:
     """What does not change while the controller runs: the network file and what is derived from it."""
 
     network: Network
@@ -56,7 +56,7 @@ class Fabric:
     @classmethod
     def of(
         cls, network: Network, document: str = "network", *, guards: bool = False, dhcp: Iterable[str] | None = None
-    ) -> Fabric:
+    ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
         at the nodes that are named.
         """
@@ -102,20 +102,20 @@ class State:
     """Measured capacities that plans count on, in the order of the links; None: the network file's."""
     interference: Interference | None = None
     """What was inferred from who hears whom; None: the network file's rule."""
-    confined: Confinements = field(default_factory=dict)
+    constrained: Confinements = field(default_factory=dict)
     """Clients whose flows do not use all the places they could: they were handed over, or are being."""
     places: Mapping[str, Place | None] = field(default_factory=dict)
     """Plain clients that are not where the network file has them; None: nowhere."""
     version: int = 0
 
-    def link_fault(self, fabric: Fabric, link: Link) -> str | None:
+    def link_fault(self, context: TopologyContext, link: Link) -> str | None:
         """Why a link can't carry anything now; None if it can, as far as is known."""
-        down = self.link_down(fabric, link)
+        down = self.link_down(context, link)
         if down is None and self.capacity_mbps is not None:
-            return None if self.capacity_mbps[fabric.network.link_index[link.id]] else "capacity unknown"
+            return None if self.capacity_mbps[context.network.link_index[link.id]] else "capacity unknown"
         return down
 
-    def link_down(self, fabric: Fabric, link: Link) -> str | None:
+    def link_down(self, context: TopologyContext, link: Link) -> str | None:
         """Why a link is down or not to be used; None if it is up, whether or not its capacity is known."""
         if link.id in self.silent:
             return "silent"
@@ -124,37 +124,37 @@ class State:
         for node in (link.source, link.target):
             if self.switches.get(node) is Presence.DOWN:
                 return "switch lost"
-            name = fabric.addressing.interface_name[node, link.technology]
+            name = context.addressing.interface_name[node, link.technology]
             if node in self.ports and name not in self.ports[node]:
                 return "port down"
         return None
 
-    def agent_fault(self, fabric: Fabric, node: str) -> str | None:
+    def agent_fault(self, context: TopologyContext, node: str) -> str | None:
         """Why a node's agent can't be used now; None if it can."""
-        if not fabric.addressing.has_agent(node):
+        if not context.addressing.has_agent(node):
             return f"{node} has no agent"
         if self.agents.get(node) is Presence.DOWN:
             return f"the agent at {node} is down"
         if self.switches.get(node) is Presence.DOWN:
             return f"the switch of {node} is lost"
-        wanted = (fabric.addressing.agent_access_port[node], fabric.addressing.agent_network_port[node])
+        wanted = (context.addressing.agent_access_port[node], context.addressing.agent_network_port[node])
         missing = [name for name in wanted if node in self.ports and name not in self.ports[node]]
         return f"port {missing[0]} of {node} is missing" if missing else None
 
 
 def initial(
-    fabric: Fabric,
+    context: TopologyContext,
     flows: Iterable[DeclaredFlow] = (),
-    confined: Mapping[Key, Confined] | None = None,
+    constrained: Mapping[Key, Constrained] | None = None,
     places: Mapping[str, Place | None] | None = None,
 ) -> State:
     """Nothing known yet but what is declared, and where clients and their flows were."""
     return State(
-        confined=dict(confined or {}),
+        constrained=dict(constrained or {}),
         places=dict(places or {}),
         flows={flow.spec.id: flow for flow in flows},
-        switches=dict.fromkeys(fabric.addressing.dpid, Presence.UNKNOWN),
-        agents={node: Presence.UNKNOWN for node in fabric.network.nodes if fabric.addressing.has_agent(node)},
+        switches=dict.fromkeys(context.addressing.dpid, Presence.UNKNOWN),
+        agents={node: Presence.UNKNOWN for node in context.network.nodes if context.addressing.has_agent(node)},
     )
 
 
@@ -188,32 +188,32 @@ def switch_down(state: State, node: str) -> State:
     return _changed(state, switches={**state.switches, node: Presence.DOWN}, ports=ports)
 
 
-def agent_up(state: State, fabric: Fabric, node: str, *, fresh: bool, now_s: float) -> State:
+def agent_up(state: State, context: TopologyContext, node: str, *, fresh: bool, now_s: float) -> State:
     """An agent dialled in; ``fresh`` if it has no configuration, so that its hello frames start only now."""
     since = {name: value for name, value in state.agent_since_s.items() if name != node}
     silent = state.silent
     if fresh:
         since[node] = now_s
-        silent -= {link.id for link in fabric.network.links if link.source == node}
+        silent -= {link.id for link in context.network.links if link.source == node}
     return _changed(state, agents={**state.agents, node: Presence.UP}, agent_since_s=since, silent=silent)
 
 
-def agent_down(state: State, fabric: Fabric, node: str) -> State:
+def agent_down(state: State, context: TopologyContext, node: str) -> State:
     """An agent is gone: its neighbours will not hear its hello frames any more, which says nothing of the links."""
-    silent = state.silent - {link.id for link in fabric.network.links if link.source == node}
+    silent = state.silent - {link.id for link in context.network.links if link.source == node}
     return _changed(state, agents={**state.agents, node: Presence.DOWN}, silent=silent)
 
 
-def links_heard(state: State, fabric: Fabric, node: str, up: Mapping[str, bool], now_s: float) -> State:
+def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[str, bool], now_s: float) -> State:
     """What the agent at ``node`` says of its inbound links; links that aren't its own are ignored."""
     silent = set(state.silent)
     for name, alive in up.items():
-        index = fabric.network.link_index.get(name)
-        if index is None or fabric.network.links[index].target != node:
+        index = context.network.link_index.get(name)
+        if index is None or context.network.links[index].target != node:
             continue
         if alive:
             silent.discard(name)
-        elif _sender_speaks(state, fabric.network.links[index].source, now_s):
+        elif _sender_speaks(state, context.network.links[index].source, now_s):
             silent.add(name)
     return _changed(state, silent=frozenset(silent))
 
@@ -228,9 +228,9 @@ def measured(state: State, capacity_mbps: tuple[float, ...] | None, interference
     return _changed(state, capacity_mbps=capacity_mbps, interference=interference)
 
 
-def client_placed(state: State, fabric: Fabric, client: str, place: Place) -> State:
+def client_placed(state: State, context: TopologyContext, client: str, place: Place) -> State:
     """A plain client is at one of its possible attachments; any other place is ignored."""
-    possible = [Place(a.node, a.technology) for a in fabric.addressing.attachments.get(client, ())]
+    possible = [Place(a.node, a.technology) for a in context.addressing.attachments.get(client, ())]
     if place not in possible:
         return state
     places = {name: known for name, known in state.places.items() if name != client}
@@ -247,10 +247,10 @@ def flow_removed(state: State, flow: str) -> State:
     return _changed(state, flows={name: value for name, value in state.flows.items() if name != flow})
 
 
-def confined(state: State, changes: Mapping[Key, Confined | None]) -> State:
-    """Clients' flows are confined to other places from now on; None: to none."""
-    merged = {**state.confined, **changes}
-    return _changed(state, confined={key: value for key, value in merged.items() if value is not None})
+def constrained(state: State, changes: Mapping[Key, Constrained | None]) -> State:
+    """Clients' flows are constrained to other places from now on; None: to none."""
+    merged = {**state.constrained, **changes}
+    return _changed(state, constrained={key: value for key, value in merged.items() if value is not None})
 
 
 def _sender_speaks(state: State, node: str, now_s: float) -> bool:

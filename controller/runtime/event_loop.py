@@ -19,7 +19,7 @@ from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.control.live import TOGETHER_S, Live, directly
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
-from hyroads.controller.control.rate_override import Governor
+from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportBook
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
@@ -28,18 +28,18 @@ from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog, changes
-from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Options, Plan, hello_configs
 from hyroads.controller.model.state import (
     DeclaredFlow,
-    Fabric,
     Presence,
     State,
+    TopologyContext,
     agent_down,
     agent_up,
     agents_grace_over,
     client_placed,
-    confined,
+    constrained,
     flow_declared,
     flow_removed,
     initial,
@@ -71,13 +71,13 @@ def options_of(settings: Settings) -> Options:
     )
 
 
-def loop_options_of(fabric: Fabric, settings: Settings) -> LoopOptions:
+def loop_options_of(context: TopologyContext, settings: Settings) -> LoopOptions:
     """Options of the loop; the margin of the network file counts if the settings name none.
 
     :class:`ConfigError` if slices and network do not fit together.
     """
-    settings.slices.check_network(fabric.network, fabric.document)
-    declared = fabric.network.margin
+    settings.slices.check_network(context.network, context.document)
+    declared = context.network.margin
     margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
     tcp_margin, slot_s = max(margin, settings.tcp_margin), settings.slot_ms / 1e3
     return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)
@@ -97,7 +97,7 @@ class Coordinator:
 
     def __init__(
         self,
-        fabric: Fabric,
+        context: TopologyContext,
         settings: Settings,
         flows: list[DeclaredFlow],
         numbers: Numbers,
@@ -105,28 +105,28 @@ class Coordinator:
         clock: Callable[[], float],
         save: Callable[[State, Numbers], None],
         source: Source | None = None,
-        governor: Governor | None = None,
-        confined: Mapping[Key, Confined] | None = None,
+        override: RateOverride | None = None,
+        constrained: Mapping[Key, Constrained] | None = None,
         places: Mapping[str, Place | None] | None = None,
         events: EventLog | None = None,
     ) -> None:
-        self.fabric = fabric
+        self.context = context
         self.settings = settings
         self.clock = clock
         self.started_s = clock()
         self.events = events or EventLog(clock, shim.Signal())
-        self.state: State = initial(fabric, flows, confined, places)
+        self.state: State = initial(context, flows, constrained, places)
         options = options_of(settings)
         loop = LiveLoop(
-            fabric.network, source or ConfiguredSource(fabric.network), loop_options_of(fabric, settings), governor
+            context.network, source or ConfiguredSource(context.network), loop_options_of(context, settings), override
         )
         measures, damps = settings.capacities == MEASURED, settings.flap_damping
-        self._is_large = len(fabric.network.links) >= LARGE
+        self._is_large = len(context.network.links) >= LARGE
         aside = shim.aside if self._is_large else directly
-        self._hellos = hello_configs(fabric, options)
+        self._hellos = hello_configs(context, options)
         together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in self._hellos.values())])
         self.live = Live(
-            fabric, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, aside=aside
+            context, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, aside=aside
         )
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self._garbage = Garbage()
@@ -137,7 +137,7 @@ class Coordinator:
         self.faults = FaultBook(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
         self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self._book = SwitchBook(fabric, clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self._book = SwitchBook(context, clock, self.counters, self.fault, lambda: self.wake(now=True))
         self.switches, self.session_of = self._book.sessions, self._book.of
         self._pusher = Pusher(self.live, self.agents, self.switches, self._is_overtaken)
         self.views, self.additions = self._pusher.views, self._pusher.additions
@@ -182,15 +182,15 @@ class Coordinator:
         self._become(flow_removed(self.state, flow))
         self._plan_if_changed()
 
-    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows of clients shall use other paths (docs/services.md, section 3)."""
-        self._become(confined(self.state, changes), urgent=True)
+        self._become(constrained(self.state, changes), urgent=True)
         self._plan_if_changed()
 
     def place_client(self, client: str, place: Place) -> None:
         """A plain client of the network file is at another of its attachments."""
         before = self.state
-        self._become(client_placed(before, self.fabric, client, place), urgent=True)
+        self._become(client_placed(before, self.context, client, place), urgent=True)
         if self.state is not before:
             LOG.info("client %s is at %s", client, place)
         self._plan_if_changed()
@@ -248,7 +248,7 @@ class Coordinator:
         self.agents.joined(session, silent if fresh else None)
         if self._book.is_awaited(session.node):
             self._book.wait_for(session.node, self.settings.timings.switch_grace_s)
-        self._become(agent_up(self.state, self.fabric, session.node, fresh=fresh, now_s=self.clock()))
+        self._become(agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
     def agent_down(self, session: Session) -> None:
@@ -256,13 +256,13 @@ class Coordinator:
         if self.agents.left(session):
             self.reports.forget(session.node)
             self.marks.left(session.node)
-            self._become(agent_down(self.state, self.fabric, session.node), urgent=True)
+            self._become(agent_down(self.state, self.context, session.node), urgent=True)
             self._await_switch(session.node)
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """An agent tells of its inbound links."""
         before, now_s = self.state, self.clock()
-        heard = links_heard(before, self.fabric, session.node, up, now_s)
+        heard = links_heard(before, self.context, session.node, up, now_s)
         if heard is before:
             return
         self._become(self.live.links_reported(before, heard, now_s))
@@ -402,7 +402,7 @@ class Coordinator:
         if state is not self.state:
             before, self.state = self.state, state
             self.wake(now=urgent)
-            for kind, document in changes(before, state, self.fabric):
+            for kind, document in changes(before, state, self.context):
                 self.events.publish(kind, document)
 
     def _plan_if_changed(self) -> None:

@@ -1,5 +1,5 @@
 """What survives a restart, in one JSON file (``state_file``): flows declared over REST, file flows removed, numbers
-given, and what the desks of services keep.
+given, and what the services of services keep.
 
 Whatever is in the file, the controller starts with what is sound of it.
 
@@ -28,7 +28,7 @@ from hyroads.controller.core.network import Place as Attached
 from hyroads.controller.files.state import Content, Document, Format, StateFile
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.handover import Confined, Key, places_of
+from hyroads.controller.model.handover import Constrained, Key, places_of
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.rest.contract import NotConfirmedError, NotSavedError
 
@@ -42,10 +42,10 @@ class Saved:
     flows: tuple[FlowSpec, ...] = ()
     removed: frozenset[str] = frozenset()
     numbers: Numbers = field(default_factory=Numbers)
-    confined: Mapping[Key, Confined] = field(default_factory=dict)
+    constrained: Mapping[Key, Constrained] = field(default_factory=dict)
     """Where clients' flows were when no handover was on its way."""
     services: Mapping[str, Any] = field(default_factory=dict)
-    """By service: what its desk keeps, as it wrote it."""
+    """By service: what its service keeps, as it wrote it."""
 
 
 def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> FlowSpec:
@@ -106,8 +106,8 @@ def encode(saved: Saved) -> Document:
         },
         "places": [
             {"client": client, "flow": flow, "node": place.node, "technology": place.technology}
-            for (client, flow), confined in sorted(saved.confined.items(), key=str)
-            if (place := confined.stays) is not None
+            for (client, flow), constrained in sorted(saved.constrained.items(), key=str)
+            if (place := constrained.stays) is not None
         ],
         "services": dict(sorted(saved.services.items())),
     }
@@ -133,9 +133,9 @@ def _flows(entries: Iterable[Any], name: str, network: Network, problems: list[C
     return tuple(found.values())
 
 
-def _places(entries: Iterable[Any], name: str, network: Network) -> tuple[dict[Key, Confined], list[ConfigError]]:
+def _places(entries: Iterable[Any], name: str, network: Network) -> tuple[dict[Key, Constrained], list[ConfigError]]:
     """Where clients' flows are; places that the network file does not have any more are left out."""
-    found: dict[Key, Confined] = {}
+    found: dict[Key, Constrained] = {}
     problems = []
     for index, entry in enumerate(entries):
         match entry:
@@ -147,7 +147,7 @@ def _places(entries: Iterable[Any], name: str, network: Network) -> tuple[dict[K
             }:
                 place = Attached(node, technology)
                 if place in places_of(network, client):
-                    found[client, flow] = Confined((place,), (place,))
+                    found[client, flow] = Constrained((place,), (place,))
                     continue
         problems.append(ConfigError(name, f"places[{index}]", "expected a client and a place of the network"))
     return found, problems
@@ -222,7 +222,7 @@ def to_save(
     network: Network,
     flows: Iterable[DeclaredFlow],
     numbers: Numbers,
-    confined: Mapping[Key, Confined] | None = None,
+    constrained: Mapping[Key, Constrained] | None = None,
     services: Mapping[str, Any] | None = None,
 ) -> Saved:
     """What :func:`declared` needs to give the same flows again."""
@@ -232,7 +232,7 @@ def to_save(
         flows=tuple(flow.spec for flow in flows if flow.origin is Origin.API),
         removed=frozenset(flow.id for flow in network.flows if flow.id not in present),
         numbers=numbers,
-        confined=confined or {},
+        constrained=constrained or {},
         services=services or {},
     )
 

@@ -25,7 +25,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleError, from_line
 from hyroads.controller.measure.targets import CollectorConfig, document
 from hyroads.controller.model.plan import MULTIPATH
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.sessions import SwitchSession
 
@@ -123,9 +123,9 @@ REPORT_AGE_S = 2.0
 class Feed:
     """One per controller. Radios are heard whatever the settings say; they count only with measured capacities."""
 
-    def __init__(self, fabric: Fabric, settings: Settings, clock: Callable[[], float]) -> None:
-        self.inbox = Inbox(fabric, clock)
-        self._fabric = fabric
+    def __init__(self, context: TopologyContext, settings: Settings, clock: Callable[[], float]) -> None:
+        self.inbox = Inbox(context, clock)
+        self._context = context
         self._settings = settings
         self._clock = clock
         self._collector: CollectorFeed | None = None
@@ -138,7 +138,7 @@ class Feed:
     @property
     def radios(self) -> Radios:
         """For the agents' server."""
-        return Radios(self.inbox, frozenset(self._fabric.addressing.dpid), self._settings.slot_ms)
+        return Radios(self.inbox, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
 
     def start(self, coordinator: Coordinator) -> None:
         """Starts what runs by itself."""
@@ -176,7 +176,7 @@ class Feed:
 def _sent_bytes(coordinator: Coordinator) -> dict[Interface, int]:
     """What the agents of ingresses say that they sent so far, by the interface that it left by."""
     sent: dict[Interface, int] = {}
-    plan, links, index = coordinator.plan, coordinator.fabric.network.links, coordinator.fabric.network.link_index
+    plan, links, index = coordinator.plan, coordinator.context.network.links, coordinator.context.network.link_index
     for flow in plan.flows.values() if plan is not None else ():
         if flow.mode != MULTIPATH or flow.ingress is None:
             continue

@@ -1,4 +1,4 @@
-"""The desk of pair tests: brings the flows of dummies that a test needs into the plan, and out of it; tells REST.
+"""The service of pair tests: brings the flows of dummies that a test needs into the plan, and out of it; tells REST.
 
 What is tested when is decided by ``control.pair_tests``, inside the slots.
 """
@@ -9,14 +9,14 @@ from typing import Any
 
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin
+from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext
 from hyroads.controller.runtime.event_loop import Coordinator
 
 Document = dict[str, Any]
 LOOK_S = 0.05
 
 
-class PairTestDesk:
+class PairTestService:
     """One per controller; ``tests`` is None where there are none (setting ``pair_tests: off``)."""
 
     def __init__(self, coordinator: Coordinator, tests: PairTests | None) -> None:
@@ -52,7 +52,7 @@ class PairTestDesk:
         return {"mode": coordinator.settings.pair_tests, **found}
 
 
-def testable_links(fabric: Fabric) -> frozenset[str]:
+def testable_links(context: TopologyContext) -> frozenset[str]:
     """Links between two agents: only these can be told to send dummies, and to count them."""
-    has_agent, network = fabric.addressing.has_agent, fabric.network
+    has_agent, network = context.addressing.has_agent, context.network
     return frozenset(link.id for link in network.links if has_agent(link.source) and has_agent(link.target))

@@ -1,4 +1,4 @@
-"""The coordinator as desks see it."""
+"""The coordinator as services see it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hyroads.controller.agents.markers import Marks
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.model.handover import Confined, Confinements, Key
+from hyroads.controller.model.handover import Confinements, Constrained, Key
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.runtime.persistence import Saver
@@ -26,7 +26,7 @@ class CoordinatorOffice:
     @property
     def network(self) -> Network:
         """As the file says."""
-        return self._coordinator.fabric.network
+        return self._coordinator.context.network
 
     @property
     def live_network(self) -> Network:
@@ -40,9 +40,9 @@ class CoordinatorOffice:
     @property
     def confinements(self) -> Confinements:
         """Where clients' flows are."""
-        return self._coordinator.state.confined
+        return self._coordinator.state.constrained
 
-    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows shall use these ways."""
         self._coordinator.confine(changes)
 
@@ -71,8 +71,10 @@ class CoordinatorOffice:
 
     def link_up(self, link: str) -> bool:
         """Whether a link is up, as far as is known."""
-        fabric = self._coordinator.fabric
-        return self._coordinator.state.link_down(fabric, fabric.network.links[fabric.network.link_index[link]]) is None
+        context = self._coordinator.context
+        return (
+            self._coordinator.state.link_down(context, context.network.links[context.network.link_index[link]]) is None
+        )
 
     def note_unsaved(self) -> None:
         """What is to be saved has changed."""

@@ -1,6 +1,6 @@
-"""The desk of reservations: least rates of flows and sessions, admitted if the airtime exists, kept by the slots.
+"""The service of reservations: least rates of flows and sessions, admitted if the airtime exists, kept by the slots.
 
-What the desk of reservations needs of the coordinator.
+What the service of reservations needs of the coordinator.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+
 from hyroads.controller.control.allocators import Grant
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession, airtime_per_mbps, finite
@@ -61,7 +62,7 @@ class NotAdmittedError(ConflictError):
 
 
 class Office(Protocol):
-    """What the desk needs of the coordinator."""
+    """What the service needs of the coordinator."""
 
     def clock(self) -> float:
         """Monotonic time."""
@@ -96,7 +97,7 @@ class Office(Protocol):
 
 
 class Sessions(Protocol):
-    """What the desk needs of that of sessions."""
+    """What the service needs of that of sessions."""
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -114,7 +115,7 @@ class Sessions(Protocol):
         """What sources of sessions may send, by reservations."""
 
 
-class ReservationDesk:
+class ReservationService:
     """One per controller. Promises are kept in the order in which they were made."""
 
     def __init__(self, office: Office, sessions: Sessions) -> None:
@@ -356,7 +357,7 @@ class ReservationOffice:
 
     def network(self) -> Network:
         """See ``Office``."""
-        return self._coordinator.fabric.network
+        return self._coordinator.context.network
 
     def ready(self) -> bool:
         """See ``Office``."""

@@ -81,7 +81,7 @@ def api_limits(place: Place) -> ApiLimits:
 
 
 def slicer_place(place: Place, base: Path) -> SlicerPlace | None:
-    """``{url, ca}``; askers' tokens are handed on, so beyond this machine only over TLS."""
+    """``{url, ca}``; principals' tokens are handed on, so beyond this machine only over TLS."""
     section = place.section(("url", "ca"), ("url",))
     if "url" not in section:
         return None

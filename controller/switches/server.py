@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 
 from .sessions import Connection, SwitchSession
 
@@ -134,7 +134,7 @@ class SwitchBook:
 
     def __init__(
         self,
-        fabric: Fabric,
+        context: TopologyContext,
         clock: Callable[[], float],
         counters: Counter[str],
         fault: Callable[[str, str], None],
@@ -142,7 +142,7 @@ class SwitchBook:
     ) -> None:
         self.sessions: dict[str, SwitchSession] = {}
         """By node."""
-        self._node_of_dpid = fabric.node_of_dpid
+        self._node_of_dpid = context.node_of_dpid
         self._clock = clock
         self._counters = counters
         self._fault = fault

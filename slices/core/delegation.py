@@ -251,7 +251,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Principal:
     """Who asks: an operator, who sees all and maybe changes all, or the owner of some slices."""
 
     operator: bool = False
@@ -260,7 +260,7 @@ class Asker:
     """Those that a token is the owner's of."""
 
 
-OPERATOR = Asker(operator=True, sees_all=True)
+OPERATOR = Principal(operator=True, sees_all=True)
 
 _OPERATORS = ("queue", "rate_out_mbps", "rate_out_least_mbps", "dscp")
 
@@ -270,34 +270,34 @@ def owned(model: SliceModel, token_sha256: str) -> frozenset[str]:
     return frozenset([each.name for each in model.slices.values() if each.owned_by(token_sha256)])
 
 
-def visible(model: SliceModel, asker: Asker) -> frozenset[str]:
+def visible(model: SliceModel, principal: Principal) -> frozenset[str]:
     """The slices that somebody sees whole."""
-    if asker.sees_all:
+    if principal.sees_all:
         return frozenset(model.slices)
-    return frozenset(name for own in asker.slices for name in model.family(own))
+    return frozenset(name for own in principal.slices for name in model.family(own))
 
 
-def given_out(model: SliceModel, asker: Asker) -> frozenset[str]:
+def given_out(model: SliceModel, principal: Principal) -> frozenset[str]:
     """The slices that an owner has given out, and may change whole."""
-    return frozenset(name for own in asker.slices for name in model.family(own) - {own})
+    return frozenset(name for own in principal.slices for name in model.family(own) - {own})
 
 
 def check(
-    model: SliceModel, asker: Asker, put: Iterable[Slice], remove: Iterable[str], allowed: Collection[Network]
+    model: SliceModel, principal: Principal, put: Iterable[Slice], remove: Iterable[str], allowed: Collection[Network]
 ) -> None:
     """:class:`NotAllowedError` if somebody may not add, replace or remove these slices."""
-    if asker.operator:
+    if principal.operator:
         return
-    mine = given_out(model, asker)
+    mine = given_out(model, principal)
     for name in remove:
         if name not in mine:
             raise NotAllowedError(f"slice {name}: only the operator, or the owner of its parent, removes it")
     for each in put:
-        _check_controllers(model, each, asker.slices | mine, allowed)
-        if each.name in asker.slices and each.name not in mine:
+        _check_controllers(model, each, principal.slices | mine, allowed)
+        if each.name in principal.slices and each.name not in mine:
             _check_own(model.slices[each.name], each)
         else:
-            _check_child(model, each, asker.slices | mine)
+            _check_child(model, each, principal.slices | mine)
 
 
 def _check_own(before: Slice, after: Slice) -> None:

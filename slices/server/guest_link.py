@@ -32,7 +32,7 @@ _NUMBERED = frozenset({15, 29})
 _numbers = itertools.count(1)
 
 
-class Keeper(Protocol):
+class Supervisor(Protocol):
     """Who is told of guests."""
 
     def ids_changed(self) -> None:
@@ -45,7 +45,7 @@ class Keeper(Protocol):
 class GuestLink(MessageStream):
     """HELLO first; then whatever the session makes of each message."""
 
-    def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, keeper: Keeper) -> None:
+    def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, supervisor: Supervisor) -> None:
         super().__init__(switch.patience_s)
         self.number = next(_numbers)
         self.switch = switch
@@ -53,7 +53,7 @@ class GuestLink(MessageStream):
         self.tenant = tenant
         self.joined = False
         self.address = ""
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._resume: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -80,7 +80,7 @@ class GuestLink(MessageStream):
             self.joined = False
             del self.switch.guests[self.number]
             self.session.leave(self.number)
-            self._keeper.guest_told(self, "disconnected")
+            self._supervisor.guest_told(self, "disconnected")
         if self.transport is not None:
             self.transport.close()
 
@@ -99,7 +99,7 @@ class GuestLink(MessageStream):
         if out.switch:
             self.switch.out += out.switch
             if message[1] in _NUMBERED:
-                self._keeper.ids_changed()
+                self._supervisor.ids_changed()
             self._keep_pace()
 
     def _hello(self, message: bytes) -> None:
@@ -112,7 +112,7 @@ class GuestLink(MessageStream):
         self.switch.guests[self.number] = self
         self.session.join(self.number, self.tenant.view.number)
         LOG.info("%s: connected", self.name)
-        self._keeper.guest_told(self, "connected")
+        self._supervisor.guest_told(self, "connected")
 
     def _keep_pace(self) -> None:
         pause_s = self.session.pause_s(self.number, self.loop.time())

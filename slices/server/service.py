@@ -20,7 +20,7 @@ from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFo
 from hyroads.rest.slices import Changed
 from hyroads.slices.core import delegation
 from hyroads.slices.core.change import changed
-from hyroads.slices.core.delegation import Asker, Network, default_limits
+from hyroads.slices.core.delegation import Network, Principal, default_limits
 from hyroads.slices.core.errors import AllocationError, NotAllowedError
 from hyroads.slices.core.errors import ConflictError as SliceConflictError
 from hyroads.slices.core.model import HIGHEST_PRIORITY, PRODUCTION, Slice, SliceModel, token_hash
@@ -41,31 +41,31 @@ class Edit:
     model: SliceModel | None = None
 
 
-def edit(model: SliceModel, asker: Asker, method: str, path: tuple[str, ...], document: Any) -> Edit:
+def edit(model: SliceModel, principal: Principal, method: str, path: tuple[str, ...], document: Any) -> Edit:
     """``path`` is that below ``/slices``; ConfigError names the place in the document that is wrong."""
     if not path:
         return Edit(model=parse(document, "slices"))
     name = path[0]
     if (method, len(path)) == ("PUT", 1):
-        return Edit((_declared(model, asker, name, document),))
+        return Edit((_declared(model, principal, name, document),))
     old = model.slices.get(name)
     if old is None:
         raise NotFoundError(f"there is no slice {name[:40]!a}")
-    if name not in delegation.visible(model, asker):
+    if name not in delegation.visible(model, principal):
         raise ForbiddenError(f"slice {name} is another's")
     if (method, len(path)) == ("DELETE", 1):
         return Edit(remove=(name,))
     return Edit((_changed(model, old, method, path[1:], document),))
 
 
-def _declared(model: SliceModel, asker: Asker, name: str, document: Any) -> Slice:
+def _declared(model: SliceModel, principal: Principal, name: str, document: Any) -> Slice:
     """A slice that is given whole."""
     document = {"name": name, **document}
     if document["name"] != name:
         raise ConfigError("slice", "name", "expected the name of the path")
-    own = sorted(asker.slices)
+    own = sorted(principal.slices)
     # Where an owner has one slice to give out of, it need not say which.
-    if not asker.operator and name not in asker.slices and "parent" not in document and len(own) == 1:
+    if not principal.operator and name not in principal.slices and "parent" not in document and len(own) == 1:
         document["parent"] = own[0]
     parent = model.slices.get(str(document.get("parent", "")))
     return parse_slice(document if parent is None else _as_child(document, parent), "slice")
@@ -153,17 +153,17 @@ class Office:
         # A name that no operator's token can have.
         return Token(f"\0owner {hashed[:16]}", hashed, OWNER, mine) if mine else None
 
-    def told(self, asker: Token) -> Callable[[Any], bool]:
+    def told(self, principal: Token) -> Callable[[Any], bool]:
         """Which events somebody may hear: owners those of their slices, as long as they own them."""
-        if asker.role != OWNER:
+        if principal.role != OWNER:
             return lambda event: True
 
         def mine(event: Any) -> bool:
             model = self._slicer.model
-            own = Asker(slices=delegation.owned(model, asker.token))
+            own = Principal(slices=delegation.owned(model, principal.token))
             if "slice" in event.document:
                 name = event.document["slice"]
-                gone = event.kind == "slice.removed" and name in asker.slices
+                gone = event.kind == "slice.removed" and name in principal.slices
                 return bool(gone or name in delegation.visible(model, own))
             return bool(self._has(delegation.visible(model, own), event.document.get("switch", "")))
 
@@ -175,62 +175,65 @@ class Office:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, asker: Token, *path: str) -> Any:
+    def read(self, principal: Token, *path: str) -> Any:
         """What is there, as far as who asks may see it."""
-        return self._in_loop(lambda: self._reads[path[0], len(path)](_as_asker(asker), *path[1:]))
+        return self._in_loop(lambda: self._reads[path[0], len(path)](_as_principal(principal), *path[1:]))
 
-    def _slices(self, asker: Asker) -> list[Document]:
+    def _slices(self, principal: Principal) -> list[Document]:
         model = self._slicer.model
-        seen = delegation.visible(model, asker)
-        return [_shown(model, each.name, asker) if each.name in seen else {"name": each.name}
+        seen = delegation.visible(model, principal)
+        return [_shown(model, each.name, principal) if each.name in seen else {"name": each.name}
                 for each in model.slices.values()]  # fmt: skip
 
-    def _seen(self, asker: Asker, name: str) -> SliceModel:
+    def _seen(self, principal: Principal, name: str) -> SliceModel:
         model = self._slicer.model
         if name not in model.slices:
             raise NotFoundError(f"there is no slice {name[:40]!a}")
-        if name not in delegation.visible(model, asker):
+        if name not in delegation.visible(model, principal):
             raise ForbiddenError(f"slice {name} is another's")
         return model
 
-    def _slice(self, asker: Asker, name: str) -> Document:
-        model = self._seen(asker, name)
+    def _slice(self, principal: Principal, name: str) -> Document:
+        model = self._seen(principal, name)
         switches = {
             f"{dpid:#x}": _tenant(switch, switch.tenants[name])
             for dpid, switch in self._slicer.switches.items()
             if name in switch.tenants and switch.session is not None
         }
-        return {**_shown(model, name, asker), "switches": switches}
+        return {**_shown(model, name, principal), "switches": switches}
 
-    def _flowspace_of(self, asker: Asker, name: str, _: str) -> list[Document]:
-        return _rules(self._seen(asker, name), name)
+    def _flowspace_of(self, principal: Principal, name: str, _: str) -> list[Document]:
+        return _rules(self._seen(principal, name), name)
 
-    def _flowspace(self, asker: Asker) -> list[Document]:
+    def _flowspace(self, principal: Principal) -> list[Document]:
         model = self._slicer.model
         return [
-            rule for name in model.slices if name in delegation.visible(model, asker) for rule in _rules(model, name)
+            rule
+            for name in model.slices
+            if name in delegation.visible(model, principal)
+            for rule in _rules(model, name)
         ]
 
-    def _switches(self, asker: Asker) -> list[Document]:
-        seen = delegation.visible(self._slicer.model, asker)
+    def _switches(self, principal: Principal) -> list[Document]:
+        seen = delegation.visible(self._slicer.model, principal)
         return [
             {**self._switch_document(switch), "slices": sorted(seen & switch.tenants.keys())}
             for switch in self._slicer.switches.values()
-            if asker.sees_all or not seen.isdisjoint(switch.tenants)
+            if principal.sees_all or not seen.isdisjoint(switch.tenants)
         ]
 
-    def _switch(self, asker: Asker, dpid: str) -> Document:
+    def _switch(self, principal: Principal, dpid: str) -> Document:
         switch = self._slicer.switches.get(int(dpid, 16))
-        seen = delegation.visible(self._slicer.model, asker)
-        if switch is None or not (asker.sees_all or not seen.isdisjoint(switch.tenants)):
+        seen = delegation.visible(self._slicer.model, principal)
+        if switch is None or not (principal.sees_all or not seen.isdisjoint(switch.tenants)):
             raise NotFoundError(f"there is no switch {dpid[:40]!a}")
         mine = {name: tenant for name, tenant in switch.tenants.items() if name in seen}
         ports = {port for tenant in mine.values() for port in tenant.view.ports}
         complaints = {"malformed_messages": switch.link.complaints if switch.link is not None else 0}
         return {
             **self._switch_document(switch),
-            **(complaints if asker.sees_all else {}),
-            "ports": {n: port for n, port in sorted(switch.names.items()) if asker.sees_all or port in ports},
+            **(complaints if principal.sees_all else {}),
+            "ports": {n: port for n, port in sorted(switch.names.items()) if principal.sees_all or port in ports},
             "slices": {name: _tenant(switch, tenant) for name, tenant in mine.items()},
         }
 
@@ -241,9 +244,9 @@ class Office:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def change(self, asker: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
+    def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """Change slices, all of it or nothing."""
-        who = _as_asker(asker)
+        who = _as_principal(principal)
         try:
             if len(path) == 1 and not who.operator:
                 raise ForbiddenError("only the operator may do this")
@@ -251,17 +254,17 @@ class Office:
                 return self._answer(self._await(self._reload()))
             return self._edit(who, method, path[1:], document, wait=wait)
         except (NotAllowedError, ForbiddenError) as error:
-            self._tell_refused(asker, path, error)
+            self._tell_refused(principal, path, error)
             raise ForbiddenError(str(error)) from error
         except (SliceConflictError, AllocationError) as error:
-            self._tell_refused(asker, path, error)
+            self._tell_refused(principal, path, error)
             raise ConflictError(str(error)) from error
 
-    def _edit(self, asker: Asker, method: str, path: tuple[str, ...], document: Any, *, wait: bool) -> Changed:
+    def _edit(self, principal: Principal, method: str, path: tuple[str, ...], document: Any, *, wait: bool) -> Changed:
         for _ in range(TRIES):
             model = self._slicer.model
-            found = edit(model, asker, method, path, document)
-            self._check(model, asker, found)
+            found = edit(model, principal, method, path, document)
+            self._check(model, principal, found)
             try:
                 new = found.model if found.model is not None else changed(model, found.put, found.remove)[0]
                 outcome = self._await(self._slicer.become(new, model, wait=wait))
@@ -270,11 +273,11 @@ class Office:
             return self._answer(outcome)
         raise TooBusyError("others change slices all the time")
 
-    def _check(self, model: SliceModel, asker: Asker, found: Edit) -> None:
+    def _check(self, model: SliceModel, principal: Principal, found: Edit) -> None:
         for name in found.remove:
             if name == PRODUCTION:
                 raise ConflictError(f"{PRODUCTION} is always there")
-        delegation.check(model, asker, found.put, found.remove, self._allowed)
+        delegation.check(model, principal, found.put, found.remove, self._allowed)
 
     def _answer(self, outcome: Outcome) -> Changed:
         change, version = outcome.change, outcome.version
@@ -283,10 +286,10 @@ class Office:
         }  # fmt: skip
         return Changed(document, outcome.pending, lambda: self._in_loop(lambda: self._slicer.pending(version)))
 
-    def _tell_refused(self, asker: Token, path: tuple[str, ...], error: HyroadsError) -> None:
+    def _tell_refused(self, principal: Token, path: tuple[str, ...], error: HyroadsError) -> None:
         document = {
             "slice": path[1] if len(path) > 1 else "",
-            "by": asker.name.lstrip("\0"),
+            "by": principal.name.lstrip("\0"),
             "reason": str(error)[:500],
         }
         self._loop.call_soon_threadsafe(self._slicer.events.publish, "change.refused", document)
@@ -308,15 +311,15 @@ class Office:
             raise TooBusyError("the slicer did not answer in time") from None
 
 
-def _as_asker(token: Token) -> Asker:
+def _as_principal(token: Token) -> Principal:
     if token.role == OWNER:
-        return Asker(slices=token.slices)
-    return Asker(operator=token.role == _ADMIN, sees_all=True)
+        return Principal(slices=token.slices)
+    return Principal(operator=token.role == _ADMIN, sees_all=True)
 
 
-def _shown(model: SliceModel, name: str, asker: Asker) -> Document:
+def _shown(model: SliceModel, name: str, principal: Principal) -> Document:
     document = slice_document(model.slices[name])
-    if not asker.operator:
+    if not principal.operator:
         document.pop("owner_token_sha256", None)
     return document
 

@@ -17,7 +17,7 @@ from hyroads.controller import version
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.tls import server_side
 from hyroads.rest import events
-from hyroads.rest.access import Limit, asker
+from hyroads.rest.access import Limit, principal
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
 from hyroads.rest.slices import blueprints
@@ -59,7 +59,7 @@ class Web:
             title="HyRoads slicer",
             resources=[
                 *blueprints(office),
-                events.blueprint(slicer.events, max_listeners=listeners, told=lambda: office.told(asker())),
+                events.blueprint(slicer.events, max_listeners=listeners, told=lambda: office.told(principal())),
             ],
             find=office.find,
             exclusive=threading.Lock(),

@@ -185,7 +185,7 @@ class Visor:
             return None
         found = state.scopes.get(slice_name)
         if found is None:
-            ask = self._asker(device, state.interfaces)
+            ask = self._principal(device, state.interfaces)
             found = state.scopes[slice_name] = scope_of(slice_name, state.interfaces, state.index_of, ask)
         return found
 
@@ -292,7 +292,7 @@ class Visor:
         if (index_of, interfaces) != (state.index_of, state.interfaces):
             state.index_of, state.interfaces, state.scopes = index_of, interfaces, {}
 
-    def _asker(self, device: str, interfaces: Mapping[str, Interface]) -> Ask:
+    def _principal(self, device: str, interfaces: Mapping[str, Interface]) -> Ask:
         def ask(slice_name: str, name: str, oid: Oid, value: bytes) -> Status | None:
             interface = interfaces[name]
             # What is everybody's on the radio of a virtual interface is decided as the radio's own parameters are.

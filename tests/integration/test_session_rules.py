@@ -15,19 +15,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 import ovs_rig
+from test_ofp_ovs import collect, in_namespace
+
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import difference
 from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.readback import parse_groups
 from hyroads.controller.ofp.rules import rules_for
-from test_ofp_ovs import collect, in_namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 
@@ -60,17 +61,17 @@ class World5:
 
     def __init__(self, rig: ovs_rig.Rig) -> None:
         network = load_text(STAR, "star")
-        self.fabric = Fabric.of(network)
-        self.hosts = rig.build(network, self.fabric.addressing)
-        self.connections = {node: rig.connect(node) for node in self.fabric.addressing.dpid}
-        places = default_places(self.fabric.addressing)
-        attached = attached_only(network, self.fabric.addressing, places)
-        routes = all_routes(attached, (*self.fabric.addressing.dpid, *places))
-        self.world = World(self.fabric, Media(attached, group_rate=GroupRate.NEIGHBOURS), places)
-        labels = self.fabric.labels
-        self.intents = intents_for(network, self.fabric.addressing, labels, routes, broadcast_tree(network))
+        self.context = TopologyContext.of(network)
+        self.hosts = rig.build(network, self.context.addressing)
+        self.connections = {node: rig.connect(node) for node in self.context.addressing.dpid}
+        places = default_places(self.context.addressing)
+        attached = attached_only(network, self.context.addressing, places)
+        routes = all_routes(attached, (*self.context.addressing.dpid, *places))
+        self.world = World(self.context, Media(attached, group_rate=GroupRate.NEIGHBOURS), places)
+        labels = self.context.labels
+        self.intents = intents_for(network, self.context.addressing, labels, routes, broadcast_tree(network))
         self.install([])
-        hosts = tuple(Host(node, True, node, self.fabric.addressing.host_mac[node]) for node in MEMBERS)
+        hosts = tuple(Host(node, True, node, self.context.addressing.host_mac[node]) for node in MEMBERS)
         live = LiveSession(SessionSpec("s", group_address(GROUP), ()), hosts)
         self.live = planned(self.world, live, (), quick=False)
         now = {source: replace(each, current=each.wanted) for source, each in self.live.rollouts.items()}
@@ -102,7 +103,7 @@ class World5:
 
     def say(self, source: str, count: int = 20) -> Counter[str]:
         """How often each host gets messages of one, in frames to the group (or a copy addressed to the host)."""
-        mac = self.fabric.addressing.host_mac
+        mac = self.context.addressing.host_mac
         frame = _udp(mac[source], f"from {source}".encode())
         got: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
@@ -161,7 +162,7 @@ def test_a_session_of_five_gets_every_message_once_and_ends_without_a_trace(stag
 
 def test_frames_for_a_tree_are_taken_from_the_parent_alone(stage: World5) -> None:
     """Station p sends group frames to b's WiFi, behind the labels of trees and of b, from addresses not its own."""
-    names, labels = stage.fabric.addressing, stage.fabric.labels
+    names, labels = stage.context.addressing, stage.context.labels
     stage.session()
     (parent,) = {branch.parent for branch in stage.branches("b") if branch.by_group}
     trees = [branch.label for branch in stage.branches("b") if branch.by_group]

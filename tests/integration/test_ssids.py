@@ -176,12 +176,12 @@ def test_a_slice_that_goes_takes_its_networks_along(campus: Campus) -> None:
     rig = campus.rig
     control = str(rig.folder / "control")
     command = ("hyroads.controller.cli", "ssids", "run", "--access-points", str(campus.file), "--socket", control)
-    rig.start("keeper", sys.executable, "-m", *command)
-    assert wait_for(lambda: campus.on_air()["wlan0-lab"]["ssid"] == "lab"), rig.log("keeper")
+    rig.start("supervisor", sys.executable, "-m", *command)
+    assert wait_for(lambda: campus.on_air()["wlan0-lab"]["ssid"] == "lab"), rig.log("supervisor")
     rig.slices("remove-slice", "web")
-    assert wait_for(lambda: campus.ports() == {"wlan0-lab", "wlan1-lab"}), rig.log("keeper")
-    assert wait_for(lambda: set(campus.on_air()) == {"wlan0-lab", "wlan1-lab"}), rig.log("keeper")
+    assert wait_for(lambda: campus.ports() == {"wlan0-lab", "wlan1-lab"}), rig.log("supervisor")
+    assert wait_for(lambda: set(campus.on_air()) == {"wlan0-lab", "wlan1-lab"}), rig.log("supervisor")
     assert wait_for(lambda: campus.reaches("wlan0-lab", 13)), "others stay"
-    rig.stop("keeper")
+    rig.stop("supervisor")
     assert "Error" not in campus.point.set(("hyroadsBssRowStatus", "wlan0-lab", "i", 6), access=OPERATOR)
     assert "wlan0-lab" not in campus.ports()

@@ -9,22 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from instant_saver import instant_saver
+from planning import NO_REPORTS, live_of
+
 from hyroads.controller.agents.markers import Marks, PathMarks
 from hyroads.controller.agents.protocol import AgentConfig, Hello
-from hyroads.controller.app.wiring import Kept, ready
+from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Options, hello_configs
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, agent_up, confined, initial, links_heard
+from hyroads.controller.model.state import (
+    DeclaredFlow,
+    Origin,
+    TopologyContext,
+    agent_up,
+    constrained,
+    initial,
+    links_heard,
+)
 from hyroads.controller.runtime.deployer import AgentPusher
 from hyroads.controller.runtime.persistence import decode, encode, to_save
-from hyroads.controller.services.mobility.handovers import HandoverDesk
-from hyroads.controller.services.mobility.ncasts import NCastDesk
-from instant_saver import instant_saver
-from planning import NO_REPORTS, live_of
+from hyroads.controller.services.mobility.handovers import HandoverService
+from hyroads.controller.services.mobility.ncasts import NCastService
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
 
@@ -44,7 +53,7 @@ class Agent:
         document = json.loads(json.dumps(document))
         if self.deaf:
             return
-        before = {number: self.carrying(number) for number in self.ingress}
+        before = {number: self.sending(number) for number in self.ingress}
         if document["type"] == "config":
             self.hello = replace(self.hello, revision=document["revision"])
             self.ingress = {flow["number"]: flow for flow in document["ingress"]}
@@ -56,7 +65,7 @@ class Agent:
         first = {}
         for number in self.ingress:
             self._rig.sent.setdefault(number, 1000)
-            if before.get(number) != self.carrying(number):
+            if before.get(number) != self.sending(number):
                 first[number] = self._rig.sent[number]
         self._rig.told.append((self.node, document["type"]))
         self._rig.check()
@@ -64,7 +73,7 @@ class Agent:
             self._rig.marks.first_numbers(self.node, first)
         answer(None)
 
-    def carrying(self, number: int) -> tuple[frozenset[int], bool]:
+    def sending(self, number: int) -> tuple[frozenset[int], bool]:
         flow = self.ingress[number]
         return frozenset(p["id"] for p in flow["paths"] if p["rate_mbps"]), "split" in flow
 
@@ -74,8 +83,8 @@ class Rig:
     controller on the agents of that one, with what it left in the state file.
     """
 
-    def __init__(self, *, before: Mapping[Key, Confined] | None = None, after: Rig | None = None) -> None:
-        self.fabric = Fabric.of(read_file(ROAMING))
+    def __init__(self, *, before: Mapping[Key, Constrained] | None = None, after: Rig | None = None) -> None:
+        self.context = TopologyContext.of(read_file(ROAMING))
         self.now_s = 100.0
         self.unsaved = 0
         self.saver = instant_saver(clock=lambda: self.now_s)[0]
@@ -86,33 +95,33 @@ class Rig:
         self.counters: Counter[str] = Counter()
         self.pusher = AgentPusher(lambda: self.now_s, self.counters, self._fault, lambda: None)
         kept = self._kept(after, before)
-        self.state = initial(self.fabric, kept.flows, kept.confined)
-        self.live = live_of(self.fabric, kept.numbers)
-        nodes = sorted(self.fabric.addressing.agents)
+        self.state = initial(self.context, kept.flows, kept.constrained)
+        self.live = live_of(self.context, kept.numbers)
+        nodes = sorted(self.context.addressing.agents)
         self.agents = {node: Agent(node, self) for node in nodes} if after is None else after.agents
         for node, agent in self.agents.items():
             agent._rig = self
-            self.state = agent_up(self.state, self.fabric, node, fresh=False, now_s=0.0)
-            hello = AgentConfig(hello_configs(self.fabric, Options())[node])
+            self.state = agent_up(self.state, self.context, node, fresh=False, now_s=0.0)
+            hello = AgentConfig(hello_configs(self.context, Options())[node])
             if after is None:
                 agent.hello = replace(agent.hello, revision=hello.revision)
             self.pusher.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
-        self.desk = HandoverDesk(self, self._publish, lambda: self.now_s, lambda: 0.0)
-        self.ncasts = NCastDesk(self, self._publish, lambda: self.now_s)
+        self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0)
+        self.ncasts = NCastService(self, self._publish, lambda: self.now_s)
         self.ncasts.restore(kept.ncasts)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
         self.step()
 
-    def _kept(self, after: Rig | None, before: Mapping[Key, Confined] | None) -> Kept:
-        network = self.fabric.network
+    def _kept(self, after: Rig | None, before: Mapping[Key, Constrained] | None) -> RestoredState:
+        network = self.context.network
         flows = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows]
         if after is None:
-            return Kept(flows, Numbers(), before or {}, {}, [], {})
+            return RestoredState(flows, Numbers(), before or {}, {}, [], {})
         services = {"ncasts": after.ncasts.to_save()}
         declared = after.state.flows.values()
-        text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.confined, services)))
+        text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.constrained, services)))
         saved, _ = decode(json.loads(text), "state file", network)
-        kept, problems = ready(saved, self.fabric)
+        kept, problems = ready(saved, self.context)
         assert not problems
         return kept
 
@@ -132,7 +141,7 @@ class Rig:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
             self.plan = self.live.improve(NO_REPORTS, self.now_s) or self.plan
             self.pusher.push(self.plan, gate(self.plan, self.views()))
-            self.desk.advance()
+            self.service.advance()
             self.ncasts.advance()
             if before == (len(self.told), self.state.version):
                 return
@@ -144,10 +153,10 @@ class Rig:
 
     def link(self, link: str, up: bool) -> None:
         """Both directions of a link come or go."""
-        network = self.fabric.network
+        network = self.context.network
         for name in (link, link + "~"):
             target = network.links[network.link_index[name]].target
-            self.state = links_heard(self.state, self.fabric, target, {name: up}, self.now_s)
+            self.state = links_heard(self.state, self.context, target, {name: up}, self.now_s)
         self.step()
 
     def arrive(self, flow: str, *links: str, arrived: bool = True) -> None:
@@ -174,7 +183,7 @@ class Rig:
         """The last or first hops by which a flow's sender sends, from what its agent runs."""
         plan = self.plan.flows[flow]
         number = plan.number
-        using, _ = self.agents[plan.ingress or ""].carrying(number)
+        using, _ = self.agents[plan.ingress or ""].sending(number)
         names = {path.id: path.links[-1] if plan.spec.target == "c" else path.links[0] for path in plan.paths}
         return {names[path].removesuffix("~") for path in using}
 
@@ -191,7 +200,7 @@ class Rig:
     def views(self) -> Views:
         switches = {
             node: SwitchView(ready=True, confirmed=frozenset(self.plan.flows), possible=frozenset(self.plan.flows))
-            for node in self.fabric.addressing.dpid
+            for node in self.context.addressing.dpid
         }
         return Views(self.pusher.views(), switches)
 
@@ -199,7 +208,7 @@ class Rig:
 
     @property
     def network(self):
-        return self.fabric.network
+        return self.context.network
 
     @property
     def live_network(self):
@@ -210,10 +219,10 @@ class Rig:
 
     @property
     def confinements(self):
-        return self.state.confined
+        return self.state.constrained
 
-    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
-        self.state = confined(self.state, changes)
+    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+        self.state = constrained(self.state, changes)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 
     def carries(self, flows: Iterable[str]) -> bool:
@@ -233,8 +242,8 @@ class Rig:
         return None if plan is None else self.marks.first(plan.ingress or "", plan.number)
 
     def link_up(self, link: str) -> bool:
-        network = self.fabric.network
-        return self.state.link_down(self.fabric, network.links[network.link_index[link]]) is None
+        network = self.context.network
+        return self.state.link_down(self.context, network.links[network.link_index[link]]) is None
 
     def flows(self) -> Mapping[str, FlowSpec]:
         return {flow: declared.spec for flow, declared in self.state.flows.items()}

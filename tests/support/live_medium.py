@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -19,7 +20,7 @@ from hyroads.controller.core.closed_loop import Measurements, configured_samples
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, initial
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext, initial
 
 SLOT_S = 0.1
 
@@ -28,11 +29,16 @@ class LiveMedium:
     """``true_mbps`` are the capacities of the medium, ``offered_mbps`` what flows offer (inf: saturated)."""
 
     def __init__(
-        self, fabric: Fabric, flows: Sequence[FlowSpec], noise: float = 0.0, seed: int = 1, tcp_margin: float = 0.05
+        self,
+        context: TopologyContext,
+        flows: Sequence[FlowSpec],
+        noise: float = 0.0,
+        seed: int = 1,
+        tcp_margin: float = 0.05,
     ) -> None:
-        self.fabric = fabric
-        self.network: Network = fabric.network
-        self.state: State = initial(fabric, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
+        self.context = context
+        self.network: Network = context.network
+        self.state: State = initial(context, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
         self.true_mbps = {link.id: link.capacity_mbps for link in self.network.links}
         self.offered_mbps: dict[str, float] = {flow.id: np.inf for flow in flows}
         self.external: dict[str, float] = {}
@@ -51,7 +57,7 @@ class LiveMedium:
         self.lay_out()
 
     def lay_out(self) -> None:
-        live = Cache(self.fabric).live(self.state)
+        live = Cache(self.context).live(self.state)
         self.routes = make_routes(self.state, live)
         self.loop.lay_out(live.network, self.routes)
 
@@ -140,4 +146,4 @@ class LiveMedium:
         return AgentRates(paths, offers)
 
 
-__all__ = ["SLOT_S", "Fabric", "LiveMedium", "read_file"]
+__all__ = ["SLOT_S", "LiveMedium", "TopologyContext", "read_file"]

@@ -8,15 +8,15 @@ from hyroads.controller.control.reports import ReportBook
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.model.plan import Options, Plan
-from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.model.state import State, TopologyContext
 
 NO_REPORTS = ReportBook(lambda: 0.0)
 
 
-def live_of(fabric: Fabric, numbers: Numbers | None = None, margin: float = 0.05) -> Live:
-    loop = LiveLoop(fabric.network, ConfiguredSource(fabric.network), LoopOptions(margin))
-    return Live(fabric, numbers or Numbers(), Options(), loop)
+def live_of(context: TopologyContext, numbers: Numbers | None = None, margin: float = 0.05) -> Live:
+    loop = LiveLoop(context.network, ConfiguredSource(context.network), LoopOptions(margin))
+    return Live(context, numbers or Numbers(), Options(), loop)
 
 
-def planned(fabric: Fabric, state: State, numbers: Numbers | None = None, margin: float = 0.05) -> Plan:
-    return live_of(fabric, numbers, margin).replan(state, NO_REPORTS, 0.0)
+def planned(context: TopologyContext, state: State, numbers: Numbers | None = None, margin: float = 0.05) -> Plan:
+    return live_of(context, numbers, margin).replan(state, NO_REPORTS, 0.0)

@@ -1,4 +1,4 @@
-"""A desk of plugins with real processes, around a small REST API."""
+"""A service of plugins with real processes, around a small REST API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.services.plugins import supervisor
 from hyroads.controller.services.plugins.requests import Requests
-from hyroads.controller.services.plugins.service import PluginDesk
+from hyroads.controller.services.plugins.service import PluginService
 from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import Bounds, Found, Kind
 from hyroads.rest.api import create_app
@@ -61,9 +61,9 @@ class Rig:
         self.folder = folder
         self.flows = Flows()
         self.events = EventLog(time.time, shim.Signal())
-        self.desk: PluginDesk | None = None
+        self.service: PluginService | None = None
 
-    def start(self, limits: Limits = LIMITS, **plugins: str) -> PluginDesk:
+    def start(self, limits: Limits = LIMITS, **plugins: str) -> PluginService:
         return self.run([self.found(name, code) for name, code in plugins.items()], limits)
 
     def found(self, name: str, code: str, **more: Any) -> Found:
@@ -72,12 +72,12 @@ class Rig:
         more = {"role": "application", "bounds": PATIENT, "kind": Kind.APP, **more}
         return Found(name, origin=f"file {path}", path=str(path), starts=True, **more)
 
-    def run(self, found: list[Found], limits: Limits = LIMITS) -> PluginDesk:
+    def run(self, found: list[Found], limits: Limits = LIMITS) -> PluginService:
         requests = Requests()
         requests.use(create_app(self.flows))  # type: ignore[arg-type]
-        self.desk = PluginDesk(found, requests, self.events, lambda: VIEW, time.monotonic, limits=limits)
-        self.desk.start()
-        return self.desk
+        self.service = PluginService(found, requests, self.events, lambda: VIEW, time.monotonic, limits=limits)
+        self.service.start()
+        return self.service
 
     def told(self, kind: str) -> list[Any]:
         return [event.document for event in self.events.since(0) if event.kind == kind]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -22,8 +23,8 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import (
-    Fabric,
     State,
+    TopologyContext,
     agent_down,
     agent_up,
     initial,
@@ -135,20 +136,20 @@ class Damped:
     """State and damping as the coordinator joins them: every change of the state is looked at."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self.fabric = Fabric.of(parse(dict(document), "x"))
-        network = self.fabric.network
+        self.context = TopologyContext.of(parse(dict(document), "x"))
+        network = self.context.network
         loop = LiveLoop(network, ConfiguredSource(network), LoopOptions(0.05))
-        self.live = Live(self.fabric, Numbers(), Options(), loop)
-        self.agents = [node for node in network.nodes if self.fabric.addressing.has_agent(node)]
+        self.live = Live(self.context, Numbers(), Options(), loop)
+        self.agents = [node for node in network.nodes if self.context.addressing.has_agent(node)]
         self.now_s = 0.0
-        self.state = initial(self.fabric)
-        for node in self.fabric.addressing.dpid:
+        self.state = initial(self.context)
+        for node in self.context.addressing.dpid:
             self.become(switch_up(self.state, node, self.ports(node)))
         for node in self.agents:
-            self.become(agent_up(self.state, self.fabric, node, fresh=False, now_s=0.0))
+            self.become(agent_up(self.state, self.context, node, fresh=False, now_s=0.0))
 
     def ports(self, node: str) -> set[str]:
-        names = self.fabric.addressing.interface_name
+        names = self.context.addressing.interface_name
         return {name for (owner, _), name in names.items() if owner == node}
 
     def become(self, state: State) -> None:
@@ -157,8 +158,8 @@ class Damped:
     def report(self, **up: bool) -> None:
         """What agents say of links (with _ for ~)."""
         for name, alive in up.items():
-            link = self.fabric.network.links[self.fabric.network.link_index[name.replace("_", "~")]]
-            heard = links_heard(self.state, self.fabric, link.target, {link.id: alive}, self.now_s)
+            link = self.context.network.links[self.context.network.link_index[name.replace("_", "~")]]
+            heard = links_heard(self.state, self.context, link.target, {link.id: alive}, self.now_s)
             self.become(self.live.links_reported(self.state, heard, self.now_s))
 
     def flap(self, *links: str, times: int, period_s: float = 1.0) -> None:
@@ -170,10 +171,10 @@ class Damped:
 
     def reached(self, state: State) -> tuple[set[tuple[str, str]], frozenset[frozenset[str]]]:
         """By the planner's own means: who reaches whom, and which nodes get each other's broadcasts."""
-        network = Cache(self.fabric).live(state).network
+        network = Cache(self.context).live(state).network
         routes = all_routes(network)
         pairs = {(node, target) for target, table in routes.items() for node, came_in_on in table if came_in_on is None}
-        parts = {node: {node} for node in self.fabric.addressing.dpid}
+        parts = {node: {node} for node in self.context.addressing.dpid}
         for edge in broadcast_tree(network):
             joined = parts[edge.first] | parts[edge.second]
             parts.update(dict.fromkeys(joined, joined))
@@ -210,10 +211,10 @@ def test_a_hold_ends_with_whatever_takes_the_other_path_away(loss: str) -> None:
     net.flap("plc", times=4)
     assert net.state.held == {"plc"}
     if loss == "switch port":
-        gone = net.fabric.addressing.interface_name["b", "wifi"]
+        gone = net.context.addressing.interface_name["b", "wifi"]
         net.become(switch_up(net.state, "b", net.ports("b") - {gone}))
     elif loss == "capacity":
-        mbps = tuple(0.0 if link.id == "wifi" else 10.0 for link in net.fabric.network.links)
+        mbps = tuple(0.0 if link.id == "wifi" else 10.0 for link in net.context.network.links)
         net.become(measured(net.state, mbps, None))
     else:
         net.report(wifi=False)
@@ -268,7 +269,7 @@ def test_some_links_of_a_node_that_fail_while_others_live_did_flap() -> None:
 def test_an_agent_that_is_gone_has_no_links_that_live() -> None:
     """What is left of a node's links counts: its other neighbours are not heard since their agents are gone."""
     net = Damped(STAR)
-    net.become(agent_down(net.state, net.fabric, "d"))
+    net.become(agent_down(net.state, net.context, "d"))
     net.flap("ab", "ac", times=20)
     assert net.state.held == frozenset()
 
@@ -293,9 +294,9 @@ def random_network(rng: random.Random) -> dict[str, Any]:
 
 def something_happens(net: Damped, rng: random.Random) -> None:
     """Mostly links that come and go, some of them much more often; now and then a switch, an agent or a capacity."""
-    links = net.fabric.network.links
+    links = net.context.network.links
     kind = rng.random()
-    node = rng.choice(list(net.fabric.addressing.dpid))
+    node = rng.choice(list(net.context.addressing.dpid))
     if kind < 0.8:
         link = links[int(len(links) * rng.random() ** 2)]
         up = link.id in net.state.silent if rng.random() < 0.9 else rng.random() < 0.5

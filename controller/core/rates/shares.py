@@ -24,9 +24,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.network import FlowSpec, Link
 from numpy.typing import NDArray
 from scipy import sparse
+
+from hyroads.controller.core.network import FlowSpec, Link
 
 from .allocation import Allocation
 from .problem import FloatArray, IndexArray, Layout, RateProblem
@@ -282,7 +283,7 @@ def _families(share: FloatArray) -> tuple[tuple[tuple[int, ...], ...], BoolArray
 
 @lru_cache(maxsize=4)
 def _wide(layout: Layout, shares: SliceShares) -> _Wide:
-    """Kept for the slots that share layout and shares (both compare by identity)."""
+    """RestoredState for the slots that share layout and shares (both compare by identity)."""
     links, classes, slices = layout.link_count, layout.domains.shape[0], len(shares.names)
     sets, has = _families(shares.share)
     row_set, row_link = np.nonzero(has)

@@ -6,30 +6,30 @@ from collections.abc import Mapping
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place, Role
-from hyroads.controller.model.state import Fabric, Presence, State
+from hyroads.controller.model.state import Presence, State, TopologyContext
 
 Places = Mapping[str, Place | None]
 """By MAC of an interface."""
 
 
-def interfaces_of(fabric: Fabric) -> dict[str, tuple[str, ...]]:
+def interfaces_of(context: TopologyContext) -> dict[str, tuple[str, ...]]:
     """The MACs of every client of the network file."""
-    addressing = fabric.addressing
+    addressing = context.addressing
     return {
         node.id: tuple(addressing.interface_mac[node.id, k] for k in addressing.technologies(node.id))
-        for node in fabric.network.nodes.values()
+        for node in context.network.nodes.values()
         if node.role is Role.CLIENT
     }
 
 
-def possible_places(fabric: Fabric, client: str) -> tuple[Place, ...]:
+def possible_places(context: TopologyContext, client: str) -> tuple[Place, ...]:
     """Where a plain client can be, the place of the network file first."""
-    return tuple(Place(one.node, one.technology) for one in fabric.addressing.attachments.get(client, ()))
+    return tuple(Place(one.node, one.technology) for one in context.addressing.attachments.get(client, ()))
 
 
-def first_place(fabric: Fabric, state: State, client: str) -> Place | None:
+def first_place(context: TopologyContext, state: State, client: str) -> Place | None:
     """Where a plain client was last, else where the network file has it; None: nowhere."""
-    return state.places.get(client, next(iter(possible_places(fabric, client)), None))
+    return state.places.get(client, next(iter(possible_places(context, client)), None))
 
 
 def saved_places(places: Mapping[str, Place | None]) -> list[dict[str, str]]:
@@ -41,7 +41,7 @@ def saved_places(places: Mapping[str, Place | None]) -> list[dict[str, str]]:
     ]
 
 
-def places_from(documents: object, fabric: Fabric) -> tuple[dict[str, Place | None], list[ConfigError]]:
+def places_from(documents: object, context: TopologyContext) -> tuple[dict[str, Place | None], list[ConfigError]]:
     """What :func:`saved_places` kept; places that the network file does not have any more are left out."""
     found: dict[str, Place | None] = {}
     problems = []
@@ -49,7 +49,7 @@ def places_from(documents: object, fabric: Fabric) -> tuple[dict[str, Place | No
         match entry:
             case {"client": str(client), "node": str(node), "technology": str(technology)} if (
                 place := Place(node, technology)
-            ) in possible_places(fabric, client):
+            ) in possible_places(context, client):
                 found[client] = place
             case _:
                 where = f"services.places[{index}]"
@@ -57,27 +57,27 @@ def places_from(documents: object, fabric: Fabric) -> tuple[dict[str, Place | No
     return found, problems
 
 
-def reported_places(fabric: Fabric, state: State) -> dict[str, Places]:
+def reported_places(context: TopologyContext, state: State) -> dict[str, Places]:
     """By client whose agent is connected: each interface is where its best link that lives leads."""
-    addressing = fabric.addressing
-    clients = [node for node in interfaces_of(fabric) if state.agents.get(node) is Presence.UP]
+    addressing = context.addressing
+    clients = [node for node in interfaces_of(context) if state.agents.get(node) is Presence.UP]
     return {
         client: {
-            addressing.interface_mac[client, k]: _place(fabric, state, client, k)
+            addressing.interface_mac[client, k]: _place(context, state, client, k)
             for k in addressing.technologies(client)
         }
         for client in clients
     }
 
 
-def _place(fabric: Fabric, state: State, client: str, technology: str) -> Place | None:
+def _place(context: TopologyContext, state: State, client: str, technology: str) -> Place | None:
     links = [
         link
-        for link in fabric.network.links
+        for link in context.network.links
         if link.source == client
         and link.technology == technology
-        and fabric.addressing.has_switch(link.target)
-        and state.link_fault(fabric, link) is None
+        and context.addressing.has_switch(link.target)
+        and state.link_fault(context, link) is None
     ]
     best = max(links, key=lambda link: link.capacity_mbps, default=None)
     return None if best is None else Place(best.target, technology)

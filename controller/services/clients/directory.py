@@ -15,7 +15,7 @@ from hyroads.controller.runtime.persistence import Change, Saver
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
-from .locations import ClientDesk
+from .locations import ClientService
 
 Document = dict[str, Any]
 CONFIRM_S = 5.0
@@ -52,7 +52,7 @@ class ClientBook:
 
     def __init__(
         self,
-        desk: ClientDesk,
+        service: ClientService,
         steering: Steering,
         office: Office,
         declared: Mapping[str, tuple[str, ...]],
@@ -62,7 +62,7 @@ class ClientBook:
         clock: Callable[[], float],
     ) -> None:
         self._managers = managers
-        self._desk = desk
+        self._service = service
         self._steering = steering
         self._office = office
         self._declared = declared
@@ -104,15 +104,15 @@ class ClientBook:
 
     def ids(self) -> Sequence[str]:
         """See ``rest.clients.Clients``."""
-        others = {mac for mac in self._desk.state.interfaces if mac not in self._owner}
+        others = {mac for mac in self._service.state.interfaces if mac not in self._owner}
         return sorted({*self._declared, *others})
 
     def documents(self, clients: Sequence[str]) -> list[Document]:
         """See ``rest.clients.Clients``."""
         addresses: dict[str, list[Document]] = {}
-        for address in self._desk.state.addresses.values():
+        for address in self._service.state.addresses.values():
             addresses.setdefault(address.mac, []).append({"ip": address.ip, "by_dhcp": address.by_dhcp})
-        known = self._desk.state.interfaces
+        known = self._service.state.interfaces
         return [
             self._document(client, addresses)
             for client in clients
@@ -159,7 +159,7 @@ class ClientBook:
         """See ``rest.clients.Clients``."""
         name, place = self._id(client), Place(to["node"], to["technology"])
         macs = self._declared.get(name, (name,))
-        associated = [mac for mac in macs if (i := self._desk.state.interfaces.get(mac)) and i.place is not None]
+        associated = [mac for mac in macs if (i := self._service.state.interfaces.get(mac)) and i.place is not None]
         transition = self._steering.request((associated or list(macs))[0], place)
         if wait:
             self._steering.wait(transition)
@@ -177,15 +177,15 @@ class ClientBook:
             self._put(name, Preference())
             if wait:
                 self._office.saver.wait(change)
-        self._desk.forget(name)
-        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._desk.progress):
+        self._service.forget(name)
+        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._service.progress):
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
         """See ``rest.clients.Clients``."""
         self._office.saver.check_refused(f"preferences of client {client}")
         macs = self._declared.get(client, (client.lower(),))
-        switches = [f"switch {node}" for mac in macs for node in self._desk.tables.pending(mac)]
+        switches = [f"switch {node}" for mac in macs for node in self._service.tables.pending(mac)]
         return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]
 
     # -- inside
@@ -196,12 +196,12 @@ class ClientBook:
         mac = client.lower()
         if mac in self._owner:
             return self._owner[mac]
-        if mac in self._desk.state.interfaces:
+        if mac in self._service.state.interfaces:
             return mac
         raise NotFoundError(f"there is no client {client[:64]!r}")
 
     def _document(self, client: str, addresses: Mapping[str, list[Document]]) -> Document:
-        known, preference = self._desk.state.interfaces, self._preferences.get(client, Preference())
+        known, preference = self._service.state.interfaces, self._preferences.get(client, Preference())
         interfaces = [known[mac] for mac in self._declared.get(client, (client,)) if mac in known]
         return {
             "id": client,
@@ -223,5 +223,5 @@ class ClientBook:
             "heard_s": max(0.0, now_s - interface.heard_s),
             "addresses": addresses.get(interface.mac, []),
             "transition": None if (asked := self._steering.last(interface.mac)) is None else asked.document(),
-            "pending": [f"switch {node}" for node in self._desk.tables.pending(interface.mac)],
+            "pending": [f"switch {node}" for node in self._service.tables.pending(interface.mac)],
         }

@@ -1,4 +1,4 @@
-"""The desk of clients: takes evidence of where they are, keeps them reachable there, tells others (docs/clients.md).
+"""The service of clients: takes evidence of where they are, keeps them reachable there, tells others (docs/clients.md).
 
 It lives in one green thread, which takes what switches, access points and agents say from a bounded queue.
 """
@@ -18,7 +18,7 @@ from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
 from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import Fabric, State
+from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.readback import parse_packet_in
@@ -52,7 +52,7 @@ _FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_F
 
 
 class Office(Protocol):
-    """What the desk needs of the coordinator."""
+    """What the service needs of the coordinator."""
 
     @property
     def switches(self) -> Mapping[str, SwitchSession]:
@@ -75,12 +75,12 @@ class Office(Protocol):
 Publish = Callable[[str, Mapping[str, Any]], object]
 
 
-class ClientDesk:
+class ClientService:
     """Holds ``state``; ``listeners`` are called with every notice, after the rules that follow from it were wanted."""
 
     def __init__(
         self,
-        fabric: Fabric,
+        context: TopologyContext,
         settings: AccessSettings,
         office: Office,
         publish: Publish,
@@ -92,7 +92,7 @@ class ClientDesk:
         self.listeners: list[Callable[[Notice], None]] = []
         self.counters: Counter[str] = Counter()
         self.progress = shim.Signal()
-        self._fabric = fabric
+        self._context = context
         self._office = office
         self._publish = publish
         self._clock = clock
@@ -102,12 +102,12 @@ class ClientDesk:
         self._ready: dict[str, SwitchSession] = {}
         self._ports: dict[str, dict[str, int]] = {}
         self.tables = HostTables(self._ready, clock)
-        addressing = fabric.addressing
+        addressing = context.addressing
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
         for mac, client in self._plain.items():
-            place = first_place(fabric, office.state, client)
+            place = first_place(context, office.state, client)
             if place is not None:
                 self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
@@ -157,7 +157,7 @@ class ClientDesk:
 
     def hand_over(self, client: str, place: Place) -> None:
         """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
-        mac = self._fabric.addressing.host_mac[client]
+        mac = self._context.addressing.host_mac[client]
         self._take(core.handed_over(self.state, mac, place, self._clock()))
 
     def forget(self, mac: str) -> bool:
@@ -177,8 +177,8 @@ class ClientDesk:
             self._is_awake = False
             try:
                 self._turn()
-            except Exception as error:  # noqa: BLE001 - the desk outlives a defect; it is counted and shown
-                self._office.exception("the desk of clients", error)
+            except Exception as error:  # noqa: BLE001 - the service outlives a defect; it is counted and shown
+                self._office.exception("the service of clients", error)
                 shim.sleep(TICK_S)
 
     def _turn(self) -> None:
@@ -199,7 +199,7 @@ class ClientDesk:
     def _each_second(self, now_s: float) -> None:
         self._sent_on.clear()
         self._take(core.expired(self.state, now_s))
-        for client, places in reported_places(self._fabric, self._office.state).items():
+        for client, places in reported_places(self._context, self._office.state).items():
             self._take(core.reported(self.state, client, places, now_s))
         for session in self._ready.values():
             session.hosts.ask_packets()
@@ -233,7 +233,7 @@ class ClientDesk:
         """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
         age_s = self._clock() - self._started_s
         if self._knows_all or not core.are_all_told(
-            self._fabric.addressing.dpid, self._ready, age_s, self._switch_grace_s
+            self._context.addressing.dpid, self._ready, age_s, self._switch_grace_s
         ):
             return
         self._knows_all = True
@@ -295,7 +295,7 @@ class ClientDesk:
 
     def _believed(self, sighting: Sighting, place: Place) -> bool:
         """Whether all that a host claims may be true; else such claims are dropped for a while."""
-        port = self._fabric.addressing.access_port[place.node]
+        port = self._context.addressing.access_port[place.node]
         for claim in sighting.claims:
             if not self._claim(claim, place):
                 self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
@@ -305,7 +305,7 @@ class ClientDesk:
     def _claim(self, claim: Claim, place: Place) -> bool:
         """A host has an address; false if it is another's."""
         owner = self._own_ips.get(claim.ip)
-        if owner is not None and claim.mac != self._fabric.addressing.host_mac[owner]:
+        if owner is not None and claim.mac != self._context.addressing.host_mac[owner]:
             notice = Notice(Happened.SPOOFED_IP, claim.mac, place, Place(owner, WIRED), claim.ip)
             self._take(Change(self.state, (notice,), allowed=False))
             return False
@@ -325,7 +325,7 @@ class ClientDesk:
 
     def _serves(self, sighting: Sighting, place: Place, port: str) -> None:
         """A DHCP server spoke: what it gives counts where servers may be; elsewhere it is dropped."""
-        if place.node in self._fabric.dhcp:
+        if place.node in self._context.dhcp:
             for claim in sighting.claims:
                 self._claim(claim, place)
             return
@@ -355,9 +355,9 @@ class ClientDesk:
     def _spot(self, mac: str, place: Place) -> Spot:
         interface = self.state.interfaces.get(mac)
         hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
-        fabric = self._fabric
+        context = self._context
         addresses = tuple(sorted(a.ip for a in self.state.addresses.values() if a.mac == mac))
-        port, label = fabric.addressing.access_port[place.node], fabric.labels.node[place.node]
+        port, label = context.addressing.access_port[place.node], context.labels.node[place.node]
         return Spot(place.node, port, label, hairpin, addresses)
 
     def _take(self, change: Change) -> None:

@@ -1,6 +1,6 @@
 """Brings what a manager wants into force, step by step, and tells it what came of it (docs/services.md, section 3).
 
-One :class:`Carrying` serves the flows of one handover or n-cast. It says to the network which ways the flows shall take
+One :class:`Executor` serves the flows of one handover or n-cast. It says to the network which ways the flows shall take
 (``Network.confine``), and once that is confirmed takes the next step, until what is wanted is in force.
 
 One handover on its way: a manager's machine, what carries it out, and what there is to tell of it.
@@ -26,20 +26,29 @@ from hyroads.controller.core.services.mobility import (
     Wanted,
     settled,
 )
-from hyroads.controller.model.handover import Confined, Key, Way, drained, first_place, last_place, next_step, reached
+from hyroads.controller.model.handover import (
+    Constrained,
+    Key,
+    Way,
+    drained,
+    first_place,
+    last_place,
+    next_step,
+    reached,
+)
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
 
-Confine = Callable[[Mapping[Key, Confined | None]], None]
+Confine = Callable[[Mapping[Key, Constrained | None]], None]
 
 
-class Carrier(Protocol):
+class ExecutorPort(Protocol):
     """What is needed of the coordinator."""
 
     @property
     def marks(self) -> Marks:
         """What came by watched paths."""
 
-    def confine(self, changes: Mapping[Key, Confined | None]) -> None:
+    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows shall use these ways."""
 
     def carries(self, flows: Iterable[str]) -> bool:
@@ -56,18 +65,18 @@ class Carrier(Protocol):
 
 
 @dataclass
-class Carrying:
-    """``keys`` are what is confined (all flows of a client, or some), ``dropped`` what gives way to that.
+class Executor:
+    """``keys`` are what is constrained (all flows of a client, or some), ``dropped`` what gives way to that.
 
     ``now`` is what was asked for last.
     """
 
-    carrier: Carrier
+    port: ExecutorPort
     network: Network
     client: str
     keys: tuple[Key, ...]
     flows: frozenset[str]
-    now: Confined | None
+    now: Constrained | None
     dropped: tuple[Key, ...] = ()
     wanted: Wanted | None = None
     told: bool = False
@@ -84,7 +93,7 @@ class Carrying:
     def events(self) -> Iterator[Event]:
         """What is so by now; takes the next step where the last one is confirmed."""
         wanted = self.wanted
-        if wanted is None or not self.carrier.carried_out(self.flows):
+        if wanted is None or not self.port.carried_out(self.flows):
             return
         if not reached(self.now, wanted):
             self._declare(next_step(self.now, wanted))
@@ -100,7 +109,7 @@ class Carrying:
     def sends(self) -> bool:
         """Whether packets go as is wanted, confirmed by those who send them."""
         wanted = self.wanted
-        return wanted is not None and reached(self.now, wanted) and self.carrier.carries(self.flows)
+        return wanted is not None and reached(self.now, wanted) and self.port.carries(self.flows)
 
     @property
     def is_drained(self) -> bool:
@@ -113,23 +122,23 @@ class Carrying:
         if now is not None and now.waits and self.is_in_force and self._is_drained(now.waits):
             self._declare(drained(now))
 
-    def restore(self, before: Mapping[Key, Confined | None]) -> None:
+    def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """Everything shall be as it was."""
         self.wanted = None
-        self.carrier.confine(before)
+        self.port.confine(before)
         self.end()
 
     def end(self) -> None:
         """Nothing is watched any more."""
         for node, number in self.watching:
-            self.carrier.marks.forget(node, number)
+            self.port.marks.forget(node, number)
         self.watching.clear()
 
-    def _declare(self, step: Confined) -> None:
+    def _declare(self, step: Constrained) -> None:
         before, self.now, self.is_in_force = self.now, step, False
         if before is None or (before.carry, before.copies) != (step.carry, step.copies):
             self._watch()
-        self.carrier.confine({**dict.fromkeys(self.dropped), **dict.fromkeys(self.keys, step)})
+        self.port.confine({**dict.fromkeys(self.dropped), **dict.fromkeys(self.keys, step)})
 
     def _watch(self) -> None:
         """What was told before the paths in use changed does not count."""
@@ -137,11 +146,11 @@ class Carrying:
         for plan in self._plans():
             if plan.egress is not None:
                 self.watching.add((plan.egress, plan.number))
-                self.carrier.marks.await_(plan.egress, plan.number)
+                self.port.marks.await_(plan.egress, plan.number)
 
     def _marks(self, wanted: Wanted) -> Iterator[Event]:
         for plan in self._plans():
-            first = self.carrier.first_number(plan.spec.id)
+            first = self.port.first_number(plan.spec.id)
             if first is None:
                 continue
             for way, paths in self._by_way(plan, wanted.known).items():
@@ -154,17 +163,17 @@ class Carrying:
 
     def _is_drained(self, ways: Iterable[Way]) -> bool:
         for plan in self._plans():
-            first = self.carrier.first_number(plan.spec.id)
+            first = self.port.first_number(plan.spec.id)
             marks = [self._mark(plan, path) for paths in self._by_way(plan, ways).values() for path in paths]
             if first is None or any(not has_reached(mark.passed, first) for mark in marks):
                 return False
         return True
 
     def _mark(self, plan: FlowPlan, path: PlannedPath) -> PathMarks:
-        return self.carrier.marks.of(plan.egress or "", plan.number, path.id)
+        return self.port.marks.of(plan.egress or "", plan.number, path.id)
 
     def _plans(self) -> Iterator[FlowPlan]:
-        plans = (self.carrier.flow_plan(flow) for flow in sorted(self.flows))
+        plans = (self.port.flow_plan(flow) for flow in sorted(self.flows))
         return (plan for plan in plans if plan is not None and plan.mode == MULTIPATH)
 
     def _by_way(self, plan: FlowPlan, ways: Iterable[Way]) -> dict[Way, list[PlannedPath]]:
@@ -189,7 +198,9 @@ MAX_STEPS = 50
 
 
 class CarriesOut(Protocol):
-    """What a journey and its desk need of whatever brings the manager's wishes into force (``carrying.Carrying``)."""
+    """What a handover_run and its service need of whatever brings the manager's wishes into force
+    (``executor.Executor``).
+    """
 
     @property
     def wanted(self) -> Wanted | None:
@@ -212,7 +223,7 @@ class CarriesOut(Protocol):
     def settle(self) -> None:
         """Receivers wait no longer for what has come."""
 
-    def restore(self, before: Mapping[Key, Confined | None]) -> None:
+    def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """Everything shall be as it was."""
 
     def end(self) -> None:
@@ -220,13 +231,13 @@ class CarriesOut(Protocol):
 
 
 @dataclass
-class Journey:
-    """``before`` is what the client's flows were confined to, to be restored if nothing has moved."""
+class HandoverRun:
+    """``before`` is what the client's flows were constrained to, to be restored if nothing has moved."""
 
     handover: Handover
     manager: MobilityManager
-    carrying: CarriesOut
-    before: Mapping[Key, Confined | None]
+    executor: CarriesOut
+    before: Mapping[Key, Constrained | None]
     asked_s: float
     asked_at_s: float
     """Unix time."""

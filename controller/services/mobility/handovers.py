@@ -1,4 +1,4 @@
-"""The desk of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
+"""The service of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
 
 It runs the machine of a mobility manager per handover, tells it what happens, and has carried out what it wants. One
 handover per client at a time: a second one cancels the first while nothing has moved, else it waits.
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from prometheus_client.core import HistogramMetricFamily
+
 from hyroads.controller.control.slots import Histogram
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Place
@@ -20,10 +22,9 @@ from hyroads.controller.core.services.mobility import Associated, Left, Phase, R
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
-from prometheus_client.core import HistogramMetricFamily
 
 from . import plain as plain_handovers
-from .execution import MAX_STEPS, Carrying, Document, Journey, idle_document, place_document
+from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, place_document
 from .plain import NoPlainClients, PlainClients
 from .requests import HARD, Asked, Managers, Office, asked_for, flows_of, is_here, new_id, old_place
 
@@ -33,7 +34,7 @@ BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 Publish = Callable[[str, Mapping[str, Any]], object]
 
 
-class HandoverDesk:
+class HandoverService:
     """One per controller. :meth:`advance` is called whenever something may have happened."""
 
     def __init__(
@@ -54,7 +55,7 @@ class HandoverDesk:
         self._wall_clock = wall_clock
         self._managers = managers or Managers()
         self._plain = plain or NoPlainClients()
-        self._active: dict[str, Journey] = {}
+        self._active: dict[str, HandoverRun] = {}
         self._waiting: dict[str, Asked] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
@@ -65,7 +66,7 @@ class HandoverDesk:
 
     def names(self) -> list[str]:
         """Ids of the latest handovers: those that are over, on their way, and waiting."""
-        active = (journey.id for journey in self._active.values())
+        active = (handover_run.id for handover_run in self._active.values())
         return [*self._history, *active, *(asked.id for asked in self._waiting.values())]
 
     def documents(self, names: Sequence[str]) -> list[Document]:
@@ -81,7 +82,7 @@ class HandoverDesk:
 
     def _found(self, handover: str) -> Document | None:
         over = self._history.get(handover)
-        active = (journey.document() for journey in self._active.values() if journey.id == handover)
+        active = (handover_run.document() for handover_run in self._active.values() if handover_run.id == handover)
         waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
         return over or next(chain(active, waiting), None)
 
@@ -113,12 +114,14 @@ class HandoverDesk:
             if asked.id == handover:
                 self._drop_waiting(client, "asked for")
                 return self.document(handover)
-        journey = next((journey for journey in self._active.values() if journey.id == handover), None)
-        if journey is None:
+        handover_run = next(
+            (handover_run for handover_run in self._active.values() if handover_run.id == handover), None
+        )
+        if handover_run is None:
             self.document(handover)
             raise ConflictError(f"handover {handover} is over")
-        if not journey.cancel("asked for", self._clock()):
-            raise ConflictError(f"handover {handover} can't be cancelled any more: it is {journey.handover.phase}")
+        if not handover_run.cancel("asked for", self._clock()):
+            raise ConflictError(f"handover {handover} can't be cancelled any more: it is {handover_run.handover.phase}")
         self.advance()
         return self.document(handover)
 
@@ -128,7 +131,7 @@ class HandoverDesk:
         """A client's flows use all its places again: paths come and go without loss anyway."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
-        places = {key: confined.stays for key, confined in self._office.confinements.items() if key[0] == client}
+        places = {key: constrained.stays for key, constrained in self._office.confinements.items() if key[0] == client}
         keys = [key for key, place in places.items() if place is not None]
         if not keys:
             raise ConflictError(f"{client} uses all its places already")
@@ -153,22 +156,22 @@ class HandoverDesk:
 
     def _begin(self, asked: Asked) -> None:
         is_plain = bool(self._plain.places(asked.client))
-        journey = plain_handovers.journey_of(self._plain, asked) if is_plain else self._journey(asked)
-        self._active[asked.client] = journey
+        handover_run = plain_handovers.handover_run_of(self._plain, asked) if is_plain else self._handover_run(asked)
+        self._active[asked.client] = handover_run
         self.counters["begun"] += 1
-        self._publish("handover.begun", journey.document())
-        for place in (journey.handover.request.old, asked.to):
+        self._publish("handover.begun", handover_run.document())
+        for place in (handover_run.handover.request.old, asked.to):
             if place is not None:
                 self._here.pop((asked.client, place), None)
-        self._look(journey)
+        self._look(handover_run)
 
-    def _journey(self, asked: Asked) -> Journey:
+    def _handover_run(self, asked: Asked) -> HandoverRun:
         office, client = self._office, asked.client
         chosen = flows_of(office, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
         # What was said of single flows gives way to what is said of all.
-        others = ((key, confined) for key, confined in office.confinements.items() if key[0] == client)
-        dropped = tuple(key for key, confined in others if key not in keys and not confined.is_of_paths)
+        others = ((key, constrained) for key, constrained in office.confinements.items() if key[0] == client)
+        dropped = tuple(key for key, constrained in others if key not in keys and not constrained.is_of_paths)
         if asked.flows is not None:
             keys, dropped = tuple((client, flow) for flow in sorted(asked.flows)), ()
         before = {key: office.confinements.get(key) for key in (*keys, *dropped)}
@@ -180,9 +183,9 @@ class HandoverDesk:
             raise ConflictError(f"{client} is at {asked.to} already")
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
         manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
-        carrying = Carrying(office, office.network, client, keys, flows, now, dropped)
-        return Journey(
-            manager.start(request, asked.asked_s), manager, carrying, before, asked.asked_s, asked.asked_at_s
+        executor = Executor(office, office.network, client, keys, flows, now, dropped)
+        return HandoverRun(
+            manager.start(request, asked.asked_s), manager, executor, before, asked.asked_s, asked.asked_at_s
         )
 
     # -- what happens
@@ -193,36 +196,38 @@ class HandoverDesk:
             return
         self._advancing = True
         try:
-            for journey in list(self._active.values()):
-                self._go_on(journey)
+            for handover_run in list(self._active.values()):
+                self._go_on(handover_run)
         finally:
             self._advancing = False
 
-    def _go_on(self, journey: Journey) -> None:
+    def _go_on(self, handover_run: HandoverRun) -> None:
         for _ in range(MAX_STEPS):
-            before, in_force = journey.handover, journey.carrying.is_in_force
+            before, in_force = handover_run.handover, handover_run.executor.is_in_force
             now_s = self._clock()
-            self._look(journey)
-            self._listen(journey, now_s)
-            journey.tick(now_s)
-            self._carry_out(journey)
-            if journey.is_over or (journey.handover == before and journey.carrying.is_in_force == in_force):
+            self._look(handover_run)
+            self._listen(handover_run, now_s)
+            handover_run.tick(now_s)
+            self._carry_out(handover_run)
+            if handover_run.is_over or (
+                handover_run.handover == before and handover_run.executor.is_in_force == in_force
+            ):
                 break
-        journey.carrying.settle()
+        handover_run.executor.settle()
 
-    def _listen(self, journey: Journey, now_s: float) -> None:
+    def _listen(self, handover_run: HandoverRun, now_s: float) -> None:
         """Tells the machine what came of what it wanted; to another phase that would mean something else."""
-        carrying = journey.carrying
-        if journey.wanted() != carrying.wanted:
+        executor = handover_run.executor
+        if handover_run.wanted() != executor.wanted:
             return
-        for event in carrying.events():
-            journey.on(event, now_s)
-            if journey.wanted() != carrying.wanted:
+        for event in executor.events():
+            handover_run.on(event, now_s)
+            if handover_run.wanted() != executor.wanted:
                 return
 
-    def _look(self, journey: Journey) -> None:
+    def _look(self, handover_run: HandoverRun) -> None:
         """Tells the machine who is where."""
-        request, now_s = journey.handover.request, self._clock()
+        request, now_s = handover_run.handover.request, self._clock()
         for place in (request.new, request.old):
             if place is None:
                 continue
@@ -231,67 +236,67 @@ class HandoverDesk:
             if known is None or known[0] != here:
                 self._here[request.client, place] = known = (here, now_s)
                 if not here:
-                    journey.on(Left(place), now_s)
+                    handover_run.on(Left(place), now_s)
             if here and place == request.new:
-                if journey.handover.phase is Phase.ASSOCIATING:
-                    journey.on(Associated(place), now_s)
-                if now_s - known[1] >= request.timings.steady_s and not journey.handover.is_steady:
-                    journey.on(Steady(place), now_s)
-            elif ("join", place) in journey.asked_of_client:
+                if handover_run.handover.phase is Phase.ASSOCIATING:
+                    handover_run.on(Associated(place), now_s)
+                if now_s - known[1] >= request.timings.steady_s and not handover_run.handover.is_steady:
+                    handover_run.on(Steady(place), now_s)
+            elif ("join", place) in handover_run.asked_of_client:
                 refusal = self._plain.refusal(request.client)
                 if refusal is not None:
-                    journey.on(Refused(refusal), now_s)
+                    handover_run.on(Refused(refusal), now_s)
 
     def _is_here(self, client: str, place: Place) -> bool:
         if self._plain.places(client):
             return self._plain.is_here(client, place)
         return is_here(self._office, client, place)
 
-    def _carry_out(self, journey: Journey) -> None:
-        handover, now_s = journey.handover, self._clock()
-        wanted = journey.wanted()
+    def _carry_out(self, handover_run: HandoverRun) -> None:
+        handover, now_s = handover_run.handover, self._clock()
+        wanted = handover_run.wanted()
         for what, place in (("join", wanted.join), ("leave", wanted.leave)):
-            if place is not None and (what, place) not in journey.asked_of_client:
-                journey.asked_of_client.add((what, place))
-                document = {"handover": journey.id, "client": journey.client, **(place_document(place) or {})}
+            if place is not None and (what, place) not in handover_run.asked_of_client:
+                handover_run.asked_of_client.add((what, place))
+                document = {"handover": handover_run.id, "client": handover_run.client, **(place_document(place) or {})}
                 self._publish(f"handover.{what}", document)
-                if what == "join" and self._plain.places(journey.client):
-                    self._plain.ask(journey.client, place)
-        if journey.unchanged:
+                if what == "join" and self._plain.places(handover_run.client):
+                    self._plain.ask(handover_run.client, place)
+        if handover_run.unchanged:
             if handover.is_over:
-                self._restored(journey)
+                self._restored(handover_run)
             return
-        journey.carrying.want(wanted)
-        if journey.moved_s is None and journey.has_moved and journey.carrying.sends:
-            journey.moved_s = now_s
-            self._publish("handover.moved", journey.document())
+        handover_run.executor.want(wanted)
+        if handover_run.moved_s is None and handover_run.has_moved and handover_run.executor.sends:
+            handover_run.moved_s = now_s
+            self._publish("handover.moved", handover_run.document())
         # The machine's end is not the end: what it wants last is still to be confirmed, for as long as that takes.
         late = now_s - handover.entered_s > handover.request.timings.confirm_s
-        if handover.is_over and (journey.carrying.is_in_force or late):
-            self._over(journey)
+        if handover.is_over and (handover_run.executor.is_in_force or late):
+            self._over(handover_run)
 
-    def _restored(self, journey: Journey) -> None:
+    def _restored(self, handover_run: HandoverRun) -> None:
         """It failed, and nothing is to be different from before."""
-        if journey.carrying.wanted is not None:
-            journey.carrying.restore(journey.before)
-        self._over(journey)
+        if handover_run.executor.wanted is not None:
+            handover_run.executor.restore(handover_run.before)
+        self._over(handover_run)
 
-    def _over(self, journey: Journey) -> None:
-        journey.over_s = now_s = self._clock()
-        journey.carrying.end()
-        self._active.pop(journey.client, None)
-        for place in (journey.handover.request.old, journey.handover.request.new):
+    def _over(self, handover_run: HandoverRun) -> None:
+        handover_run.over_s = now_s = self._clock()
+        handover_run.executor.end()
+        self._active.pop(handover_run.client, None)
+        for place in (handover_run.handover.request.old, handover_run.handover.request.new):
             if place is not None:
-                self._here.pop((journey.client, place), None)
-        failed = journey.handover.phase is Phase.FAILED
+                self._here.pop((handover_run.client, place), None)
+        failed = handover_run.handover.phase is Phase.FAILED
         outcome = "failed" if failed else "done"
         self.counters[outcome] += 1
-        took_s = (journey.moved_s if journey.moved_s is not None else now_s) - journey.asked_s
-        self.seconds.setdefault((journey.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
-        document = journey.document()
+        took_s = (handover_run.moved_s if handover_run.moved_s is not None else now_s) - handover_run.asked_s
+        self.seconds.setdefault((handover_run.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
+        document = handover_run.document()
         self._keep(document)
         self._publish(f"handover.{outcome}", document)
-        self._next(journey.client)
+        self._next(handover_run.client)
 
     def _next(self, client: str) -> None:
         """The one that waited for this client."""
@@ -314,8 +319,8 @@ class HandoverDesk:
     def _is_answered(self, asked: Asked) -> bool:
         if asked.client in self._waiting:
             return self._waiting[asked.client].id != asked.id
-        journey = self._active.get(asked.client)
-        return journey is None or journey.id != asked.id or journey.moved_s is not None
+        handover_run = self._active.get(asked.client)
+        return handover_run is None or handover_run.id != asked.id or handover_run.moved_s is not None
 
     def _waiting_document(self, asked: Asked) -> Document:
         manager = self._managers.selection.name(asked=asked.manager, client=asked.client)

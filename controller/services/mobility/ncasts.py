@@ -1,4 +1,4 @@
-"""The desk of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
+"""The service of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
 
 Paths are chosen by ``core.ncast`` for disjoint interference domains, or given. The first edge copies, the last one
 passes each packet on once. It is carried out as handovers are: receivers first, markers behind what was sent before.
@@ -23,14 +23,14 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
 from hyroads.controller.core.services.mobility import Phase
-from hyroads.controller.model.handover import Confined, Key
+from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change, Saver
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
-from .execution import MAX_STEPS, Carrier, Carrying
+from .execution import MAX_STEPS, Executor, ExecutorPort
 
 MAX_PATHS = 16
 _DOCUMENT = "state file"
@@ -38,7 +38,7 @@ CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptNCast:
+class RestoredNCast:
     """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
     said of the choice of paths (docs/services.md, section 5); empty if they were given.
     """
@@ -52,16 +52,16 @@ class KeptNCast:
 
     @property
     def key(self) -> Key:
-        """What is confined."""
+        """What is constrained."""
         return self.target, self.flow
 
     @property
-    def confined(self) -> Confined:
+    def constrained(self) -> Constrained:
         """What was wanted last."""
-        return Confined(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
+        return Constrained(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
 
 
-def ncast_document(kept: KeptNCast) -> dict[str, Any]:
+def ncast_document(kept: RestoredNCast) -> dict[str, Any]:
     """What the state file keeps."""
     return {
         "flow": kept.flow,
@@ -74,9 +74,9 @@ def ncast_document(kept: KeptNCast) -> dict[str, Any]:
 
 def ncasts_from(
     documents: object, network: Network, flows: Mapping[str, FlowSpec]
-) -> tuple[list[KeptNCast], list[ConfigError]]:
+) -> tuple[list[RestoredNCast], list[ConfigError]]:
     """What :func:`ncast_document` kept; what the network or the flows do not have any more is left out."""
-    found: dict[str, KeptNCast] = {}
+    found: dict[str, RestoredNCast] = {}
     problems = []
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         try:
@@ -88,7 +88,7 @@ def ncasts_from(
     return list(found.values()), problems
 
 
-def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> KeptNCast:
+def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> RestoredNCast:
     match document:
         case {
             "flow": str(flow),
@@ -102,7 +102,7 @@ def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where:
             raise ConfigError(_DOCUMENT, where, "expected a flow that is declared, and its paths")
     said = {name: value for name, value in chosen.items() if name in CHOSEN and isinstance(value, int | float)}
     ways = [_paths(given, network, spec, where) for given in (paths, before)]
-    return KeptNCast(flow, spec.target, ways[0], ways[1], float(after_s), said if len(said) == len(CHOSEN) else {})
+    return RestoredNCast(flow, spec.target, ways[0], ways[1], float(after_s), said if len(said) == len(CHOSEN) else {})
 
 
 def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
@@ -131,8 +131,8 @@ Publish = Callable[[str, Mapping[str, Any]], object]
 Ways = tuple[PathName, ...]
 
 
-class Office(Carrier, Protocol):
-    """What the desk needs of the coordinator."""
+class Office(ExecutorPort, Protocol):
+    """What the service needs of the coordinator."""
 
     @property
     def network(self) -> Network:
@@ -165,7 +165,7 @@ class Running:
 
     flow: str
     state: NCast
-    carrying: Carrying
+    executor: Executor
     chosen: Mapping[str, Any]
     paths: tuple[PathName, ...]
     asked_s: float
@@ -175,8 +175,8 @@ class Running:
 
     @property
     def key(self) -> Key:
-        """What is confined."""
-        return self.carrying.keys[0]
+        """What is constrained."""
+        return self.executor.keys[0]
 
     def document(self) -> Document:
         """For REST."""
@@ -193,17 +193,17 @@ class Running:
         }
 
     @property
-    def kept(self) -> KeptNCast | None:
+    def kept(self) -> RestoredNCast | None:
         """What a new controller needs to go on with it; None as long as, or once, there is nothing to go on with."""
         state = self.state
         if state.phase is not Phase.COPYING:
             return None
         target, _ = self.key
         after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
-        return KeptNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
+        return RestoredNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
 
 
-class NCastDesk:
+class NCastService:
     """One per controller. :meth:`advance` is called whenever something may have happened."""
 
     def __init__(self, office: Office, publish: Publish, clock: Callable[[], float]) -> None:
@@ -216,15 +216,15 @@ class NCastDesk:
 
     # -- the state file
 
-    def restore(self, kept: Iterable[KeptNCast]) -> None:
+    def restore(self, kept: Iterable[RestoredNCast]) -> None:
         """Goes on with what an earlier controller had; what is wanted of the flows is what ``kept`` says already."""
         for one in kept:
             flows, now_s = frozenset((one.flow,)), self._clock()
             state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
             network, keys = self._office.network, (one.key,)
-            carrying = Carrying(self._office, network, one.target, keys, flows, one.confined, wanted=state.wanted)
+            executor = Executor(self._office, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
             asked_s = now_s - one.copying_after_s
-            self._running[one.flow] = Running(one.flow, state, carrying, one.chosen, one.paths, asked_s, now_s)
+            self._running[one.flow] = Running(one.flow, state, executor, one.chosen, one.paths, asked_s, now_s)
 
     def to_save(self) -> list[Document]:
         """What ``ncasts_from`` needs."""
@@ -258,8 +258,8 @@ class NCastDesk:
         before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
         state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
         keys: tuple[Key, ...] = ((plan.spec.target, flow),)
-        carrying = Carrying(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
-        running = Running(flow, state, carrying, chosen, paths, self._clock())
+        executor = Executor(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
+        running = Running(flow, state, executor, chosen, paths, self._clock())
         self._running[flow] = running
         self.counters["on"] += 1
         self._go_on(running)
@@ -355,27 +355,27 @@ class NCastDesk:
     def _go_on(self, running: Running) -> None:
         phase = running.state.phase
         for _ in range(MAX_STEPS):
-            before, in_force = running.state, running.carrying.is_in_force
+            before, in_force = running.state, running.executor.is_in_force
             now_s = self._clock()
             self._want(running)
-            for event in running.carrying.events():
+            for event in running.executor.events():
                 running.state = running.state.on(event, now_s)
                 # What is told is of what was wanted; to another phase it would mean something else.
-                if running.state.wanted != running.carrying.wanted:
+                if running.state.wanted != running.executor.wanted:
                     break
             running.state = running.state.tick(now_s)
             self._want(running)
-            if running.state == before and running.carrying.is_in_force == in_force:
+            if running.state == before and running.executor.is_in_force == in_force:
                 break
         if running.state.phase is Phase.COPYING is not phase:
             undo = partial(self._take_back, running.flow)
             running.change = self._office.saver.change(f"n-cast of {running.flow}", undo)
         elif running.state.phase is not phase:
             self._office.note_unsaved()
-        running.carrying.settle()
-        if running.state.phase is Phase.COPYING and running.carrying.is_drained:
+        running.executor.settle()
+        if running.state.phase is Phase.COPYING and running.executor.is_drained:
             # Copies may be sent for days: until they end nobody needs to know what comes by which path.
-            running.carrying.end()
+            running.executor.end()
         if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
             running.copying_s = self._clock()
             self._publish("ncast.on", running.document())
@@ -384,14 +384,14 @@ class NCastDesk:
 
     def _want(self, running: Running) -> None:
         if running.state.phase is not Phase.FAILED:
-            running.carrying.want(running.state.wanted)
+            running.executor.want(running.state.wanted)
 
     def _copies(self, running: Running) -> bool:
         plan = self._office.flow_plan(running.flow)
-        return running.carrying.is_in_force and plan is not None and plan.copies
+        return running.executor.is_in_force and plan is not None and plan.copies
 
     def _end(self, running: Running) -> None:
-        running.carrying.restore({running.key: None})
+        running.executor.restore({running.key: None})
         self._running.pop(running.flow, None)
         failed = running.state.phase is Phase.FAILED
         self.counters["failed" if failed else "off"] += 1

@@ -18,15 +18,15 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence
 from hyroads.controller.core.services.mobility import Confirmed, Event, Request, Timings, Wanted
-from hyroads.controller.model.handover import Confined, Key, links_at
+from hyroads.controller.model.handover import Constrained, Key, links_at
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.services.clients.declared import first_place, possible_places
-from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.steering.stations import REFUSED, Steering, Transition
 from hyroads.rest.contract import ConflictError, NotFoundError
 
-from .execution import Journey
+from .execution import HandoverRun
 from .requests import BUILT_IN, HARD, Asked, checked_place, new_id
 
 
@@ -93,7 +93,7 @@ class NoPlainClients:
 
 
 @dataclass
-class PlainCarrying:
+class PlainExecutor:
     """Carries out what the manager of a plain client's handover wants; ``before`` is where it was."""
 
     clients: PlainClients
@@ -104,14 +104,14 @@ class PlainCarrying:
     is_in_force: bool = False
 
     def want(self, wanted: Wanted) -> None:
-        """See ``carrying.Carrying``."""
+        """See ``executor.Executor``."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
             for place in wanted.carry[:1]:
                 self.clients.move(self.client, place)
 
     def events(self) -> Iterator[Event]:
-        """See ``carrying.Carrying``."""
+        """See ``executor.Executor``."""
         wanted = self.wanted
         if wanted is None or not self.clients.is_in_force(self.client):
             return
@@ -122,13 +122,13 @@ class PlainCarrying:
 
     @property
     def sends(self) -> bool:
-        """See ``carrying.Carrying``."""
+        """See ``executor.Executor``."""
         return self.is_in_force
 
     def settle(self) -> None:
         """Nobody waits for anything."""
 
-    def restore(self, before: Mapping[Key, Confined | None]) -> None:
+    def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """The client shall be where it was."""
         self.wanted = None
         if self.before is not None:
@@ -152,42 +152,42 @@ def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_
     return Asked(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
 
 
-def journey_of(clients: PlainClients, asked: Asked) -> Journey:
+def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
     """A handover that has begun; :class:`ConflictError` if the client is there already."""
     client, manager = asked.client, BUILT_IN[HARD]
     old = clients.place(client)
     if old == asked.to:
         raise ConflictError(f"{client} is at {asked.to} already")
     request = Request(asked.id, client, old, asked.to, clients.flows(client), asked.timings)
-    carrying = PlainCarrying(clients, client, old)
-    return Journey(manager.start(request, asked.asked_s), manager, carrying, {}, asked.asked_s, asked.asked_at_s)
+    executor = PlainExecutor(clients, client, old)
+    return HandoverRun(manager.start(request, asked.asked_s), manager, executor, {}, asked.asked_s, asked.asked_at_s)
 
 
 class FollowedClients:
     """See ``plain_handovers.PlainClients``."""
 
-    def __init__(self, coordinator: Coordinator, desk: ClientDesk, steering: Steering) -> None:
+    def __init__(self, coordinator: Coordinator, service: ClientService, steering: Steering) -> None:
         self._coordinator = coordinator
-        self._desk = desk
+        self._service = service
         self._steering = steering
         self._asked: dict[str, Transition] = {}
 
     def places(self, client: str) -> tuple[Place, ...]:
         """See ``PlainClients``."""
-        return possible_places(self._coordinator.fabric, client)
+        return possible_places(self._coordinator.context, client)
 
     def place(self, client: str) -> Place | None:
         """See ``PlainClients``."""
-        return first_place(self._coordinator.fabric, self._coordinator.state, client)
+        return first_place(self._coordinator.context, self._coordinator.state, client)
 
     def is_here(self, client: str, place: Place) -> bool:
         """See ``PlainClients``."""
-        fabric, state = self._coordinator.fabric, self._coordinator.state
-        network = fabric.network
+        context, state = self._coordinator.context, self._coordinator.state
+        network = context.network
         links = [network.links[network.link_index[name]] for name in links_at(network, client, place)]
-        if not links or any(state.link_down(fabric, link) is not None for link in links):
+        if not links or any(state.link_down(context, link) is not None for link in links):
             return False
-        interface = self._desk.state.interfaces.get(self._mac(client))
+        interface = self._service.state.interfaces.get(self._mac(client))
         held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
         return not held or (interface is not None and interface.place == place)
 
@@ -209,7 +209,7 @@ class FollowedClients:
 
     def move(self, client: str, place: Place) -> None:
         """See ``PlainClients``."""
-        self._desk.hand_over(client, place)
+        self._service.hand_over(client, place)
 
     def is_in_force(self, client: str) -> bool:
         """See ``PlainClients``."""
@@ -224,7 +224,7 @@ class FollowedClients:
         return True
 
     def _mac(self, client: str) -> str:
-        return self._coordinator.fabric.addressing.host_mac[client]
+        return self._coordinator.context.addressing.host_mac[client]
 
 
 def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:

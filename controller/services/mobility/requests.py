@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
 from hyroads.controller.core.services.mobility import MobilityManager, Timings
-from hyroads.controller.model.handover import Confined, Confinements, first_place, last_place, links_at, places_of
+from hyroads.controller.model.handover import Confinements, Constrained, first_place, last_place, links_at, places_of
 from hyroads.plugins.kinds import Selection
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
-from .execution import Carrier
+from .execution import ExecutorPort
 
 BUILT_IN: Mapping[str, MobilityManager] = {
     manager.name: manager
@@ -47,8 +47,8 @@ class Managers:
         return known[name]
 
 
-class Office(Carrier, Protocol):
-    """What the desk needs of the coordinator."""
+class Office(ExecutorPort, Protocol):
+    """What the service needs of the coordinator."""
 
     @property
     def network(self) -> Network:
@@ -115,7 +115,7 @@ def flows_of(office: Office, client: str) -> dict[str, FlowSpec]:
     """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
     that are n-cast have paths of their own.
     """
-    copied = {flow for (_, flow), confined in office.confinements.items() if confined.is_of_paths}
+    copied = {flow for (_, flow), constrained in office.confinements.items() if constrained.is_of_paths}
     return {
         name: spec
         for name, spec in office.flows().items()
@@ -125,7 +125,7 @@ def flows_of(office: Office, client: str) -> dict[str, FlowSpec]:
     }
 
 
-def old_place(office: Office, client: str, now: Confined | None, flows: Iterable[str], new: Place) -> Place | None:
+def old_place(office: Office, client: str, now: Constrained | None, flows: Iterable[str], new: Place) -> Place | None:
     """Where a client's flows are: as the last handover left them, else where most of them go now."""
     if now is not None and now.stays is not None:
         return now.stays

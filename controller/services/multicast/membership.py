@@ -50,7 +50,7 @@ Station = tuple[str, str, str]
 
 
 class Sessions(Protocol):
-    """What the desk needs of that of sessions."""
+    """What the service needs of that of sessions."""
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -66,8 +66,8 @@ class Sessions(Protocol):
         """What is to be saved has changed."""
 
 
-class Asker(Protocol):
-    """What the desk needs of the querier."""
+class Principal(Protocol):
+    """What the service needs of the querier."""
 
     @property
     def membership_s(self) -> float:
@@ -99,7 +99,7 @@ class Member:
     for_all: bool = False
 
 
-class MembershipDesk:
+class MembershipService:
     """One per controller."""
 
     def __init__(
@@ -108,7 +108,7 @@ class MembershipDesk:
         place_of: PlaceOf,
         clock: Callable[[], float],
         fault: Callable[[str, str], None],
-        querier: Asker,
+        querier: Principal,
     ) -> None:
         self._sessions = sessions
         self._place_of = place_of
@@ -260,7 +260,7 @@ def _is_meant(live: LiveSession, report: Report) -> bool:
 """Node, port and MAC of a host on a medium."""
 
 
-class QuerierDesk:
+class QuerierService:
     """One per controller. ``access_port`` has the names of access ports by node."""
 
     def __init__(

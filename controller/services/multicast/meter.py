@@ -1,6 +1,6 @@
 """What sources of sessions send: counters of the rules by which their messages enter, asked for each second.
 
-What the desk of sessions needs of the coordinator, and where hosts are.
+What the service of sessions needs of the coordinator, and where hosts are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.network import WIRED
 from hyroads.controller.core.services.clients import Clients
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.match import Match
@@ -129,9 +129,9 @@ class SessionOffice:
         self._coordinator = coordinator
 
     @property
-    def fabric(self) -> Fabric:
+    def context(self) -> TopologyContext:
         """See ``Office``."""
-        return self._coordinator.fabric
+        return self._coordinator.context
 
     def clock(self) -> float:
         """See ``Office``."""

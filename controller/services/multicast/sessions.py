@@ -1,4 +1,4 @@
-"""The desk of multicast sessions: declares them, lets hosts join and leave, tells how they stand."""
+"""The service of multicast sessions: declares them, lets hosts join and leave, tells how they stand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hyroads.controller.runtime.persistence import Change
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
 from .documents import session_view
-from .supervisor import SessionKeeper
+from .supervisor import SessionSupervisor
 
 CONFIRM_WITHIN_S = 5.0
 MAX_SESSIONS = 256
 MAX_TREES = 4096
 
 
-class SessionDesk(SessionKeeper):
+class SessionService(SessionSupervisor):
     """One per controller; everything of it runs in green threads of one thread of the system."""
 
     def names(self) -> Sequence[str]:

@@ -36,7 +36,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.sessions import RootedTree
 from hyroads.controller.runtime.persistence import Saver
@@ -58,10 +58,10 @@ _NOTHING = Told()
 
 
 class Office(Protocol):
-    """What the desk needs of the coordinator."""
+    """What the service needs of the coordinator."""
 
     @property
-    def fabric(self) -> Fabric:
+    def context(self) -> TopologyContext:
         """The network file and what is derived from it."""
 
     def clock(self) -> float:
@@ -106,14 +106,14 @@ Find = Callable[[str], Host | None]
 """The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
 
 
-class SessionKeeper:
+class SessionSupervisor:
     """One per controller; everything of it runs in green threads of one thread of the system."""
 
     def __init__(self, office: Office, find: Find, *, group_rate: GroupRate = GroupRate.NEIGHBOURS) -> None:
         self._office = office
         self._find = find
         self._group_rate = group_rate
-        self._fabric = office.fabric
+        self._context = office.context
         self._saved: dict[str, Saved] = {}
         self._documents: dict[str, Document] = {}
         self._live: dict[str, LiveSession] = {}
@@ -128,7 +128,7 @@ class SessionKeeper:
         self._improving = False
         self._replanning = False
         # Trees of large networks take long: they are worked out in a thread aside, one session at a time.
-        self._is_large = len(self._fabric.network.links) >= LARGE_FROM_LINKS
+        self._is_large = len(self._context.network.links) >= LARGE_FROM_LINKS
         self._aside = shim.aside if self._is_large else directly
         self._planning = shim.new_lock()
         self._count_endings = count(1)
@@ -141,7 +141,7 @@ class SessionKeeper:
         taken: set[int] = set()
         for document in documents if isinstance(documents, list) else ():
             try:
-                saved = from_saved(document, self._fabric.network, "state file")
+                saved = from_saved(document, self._context.network, "state file")
             except ConfigError as error:
                 problems.append(error)
                 continue
@@ -208,7 +208,7 @@ class SessionKeeper:
         """What sessions are planned on; made when there are any."""
         if self._world is None:
             media = Media(network.network, group_rate=self._group_rate)
-            self._world = World(self._fabric, media, network.places)
+            self._world = World(self._context, media, network.places)
         return self._world
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -252,7 +252,7 @@ class SessionKeeper:
                 raise TooBusyError("the controller is starting; nothing is planned yet")
             world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
-            is_quick = len(hosts) * len(self._fabric.network.links) > QUICK_FROM
+            is_quick = len(hosts) * len(self._context.network.links) > QUICK_FROM
             session, lost = self._aside(trees_for, world, wanted, is_quick)
             if is_new is (spec.id in self._live):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")

@@ -1,4 +1,4 @@
-"""The desk of plugins: knows all of them, keeps the foreign ones running, answers what they ask for.
+"""The service of plugins: knows all of them, keeps the foreign ones running, answers what they ask for.
 
 Foreign plugins, as Prometheus metrics.
 """
@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
 from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.framework import ryu_shim as shim
@@ -19,13 +21,12 @@ from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Fault, Health, Limits
 from hyroads.plugins.kinds import Found, Kind
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from .discovery import BUILT_IN, POLICIES
 from .managers import ForeignManager
 from .process import AskRefusedError, Message
 from .requests import Requests, refusal
-from .supervisor import Keeper
+from .supervisor import Supervisor
 
 LOG = logging.getLogger("hyroads.plugins")
 VIEW_AGE_S = 0.5
@@ -34,7 +35,7 @@ LIMITS = Limits()
 _NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
 
 
-class PluginDesk:
+class PluginService:
     """One per controller. ``view`` makes what plugins see; ``policies`` are the built-in ones that are on."""
 
     def __init__(
@@ -55,13 +56,14 @@ class PluginDesk:
         self._defect = defect
         self._make_view = view
         self._view: tuple[float, bytes] = (float("-inf"), b"")
-        self._keepers = {one.name: Keeper(one, self, self._answer(one), limits) for one in found}
+        self._supervisors = {one.name: Supervisor(one, self, self._answer(one), limits) for one in found}
         self._managers = {
-            name: ForeignManager(name, keeper.call, keeper.wrong, self._wake)
-            for name, keeper in self.keepers(Kind.MOBILITY).items()
+            name: ForeignManager(name, supervisor.call, supervisor.wrong, self._wake)
+            for name, supervisor in self.supervisors(Kind.MOBILITY).items()
         }
         self._foreign_policies = {
-            name: ForeignPolicy(keeper.call, keeper.wrong) for name, keeper in self.keepers(Kind.POLICY).items()
+            name: ForeignPolicy(supervisor.call, supervisor.wrong)
+            for name, supervisor in self.supervisors(Kind.POLICY).items()
         }
         self._policies: dict[str, LocalPolicy] = {}
         for name in policies:
@@ -71,25 +73,25 @@ class PluginDesk:
 
     def start(self) -> None:
         """Starts the plugins that the settings name."""
-        for keeper in self._keepers.values():
-            shim.spawn(keeper.run)
+        for supervisor in self._supervisors.values():
+            shim.spawn(supervisor.run)
 
     def stop(self) -> None:
         """Ends all of them."""
-        for keeper in self._keepers.values():
-            keeper.want(False)
+        for supervisor in self._supervisors.values():
+            supervisor.want(False)
 
-    def keepers(self, kind: Kind) -> dict[str, Keeper]:
+    def supervisors(self, kind: Kind) -> dict[str, Supervisor]:
         """The foreign plugins of a kind, by name."""
-        return {name: keeper for name, keeper in self._keepers.items() if keeper.found.kind is kind}
+        return {name: supervisor for name, supervisor in self._supervisors.items() if supervisor.found.kind is kind}
 
     def managers(self) -> dict[str, MobilityManager]:
         """The foreign mobility managers that can be used now."""
-        return {name: manager for name, manager in self._managers.items() if self._keepers[name].usable}
+        return {name: manager for name, manager in self._managers.items() if self._supervisors[name].usable}
 
     def policies(self) -> dict[str, Policy]:
         """The policies that are on and can be used now."""
-        foreign = {name: one for name, one in self._foreign_policies.items() if self._keepers[name].usable}
+        foreign = {name: one for name, one in self._foreign_policies.items() if self._supervisors[name].usable}
         return {**self._policies, **foreign}
 
     def _switch(self, name: str, on: bool) -> None:
@@ -114,47 +116,47 @@ class PluginDesk:
         kind = self._kinds().get(name)
         if kind is None:
             raise NotFoundError(f"no plugin {name[:64]!r}")
-        keeper = self._keepers.get(name)
-        if keeper is None:
+        supervisor = self._supervisors.get(name)
+        if supervisor is None:
             head = {"name": name, "kind": kind.value, "origin": "built in", "role": None}
             state = "off" if kind is Kind.POLICY and name not in self._policies else "running"
             return {**head, "state": state, "enabled_in_s": None, "faults": _NO_FAULTS, "process": None}
-        found = keeper.found
+        found = supervisor.found
         role = found.role if kind is Kind.APP else None
         head = {"name": name, "kind": kind.value, "origin": found.origin, "role": role}
-        return {**head, **keeper.document()}
+        return {**head, **supervisor.document()}
 
     def enable(self, name: str) -> Document:
         """See ``rest.plugins.Plugins``."""
         self.document(name)
-        keeper = self._keepers.get(name)
+        supervisor = self._supervisors.get(name)
         if name in POLICIES:
             self._switch(name, True)
-        if keeper is not None and keeper.state != "running":
-            keeper.want(True)
+        if supervisor is not None and supervisor.state != "running":
+            supervisor.want(True)
             until_s = self.clock() + START_WITHIN_S
-            while keeper.state == "starting" and self.clock() < until_s:
+            while supervisor.state == "starting" and self.clock() < until_s:
                 shim.sleep(0.02)
-            if keeper.state != "running":
+            if supervisor.state != "running":
                 raise NotConfirmedError(f"plugin {name}", [f"plugin {name}"])
         return self.document(name)
 
     def disable(self, name: str) -> Document:
         """See ``rest.plugins.Plugins``."""
         self.document(name)
-        keeper = self._keepers.get(name)
+        supervisor = self._supervisors.get(name)
         if name in POLICIES:
             self._switch(name, False)
             return self.document(name)
-        if keeper is None:
+        if supervisor is None:
             raise ConflictError(f"{name} is built in: others fall back on it")
-        keeper.want(False)
+        supervisor.want(False)
         return self.document(name)
 
     def _kinds(self) -> dict[str, Kind]:
-        return {**BUILT_IN, **{name: keeper.found.kind for name, keeper in self._keepers.items()}}
+        return {**BUILT_IN, **{name: supervisor.found.kind for name, supervisor in self._supervisors.items()}}
 
-    # -- plugin_keeper.Surroundings
+    # -- plugin_supervisor.Surroundings
 
     def faulty(self, found: Found, fault: Fault, health: Health) -> None:
         """A plugin did something wrong."""
@@ -205,13 +207,13 @@ class PluginDesk:
         return self._view[1]
 
 
-def plugin_metrics(desk: PluginDesk) -> Iterator[Any]:
+def plugin_metrics(service: PluginService) -> Iterator[Any]:
     """By plugin: whether it can be used now, and what it did wrong so far."""
     up = GaugeMetricFamily("hyroads_plugin_up", "Whether the plugin runs", labels=("plugin", "kind"))
     faults = CounterMetricFamily("hyroads_plugin_faults", "Times that the plugin misbehaved", labels=("plugin", "kind"))
     for kind in Kind:
-        for name, keeper in sorted(desk.keepers(kind).items()):
-            up.add_metric((name, kind.value), float(keeper.usable))
-            faults.add_metric((name, kind.value), keeper.health.total)
+        for name, supervisor in sorted(service.supervisors(kind).items()):
+            up.add_metric((name, kind.value), float(supervisor.usable))
+            faults.add_metric((name, kind.value), supervisor.health.total)
     yield up
     yield faults

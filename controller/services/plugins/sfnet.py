@@ -1,4 +1,4 @@
-"""SFNet's desk: answers who looks for the controller, and carries requests in JSON over TCP to the REST API."""
+"""SFNet's service: answers who looks for the controller, and carries requests in JSON over TCP to the REST API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IP_MULTICAST_ALL, IP_PKTINFO = 49, 8
 _ANYBODY = Token("sfnet", "", "admin")
 
 
-class SfnetDesk:
+class SfnetService:
     """One per controller. Listens as soon as it is made, so that what can't be is found before anything runs."""
 
     def __init__(
@@ -94,7 +94,7 @@ class SfnetDesk:
                 LOG.warning("discovery: can't answer %s: %s", sender[0], error.strerror)
 
     def _address(self, ancillary: Sequence[tuple[int, int, bytes]]) -> str | None:
-        """Where the asker reaches us; None: nowhere, because we listen on other addresses only."""
+        """Where the principal reaches us; None: nowhere, because we listen on other addresses only."""
         for level, kind, data in ancillary:
             if level == socket.IPPROTO_IP and kind == IP_PKTINFO:
                 index, here = struct.unpack_from("=I4s", data)
@@ -158,11 +158,11 @@ class SfnetDesk:
 class Session:
     """One connection."""
 
-    def __init__(self, connection: Any, desk: SfnetDesk) -> None:
+    def __init__(self, connection: Any, service: SfnetService) -> None:
         self._connection = connection
-        self._desk = desk
+        self._service = service
         self._sending = shim.new_lock()
-        self._bucket = Bucket(REQUESTS_PER_S, REQUESTS_BURST, desk.clock)
+        self._bucket = Bucket(REQUESTS_PER_S, REQUESTS_BURST, service.clock)
         self._at_once = 0
         self._done = shim.Signal()
         self._kinds: tuple[str, ...] | None = None
@@ -183,7 +183,7 @@ class Session:
         first = lines.next(HELLO_S)
         if first is None:
             return
-        who = self._desk.who(messages.hello(first).token)
+        who = self._service.who(messages.hello(first).token)
         if who is None:
             self._send(messages.line_of({"type": "error", "status": 401, "detail": "expected a token"}))
             return
@@ -202,14 +202,14 @@ class Session:
 
     def _answer(self, who: Token, asked: messages.Request) -> None:
         try:
-            status, text = self._desk.requests.ask(who, asked.method, asked.path, asked.body, key=asked.key)
+            status, text = self._service.requests.ask(who, asked.method, asked.path, asked.body, key=asked.key)
             self._send(b'{"id":%d,"status":%d,"body":%b}\n' % (asked.id, status, text))
         finally:
             self._at_once -= 1
             self._done.notify()
 
     def _subscribe(self, asked: Subscribe) -> None:
-        last = self._desk.events.last if asked.after is None else asked.after
+        last = self._service.events.last if asked.after is None else asked.after
         self._send(messages.line_of({"id": asked.id, "status": 200, "body": {"last": last}}))
         running, self._kinds = self._kinds is not None, asked.kinds
         if not running:
@@ -217,7 +217,7 @@ class Session:
 
     def _tell(self, last: int) -> None:
         """Events, until the connection ends."""
-        log = self._desk.events
+        log = self._service.events
         while not self._over:
             if last + 1 < log.first or last > log.last:
                 missed = log.first - 1 - last if last < log.first else 0

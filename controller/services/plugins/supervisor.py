@@ -27,7 +27,7 @@ Report = Callable[[str, Fault, Health], None]
 
 
 class Surroundings(Protocol):
-    """What a keeper needs of the controller."""
+    """What a supervisor needs of the controller."""
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -44,7 +44,7 @@ class Surroundings(Protocol):
         """A plugin started, or ended."""
 
 
-class Keeper:
+class Supervisor:
     """One plugin."""
 
     def __init__(self, found: Found, surroundings: Surroundings, answer: Answer, limits: Limits) -> None:

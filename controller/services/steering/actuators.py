@@ -1,4 +1,4 @@
-"""Clients of the network file as policies and plugins see them, moved by the desk of handovers.
+"""Clients of the network file as policies and plugins see them, moved by the service of handovers.
 
 Stations of the network file as policies see them, moved by asking them (802.11v).
 
@@ -19,8 +19,8 @@ from hyroads.controller.core.services.view import ClientView, FlowView, LinkView
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import places_of
 from hyroads.controller.runtime.event_loop import Coordinator
-from hyroads.controller.services.clients.locations import ClientDesk
-from hyroads.controller.services.mobility.handovers import HandoverDesk
+from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.rest.contract import NotFoundError
 
 from .policies import Outcome
@@ -28,27 +28,27 @@ from .stations import ASSOCIATED, Steering
 
 
 class SteeringMover:
-    """See ``services.policies.Mover``. Only stations that an access point told of can be asked."""
+    """See ``services.policies.Actuator``. Only stations that an access point told of can be asked."""
 
-    def __init__(self, desk: ClientDesk, steering: Steering, coordinator: Coordinator) -> None:
-        self._desk = desk
+    def __init__(self, service: ClientService, steering: Steering, coordinator: Coordinator) -> None:
+        self._service = service
         self._steering = steering
         self._coordinator = coordinator
-        addressing = coordinator.fabric.addressing
+        addressing = coordinator.context.addressing
         self._stations = {client: addressing.host_mac[client] for client in addressing.attachments}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Mover``. A client has no better place than one that stations can be sent to."""
-        state, fabric, loop = self._coordinator.state, self._coordinator.fabric, self._coordinator.live.loop
-        network, capacity = fabric.network, loop.capacities()
+        """See ``Actuator``. A client has no better place than one that stations can be sent to."""
+        state, context, loop = self._coordinator.state, self._coordinator.context, self._coordinator.live.loop
+        network, capacity = context.network, loop.capacities()
         interference = state.interference or network.interference
         found = {}
         for client, mac in self._stations.items():
-            interface = self._desk.state.interfaces.get(mac)
+            interface = self._service.state.interfaces.get(mac)
             if interface is None or interface.place is None or interface.evidence is not Evidence.ASSOCIATION:
                 continue
             links = (link for link in network.links if client in (link.source, link.target))
-            rates = {link.id: 0.0 if state.link_fault(fabric, link) else capacity.get(link.id, 0.0) for link in links}
+            rates = {link.id: 0.0 if state.link_fault(context, link) else capacity.get(link.id, 0.0) for link in links}
             options = options_of(network, client, rates, interference, partial(_signal, interface))
             usable = tuple(o for o in options if o.place == interface.place or self._steering.can_go(o.place))
             if len(usable) > 1:
@@ -56,12 +56,12 @@ class SteeringMover:
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Mover``."""
+        """See ``Actuator``."""
         self._steering.request(self._stations[client], place)
         return self._stations[client]
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Mover``."""
+        """See ``Actuator``."""
         transition = self._steering.last(move)
         if transition is None:
             return Outcome("nobody knows of it any more")
@@ -80,7 +80,7 @@ def _signal(interface: Interface, place: Place) -> float | None:
 
 def network_view(coordinator: Coordinator) -> NetworkView:
     """The network now, without clients. Slots may pass while it is made."""
-    network, state, loop, plan = coordinator.fabric.network, coordinator.state, coordinator.live.loop, coordinator.plan
+    network, state, loop, plan = coordinator.context.network, coordinator.state, coordinator.live.loop, coordinator.plan
     capacity, airtime = loop.capacities(), loop.airtime()
     links = {
         link.id: LinkView(
@@ -88,7 +88,7 @@ def network_view(coordinator: Coordinator) -> NetworkView:
             link.source,
             link.target,
             link.technology,
-            state.link_fault(coordinator.fabric, link) is None,
+            state.link_fault(coordinator.context, link) is None,
             capacity.get(link.id, 0.0),
             airtime.get(link.id, 0.0),
         )
@@ -103,13 +103,13 @@ def network_view(coordinator: Coordinator) -> NetworkView:
 
 
 class HandoverMover:
-    """See ``services.policies.Mover``. A client that uses all its places at once has no place."""
+    """See ``services.policies.Actuator``. A client that uses all its places at once has no place."""
 
-    def __init__(self, desk: HandoverDesk, coordinator: Coordinator, inbox: Inbox) -> None:
-        self._desk = desk
+    def __init__(self, service: HandoverService, coordinator: Coordinator, inbox: Inbox) -> None:
+        self._service = service
         self._coordinator = coordinator
         self._inbox = inbox
-        network = coordinator.fabric.network
+        network = coordinator.context.network
         self._clients = tuple(
             name
             for name, node in network.nodes.items()
@@ -118,32 +118,32 @@ class HandoverMover:
         self._since: dict[str, tuple[Place | None, float]] = {}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Mover``."""
+        """See ``Actuator``."""
         coordinator = self._coordinator
-        state, fabric, loop = coordinator.state, coordinator.fabric, coordinator.live.loop
-        network = fabric.network
+        state, context, loop = coordinator.state, coordinator.context, coordinator.live.loop
+        network = context.network
         interference = state.interference or network.interference
         capacity = loop.capacities()
         rates = {
-            link.id: 0.0 if state.link_fault(fabric, link) else capacity.get(link.id, 0.0) for link in network.links
+            link.id: 0.0 if state.link_fault(context, link) else capacity.get(link.id, 0.0) for link in network.links
         }
         found = {}
         for name in self._clients:
-            confined = state.confined.get((name, None))
-            place = confined.stays if confined is not None else None
+            constrained = state.constrained.get((name, None))
+            place = constrained.stays if constrained is not None else None
             options = options_of(network, name, rates, interference, self._signal_of(name, now_s))
             found[name] = ClientView(name, place, self._since_s(name, place, now_s), options, self._demand(name))
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Mover``."""
+        """See ``Actuator``."""
         body = {"client": client, "to": {"node": place.node, "technology": place.technology}}
-        return str(self._desk.request(body)["id"])
+        return str(self._service.request(body)["id"])
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Mover``."""
+        """See ``Actuator``."""
         try:
-            document = self._desk.document(move)
+            document = self._service.document(move)
         except NotFoundError:
             return Outcome("nobody knows of it any more")
         if not document["over"]:
@@ -163,7 +163,7 @@ class HandoverMover:
         return sum(demands.demand_mbps(spec.id) for spec in mine)
 
     def _signal_of(self, client: str, now_s: float) -> Callable[[Place], float | None]:
-        radios, macs = self._inbox.radios, self._coordinator.fabric.addressing.interface_mac
+        radios, macs = self._inbox.radios, self._coordinator.context.addressing.interface_mac
 
         def signal(place: Place) -> float | None:
             interface, mac = (place.node, place.technology), macs.get((client, place.technology))
@@ -174,7 +174,7 @@ class HandoverMover:
         return signal
 
 
-def whole_view(coordinator: Coordinator, mover: HandoverMover) -> NetworkView:
+def whole_view(coordinator: Coordinator, actuator: HandoverMover) -> NetworkView:
     """The network with its clients."""
     view = network_view(coordinator)
-    return replace(view, clients=mover.clients(view.time_s))
+    return replace(view, clients=actuator.clients(view.time_s))

@@ -1,4 +1,4 @@
-"""The desk of policies: once a second it asks those that are on who should move, and has it done.
+"""The service of policies: once a second it asks those that are on who should move, and has it done.
 
 What keeps clients from going to and fro is in the policies; what they refused, and when they may be asked again, is in
 ``core.services.choices``.
@@ -35,7 +35,7 @@ class Outcome:
     failure: str | None
 
 
-class Mover(Protocol):
+class Actuator(Protocol):
     """Clients that can be moved, and who moves them."""
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
@@ -99,10 +99,10 @@ class Asked:
 
     place: Place
     move: str
-    mover: Mover
+    actuator: Actuator
 
 
-class PolicyDesk:
+class PolicyService:
     """One per controller. ``policies`` gives those that are on, ``view`` the network without clients."""
 
     def __init__(
@@ -113,7 +113,7 @@ class PolicyDesk:
         defect: Defect,
         clock: Callable[[], float],
     ) -> None:
-        self.movers: list[Mover] = []
+        self.movers: list[Actuator] = []
         self.refusals = Refusals()
         self.may_steer: Callable[[str], bool] = lambda _client: True
         self._policies = policies
@@ -130,7 +130,7 @@ class PolicyDesk:
             try:
                 self.turn()
             except Exception as error:  # noqa: BLE001 - the next second is another try; it is counted and shown
-                self._defect("the desk of policies", error)
+                self._defect("the service of policies", error)
 
     def turn(self) -> None:
         """One second."""
@@ -138,13 +138,13 @@ class PolicyDesk:
         policies = self._policies()
         if not policies or not self.movers:
             return
-        movers: dict[str, Mover] = {}
+        movers: dict[str, Actuator] = {}
         clients: dict[str, ClientView] = {}
         now_s = self._clock()
-        for mover in self.movers:
-            found = {name: client for name, client in mover.clients(now_s).items() if self.may_steer(name)}
+        for actuator in self.movers:
+            found = {name: client for name, client in actuator.clients(now_s).items() if self.may_steer(name)}
             clients.update(found)
-            movers.update(dict.fromkeys(found, mover))
+            movers.update(dict.fromkeys(found, actuator))
         view = self.refusals.allowed(replace(self._view(), time_s=now_s, clients=self._settled(clients, now_s)))
         left = MAX_MOVES
         for name, policy in policies.items():
@@ -163,22 +163,22 @@ class PolicyDesk:
         client = view.clients.get(wish.client)
         return client is not None and client.place != wish.place and client.option(wish.place) is not None
 
-    def _begin(self, policy: str, wish: Wish, mover: Mover) -> None:
+    def _begin(self, policy: str, wish: Wish, actuator: Actuator) -> None:
         place = {"node": wish.place.node, "technology": wish.place.technology}
         told = {"policy": policy, "client": wish.client, "to": place, "reason": wish.reason[:200]}
         try:
-            move = mover.move(wish.client, wish.place)
+            move = actuator.move(wish.client, wish.place)
         except HyroadsError as error:
             self._failed(wish.client, wish.place, str(error))
             self._publish("policy.refused", {**told, "status": str(error)[:200]})
             return
-        self._asked[wish.client] = Asked(wish.place, move, mover)
+        self._asked[wish.client] = Asked(wish.place, move, actuator)
         LOG.info("%s: %s to %s: %s", policy, wish.client, wish.place, wish.reason)
         self._publish("policy.moves", {**told, "handover": move})
 
     def _note_outcomes(self) -> None:
         for client, asked in list(self._asked.items()):
-            outcome = asked.mover.outcome(asked.move)
+            outcome = asked.actuator.outcome(asked.move)
             if outcome is None:
                 continue
             del self._asked[client]

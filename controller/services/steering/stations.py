@@ -15,7 +15,7 @@ from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAns
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence, Happened, Notice
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.services.clients.locations import ClientDesk, place_document
+from hyroads.controller.services.clients.locations import ClientService, place_document
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 ANSWER_S = 10.0
@@ -50,37 +50,37 @@ class Transition:
 class Steering:
     """``radios`` are the connected access points by node. Implements ``agent_listeners.Stations``."""
 
-    def __init__(self, desk: ClientDesk, radios: Radios, publish: Publish, clock: Callable[[], float]) -> None:
-        self._desk = desk
+    def __init__(self, service: ClientService, radios: Radios, publish: Publish, clock: Callable[[], float]) -> None:
+        self._service = service
         self._radios = radios
         self._publish = publish
         self._clock = clock
         self._neighbours: dict[Place, str] = {}
         self._transitions: dict[str, Transition] = {}
         self._progress = shim.Signal()
-        desk.listeners.append(self._noticed)
+        service.listeners.append(self._noticed)
 
     # -- what access points say (agent_listeners.Stations)
 
     def station(self, node: str, event: StationEvent) -> None:
         """A station joined, left, or is heard otherwise."""
-        self._desk.station(node, event)
+        self._service.station(node, event)
 
     def bss(self, node: str, bss: Bss) -> None:
         """An access point's own entry, as others send stations to it."""
         place = Place(node, bss.technology)
-        if self._desk.knows(place):
+        if self._service.knows(place):
             self._neighbours[place] = bss.neighbour
 
     def gone(self, node: str) -> None:
         """An access point tells nothing any more."""
         self._neighbours = {place: entry for place, entry in self._neighbours.items() if place.node != node}
-        self._desk.untold(node)
+        self._service.untold(node)
 
     def answered(self, node: str, answer: TransitionAnswer) -> None:
         """A station's answer, told by the access point where it is."""
         transition = self._transitions.get(answer.mac)
-        interface = self._desk.state.interfaces.get(answer.mac)
+        interface = self._service.state.interfaces.get(answer.mac)
         here = interface is not None and interface.place is not None and interface.place.node == node
         if transition is not None and transition.state == ASKED and here:
             transition.status = answer.status
@@ -94,7 +94,7 @@ class Steering:
 
     def request(self, mac: str, place: Place) -> Transition:
         """Ask a station to go to a place; :class:`ConflictError` says why it can't be asked."""
-        interface = self._desk.state.interfaces.get(mac)
+        interface = self._service.state.interfaces.get(mac)
         if interface is None:
             raise NotFoundError(f"there is no client {mac}")
         old, last = interface.place, self.last(mac)

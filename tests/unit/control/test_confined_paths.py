@@ -1,16 +1,17 @@
-"""Which paths a confined flow is configured for: those in use, and those that stand by."""
+"""Which paths a constrained flow is configured for: those in use, and those that stand by."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.control.live_network import Basis, LiveNetwork
-from hyroads.controller.control.routes import MOST_PATHS, confined_paths, filled, lives, standing_by
+from hyroads.controller.control.routes import MOST_PATHS, constrained_paths, filled, lives, standing_by
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Place
-from hyroads.controller.model.handover import Confined, Corridor, Ends
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
+from hyroads.controller.model.state import TopologyContext
 
 PLACES = 5
 BOTH = {"capacity_mbps": 20, "both": True}
@@ -29,7 +30,7 @@ NETWORK = parse(
     },
     "x",
 )
-FABRIC = Fabric.of(NETWORK)
+FABRIC = TopologyContext.of(NETWORK)
 DOWN, UP = FlowSpec("down", "g", "c"), FlowSpec("up", "c", "g")
 WAYS = {f"a{i}": Place(f"a{i}", f"wifi{i}") for i in range(PLACES)}
 
@@ -42,33 +43,33 @@ def live_without(*links: str) -> LiveNetwork:
 
 
 def ends_at(spec: FlowSpec, known: tuple[Place, ...]) -> Ends:
-    confined = Confined(known, known)
-    return Ends(target=confined) if spec is DOWN else Ends(source=confined)
+    constrained = Constrained(known, known)
+    return Ends(target=constrained) if spec is DOWN else Ends(source=constrained)
 
 
-def corridor(spec: FlowSpec, place: Place) -> Corridor:
-    return Corridor(last=place) if spec is DOWN else Corridor(first=place)
+def constraint(spec: FlowSpec, place: Place) -> PathConstraint:
+    return PathConstraint(last=place) if spec is DOWN else PathConstraint(first=place)
 
 
 @given(spec=st.sampled_from([DOWN, UP]), known=ways, cut=dead)
 def test_all_places_that_live_are_in_use_or_stand_by_and_no_other(spec, known, cut):
     live, ends = live_without(*cut), ends_at(spec, known)
-    paths = confined_paths(live, spec, ends, ())
+    paths = constrained_paths(live, spec, ends, ())
     standby = filled(live, spec, ends, paths, ())
     assert not set(paths) & set(standby) and all(lives(live, path) for path in (*paths, *standby))
     end = "" if spec is DOWN else "~"
     for i, place in enumerate(WAYS.values()):
         is_live = not {f"g{i}{end}", f"c{i}{end}"} & cut
-        leads = corridor(spec, place).has
+        leads = constraint(spec, place).has
         assert any(leads(NETWORK, path) for path in paths) == (is_live and place in known)
         assert any(leads(NETWORK, path) for path in standby) == (is_live and place not in known)
 
 
 @given(first=ways, then=ways, cut=dead)
 def test_what_was_in_use_stands_by_unless_it_is_dead_or_in_use_still(first, then, cut):
-    before = confined_paths(live_without(), DOWN, ends_at(DOWN, first), ())
+    before = constrained_paths(live_without(), DOWN, ends_at(DOWN, first), ())
     live, ends = live_without(*cut), ends_at(DOWN, then)
-    paths = confined_paths(live, DOWN, ends, before)
+    paths = constrained_paths(live, DOWN, ends, before)
     standby = standing_by(live, ends, paths, before)
     assert set(standby) == {path for path in before if lives(live, path) and path not in paths}
 
@@ -83,7 +84,7 @@ def test_edges_are_not_configured_for_more_and_more():
 
 
 def test_copies_have_nothing_that_stands_by():
-    ends = Ends(target=Confined((("g0", "c0"),), (("g0", "c0"),)))
+    ends = Ends(target=Constrained((("g0", "c0"),), (("g0", "c0"),)))
     live = live_without()
     assert standing_by(live, ends, [("g0", "c0")], [("g1", "c1")]) == ()
     assert filled(live, DOWN, ends, [("g0", "c0")], ()) == ()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Place
 from hyroads.controller.core.services.mobility import Wanted
 from hyroads.controller.model.handover import (
-    Confined,
-    Corridor,
+    Constrained,
     Ends,
+    PathConstraint,
     Use,
     by_path,
     drained,
@@ -74,56 +75,56 @@ def test_every_wish_is_reached_and_receivers_are_ready_first(row):
 
 
 def test_without_a_time_to_hold_there_is_one_step():
-    assert next_step(Confined((A,), (A,)), Wanted((B,), (B,))) == Confined((B,), (B,))
+    assert next_step(Constrained((A,), (A,)), Wanted((B,), (B,))) == Constrained((B,), (B,))
 
 
 def test_hoolock_in_steps():
-    now = Confined((A, B), (A,))
+    now = Constrained((A, B), (A,))
     wanted = Wanted((A, B), (B,), hold_s=2.0)
     listening = next_step(now, wanted)
-    assert listening == Confined((A, B), (A,), waits=(A,), hold_s=2.0)
-    assert next_step(listening, wanted) == Confined((A, B), (B,), waits=(A,), hold_s=2.0)
+    assert listening == Constrained((A, B), (A,), waits=(A,), hold_s=2.0)
+    assert next_step(listening, wanted) == Constrained((A, B), (B,), waits=(A,), hold_s=2.0)
 
 
-def test_paths_of_a_confined_flow():
-    down = Ends(target=Confined((A, B), (B,), waits=(A,), hold_s=2.0))
+def test_paths_of_a_constrained_flow():
+    down = Ends(target=Constrained((A, B), (B,), waits=(A,), hold_s=2.0))
     use = Use.of(NETWORK, [BY_A, BY_B], down)
     assert use == Use(carry=(1,), copies=False, waits=(0,), hold_ms=2000, is_moving=True)
-    up = Ends(source=Confined((A, P), (P,)))
+    up = Ends(source=Constrained((A, P), (P,)))
     assert Use.of(NETWORK, [("ac~", "ga~"), ("bp~", "gb~")], up).carry == (1,)
     # Where nothing that shall carry is live, what there is carries.
-    assert Use.of(NETWORK, [BY_A], Ends(target=Confined((A, B), (B,)))).carry == (0,)
+    assert Use.of(NETWORK, [BY_A], Ends(target=Constrained((A, B), (B,)))).carry == (0,)
 
 
 def test_copies_go_by_one_path_a_place():
     longer = ("ga", "ga~", "ga", "ac")
-    ends = Ends(target=Confined((A, B), (A, B), copies=True))
+    ends = Ends(target=Constrained((A, B), (A, B), copies=True))
     assert Use.of(NETWORK, [BY_A, longer, BY_B], ends).carry == (0, 2)
 
 
 def test_a_path_may_stand_for_itself():
-    ends = Ends(target=Confined((BY_B, BY_P), (BY_P,)))
+    ends = Ends(target=Constrained((BY_B, BY_P), (BY_P,)))
     assert Use.of(NETWORK, [BY_B, BY_P], ends).carry == (1,)
-    assert [corridor.path for corridor in ends.corridors()] == [BY_B, BY_P]
+    assert [constraint.path for constraint in ends.constraints()] == [BY_B, BY_P]
 
 
 def test_both_ends_count():
-    ends = Ends(Confined((A,), (A,)), Confined((B, P), (P,)))
-    assert ends.corridors() == [Corridor(A, B), Corridor(A, P)]
+    ends = Ends(Constrained((A,), (A,)), Constrained((B, P), (P,)))
+    assert ends.constraints() == [PathConstraint(A, B), PathConstraint(A, P)]
 
 
 def test_what_is_said_of_a_flow_goes_before_what_is_said_of_its_client():
-    here, there = Confined((A,), (A,)), Confined((B,), (B,))
-    confined = {("c", None): here, ("c", "up"): there}
-    assert ends_of(DOWN, confined) == Ends(target=here)
-    assert ends_of(UP, confined) == Ends(source=there)
-    assert not ends_of(FlowSpec("other", "g", "a"), confined) and not ends_of(DOWN, {})
+    here, there = Constrained((A,), (A,)), Constrained((B,), (B,))
+    constrained = {("c", None): here, ("c", "up"): there}
+    assert ends_of(DOWN, constrained) == Ends(target=here)
+    assert ends_of(UP, constrained) == Ends(source=there)
+    assert not ends_of(FlowSpec("other", "g", "a"), constrained) and not ends_of(DOWN, {})
 
 
-def test_corridors_close_the_other_links_of_the_client():
-    assert Corridor(last=B).closed(NETWORK, "g", "c") == {"ac", "bp"}
-    assert Corridor(first=A).closed(NETWORK, "c", "g") == {"bc~", "bp~"}
-    assert Corridor().closed(NETWORK, "g", "c") == frozenset()
+def test_constraints_close_the_other_links_of_the_client():
+    assert PathConstraint(last=B).closed(NETWORK, "g", "c") == {"ac", "bp"}
+    assert PathConstraint(first=A).closed(NETWORK, "c", "g") == {"bc~", "bp~"}
+    assert PathConstraint().closed(NETWORK, "g", "c") == frozenset()
 
 
 def test_places_of_a_client():
@@ -150,6 +151,6 @@ def test_rates_of_lanes_are_rates_of_paths():
 
 def test_who_is_told_of_no_time_waits_for_nothing():
     """An n-cast that ends while the way that goes on is still waited for: agents refuse a hold of 0 ms."""
-    draining = Confined((A, B), (A,), waits=(A, B), hold_s=2.0)
+    draining = Constrained((A, B), (A,), waits=(A, B), hold_s=2.0)
     closed = next_step(draining, Wanted((A,), (A,)))
-    assert closed == Confined((A,), (A,)) and reached(closed, Wanted((A,), (A,)))
+    assert closed == Constrained((A,), (A,)) and reached(closed, Wanted((A,), (A,)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.telemetry import Inbox
@@ -13,7 +14,7 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.measure.samples import InterfaceSample, NeighbourSample, NodeSample, Silence
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.rest.measurement_schemas import MeasurementsSchema
 
 NODES = {
@@ -45,15 +46,15 @@ class Air:
     now_s: float = 100.0
 
     def __post_init__(self) -> None:
-        self.fabric = Fabric.of(parse(self.document, "x", measured=True))
-        self.inbox = Inbox(self.fabric, lambda: self.now_s)
+        self.context = TopologyContext.of(parse(self.document, "x", measured=True))
+        self.inbox = Inbox(self.context, lambda: self.now_s)
         self.heard: dict[tuple[str, str], dict[str, tuple[float | None, float | None]]] = {}
         self.busy: dict[tuple[str, str], float] = {}
         self.counters: dict[tuple[str, str], tuple[int, int]] = {}
         self.sessions: dict[str, Session] = {}
 
     def mac(self, node: str, technology: str) -> str:
-        return self.fabric.addressing.interface_mac[node, technology]
+        return self.context.addressing.interface_mac[node, technology]
 
     def up(self, *nodes: str) -> None:
         for node in nodes:
@@ -141,7 +142,7 @@ def test_neighbours_heard_long_ago_give_no_sample(air: Air) -> None:
 
 
 def test_domains_follow_from_who_hears_whom(air: Air) -> None:
-    network = air.fabric.network
+    network = air.context.network
     before = air.inbox.heard()
     for _ in range(8):
         air.slot()

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from planning import NO_REPORTS
+
 from hyroads.controller.control.latency import HEADROOM, LEAST_MBPS, Latency
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.rate_override import Governors
+from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.source import Heard
 from hyroads.controller.core.addressing import Numbers
@@ -28,8 +30,7 @@ from hyroads.controller.core.latency.two_state_queue import TwoStateQueue
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Policy
 from hyroads.controller.model.plan import Options
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, initial, links_heard
-from planning import NO_REPORTS
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext, initial, links_heard
 
 NETWORK = parse(
     {
@@ -42,7 +43,7 @@ NETWORK = parse(
     },
     "test",
 )
-FABRIC = Fabric.of(NETWORK)
+FABRIC = TopologyContext.of(NETWORK)
 PLC, WIFI = ("plc",), ("wifi",)
 FLOW = FlowSpec("quick", "a", "b", policy=Policy.LATENCY)
 FRAME_BYTES = 1450.0
@@ -74,8 +75,8 @@ class Lab:
 
     def __init__(self, radios: Radios, *flows: FlowSpec) -> None:
         self.latency = Latency()
-        governors = Governors({"latency": self.latency})
-        self.loop = LiveLoop(NETWORK, radios, LoopOptions(), governors)
+        overrides = RateOverrides({"latency": self.latency})
+        self.loop = LiveLoop(NETWORK, radios, LoopOptions(), overrides)
         self.live = Live(FABRIC, Numbers(), Options(), self.loop, measures=True)
         self.state: State = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
         self.now_s = 0.0

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from live_medium import LiveMedium
+
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import Fabric
-from live_medium import LiveMedium
+from hyroads.controller.model.state import TopologyContext
 
 NETWORK = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "diamond.yaml"
-FABRIC = Fabric.of(read_file(NETWORK))
+FABRIC = TopologyContext.of(read_file(NETWORK))
 # By hand: arm 0 carries 20 over b (PLC, WiFi) and 12 over c (WiFi 5 twice, 1/30 + 1/20); arm 1 is the second best.
 BEST, SECOND, MARGIN = 32.0, 27.71, 0.95
 # What holds on average over these seeds; over 24 of them it is 0.937, 0.975 and 0.974.

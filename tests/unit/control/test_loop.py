@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from planning import NO_REPORTS, live_of
+
 from hyroads.controller.api.network import flow_document, slices_document
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.rate_override import Fixed, Governors, SlotView
+from hyroads.controller.control.rate_override import Fixed, RateOverrides, SlotView
 from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.slots import SlotClock
@@ -30,11 +32,18 @@ from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import MULTIPATH, Options
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, flow_declared, initial, links_heard
-from planning import NO_REPORTS, live_of
+from hyroads.controller.model.state import (
+    DeclaredFlow,
+    Origin,
+    State,
+    TopologyContext,
+    flow_declared,
+    initial,
+    links_heard,
+)
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-FABRIC = Fabric.of(read_file(TRIANGLE))
+FABRIC = TopologyContext.of(read_file(TRIANGLE))
 HYBRID = [("ab-plc", "bc-wifi"), ("ab-wifi", "bc-wifi")]
 RIVAL = FlowSpec("g", "b", "a", paths=(("ab-wifi~",),))
 
@@ -59,7 +68,7 @@ class Readings:
 
 
 class Decider:
-    """A governor that says what the test says, and remembers what it saw."""
+    """A override that says what the test says, and remembers what it saw."""
 
     def __init__(self) -> None:
         self.says: Mapping[str, Fixed] = {}
@@ -89,7 +98,7 @@ def rates(live: Live, flow: str) -> list[float | None]:
     return [path.rate_mbps for path in live.in_force.flows[flow].paths]
 
 
-def test_a_flow_of_a_governor_gets_what_it_says_and_the_others_what_is_left() -> None:
+def test_a_flow_of_a_override_gets_what_it_says_and_the_others_what_is_left() -> None:
     live, decider, state = governed(FABRIC.network.flows[0], RIVAL)
     decider.says = {"f1": Fixed({HYBRID[1]: 2.0}, fill_mbps={HYBRID[1]: 1.5})}
     assert live.slot(state, NO_REPORTS, 0.1)[1] is live.plan
@@ -116,7 +125,7 @@ def test_any_change_of_a_fixed_rate_goes_out() -> None:
     assert live.slot(state, NO_REPORTS, 0.2)[1] is None
 
 
-def test_a_cut_link_takes_a_fixed_flow_to_the_solver_at_once_and_tells_the_governor() -> None:
+def test_a_cut_link_takes_a_fixed_flow_to_the_solver_at_once_and_tells_the_override() -> None:
     live, decider, state = governed()
     decider.says = {"f1": Fixed({HYBRID[0]: 9.0})}
     live.slot(state, NO_REPORTS, 0.1)
@@ -339,10 +348,12 @@ def test_slots_keep_their_times_and_count_those_that_were_missed() -> None:
     assert slots.figures().missed == 4
 
 
-def test_several_governors_are_one_and_the_first_that_names_a_flow_decides() -> None:
+def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> None:
     first, second = Decider(), Decider()
     network = FABRIC.network
-    loop = LiveLoop(network, ConfiguredSource(network), LoopOptions(), Governors({"first": first, "second": second}))
+    loop = LiveLoop(
+        network, ConfiguredSource(network), LoopOptions(), RateOverrides({"first": first, "second": second})
+    )
     live, state = Live(FABRIC, Numbers(), Options(), loop), start(network.flows[0], RIVAL)
     live.replan(state, NO_REPORTS, 0.0)
     first.says = {"f1": Fixed({HYBRID[0]: 3.0})}
@@ -355,7 +366,7 @@ def test_several_governors_are_one_and_the_first_that_names_a_flow_decides() -> 
     first.says = second.says = {}
     live.slot(state, NO_REPORTS, 0.2)
     assert flow_document(loop, "f1")["decided_by"] == "solver"
-    loop.governor.alerted((Change("ab-plc", 10.0, 0.0),), 1.0)
+    loop.override.alerted((Change("ab-plc", 10.0, 0.0),), 1.0)
     assert first.alerts == second.alerts != []
 
 

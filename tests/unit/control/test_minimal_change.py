@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -18,7 +19,7 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.model.plan import Options
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, agent_up, initial, links_heard
+from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial, links_heard
 from hyroads.controller.runtime.deployer import AgentPusher
 
 # f1 and f2 share nothing; f3 begins where f1 does and uses another medium; f4 contends with f1 for WiFi only.
@@ -40,7 +41,7 @@ DOCUMENT: dict[str, Any] = {
         {"id": "f4", "from": "g", "to": "h"},
     ],
 }
-FABRIC = Fabric.of(parse(DOCUMENT, "x"))
+FABRIC = TopologyContext.of(parse(DOCUMENT, "x"))
 NO_REPORTS = ReportBook(lambda: 0.0)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.pair_tests import AGAIN_S, PairTests, TestedSource
@@ -20,7 +21,15 @@ from hyroads.controller.core.infer.domains import Verdict
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Traffic
-from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, flow_declared, flow_removed, initial, measured
+from hyroads.controller.model.state import (
+    DeclaredFlow,
+    Origin,
+    TopologyContext,
+    flow_declared,
+    flow_removed,
+    initial,
+    measured,
+)
 
 SLOT_S = 0.1
 # a and c hear each other, so ab and cd seem to contend, but don't; f is disturbed by a, whom it does not hear.
@@ -43,10 +52,10 @@ class World:
     """A fluid medium under the conflicts ``TRUTH``; flows send what they are allowed, up to ``offered_mbps``."""
 
     def __init__(self, noise: float = 0.05, low_rate_bias: float = 0.0) -> None:
-        self.fabric = Fabric.of(parse(DOCUMENT, "test"))
-        network = self.network = self.fabric.network
+        self.context = TopologyContext.of(parse(DOCUMENT, "test"))
+        network = self.network = self.context.network
         self.truth = ConflictInterference(network.links, TRUTH)
-        self.state = initial(self.fabric, [DeclaredFlow(flow, Origin.FILE) for flow in network.flows])
+        self.state = initial(self.context, [DeclaredFlow(flow, Origin.FILE) for flow in network.flows])
         hears = {(node, "wifi"): frozenset(others) for node, others in HEARS.items()}
         rule = HearingInterference(tuple(network.nodes), network.links, hears)
         observers = tuple((node, "wifi") for node in network.nodes)
@@ -62,7 +71,7 @@ class World:
         self.now_s, self._noise, self._bias = 10.0, noise, low_rate_bias
         self._rng = np.random.default_rng(3)
         self._busy: dict[str, float] = {}
-        self._cache = Cache(self.fabric)
+        self._cache = Cache(self.context)
         self.testing: list[tuple[float, frozenset[str]]] = []
         self._lay_out()
 
@@ -115,7 +124,7 @@ class World:
         self.now_s += SLOT_S
 
     def _follow(self) -> None:
-        """The desk's part: flows of tests come and go, capacities and interference become part of the state."""
+        """The service's part: flows of tests come and go, capacities and interference become part of the state."""
         before = self.state
         wanted = {spec.id: spec for spec in self.tests.wanted}
         for flow, declared in list(self.state.flows.items()):
@@ -232,7 +241,7 @@ def test_a_test_takes_no_airtime_from_the_plan_and_leaves_no_external_airtime_be
     assert worst < 0.1
 
 
-def test_dummies_are_silent_until_their_governor_speaks() -> None:
+def test_dummies_are_silent_until_their_override_speaks() -> None:
     world = World()
     spec = FlowSpec("pair test ab", "a", "b", paths=(("ab",),), traffic=Traffic.DUMMIES)
     world.state = flow_declared(world.state, DeclaredFlow(spec, Origin.TEST))

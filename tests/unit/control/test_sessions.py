@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from rings import ring
+from switch_model import Frame, Label, ModelNetwork, port_numbers
+
 from hyroads.controller.control.sessions import (
     DRAIN_S,
     Host,
@@ -36,12 +39,10 @@ from hyroads.controller.core.services.sessions import (
     session_document,
     session_spec,
 )
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.rules import rules_for
-from rings import ring
-from switch_model import Frame, Label, ModelNetwork, port_numbers
 
 GROUP = "239.1.2.3"
 RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,14 +52,14 @@ class Stage:
     """A network with one session; switches confirm when they are told to."""
 
     def __init__(self, network, rate=GroupRate.NEIGHBOURS) -> None:
-        self.fabric = Fabric.of(network)
-        self.places = default_places(self.fabric.addressing)
-        self.attached = attached_only(network, self.fabric.addressing, self.places)
-        self.world = World(self.fabric, Media(self.attached, group_rate=rate), self.places)
-        targets = (*self.fabric.addressing.dpid, *self.places)
+        self.context = TopologyContext.of(network)
+        self.places = default_places(self.context.addressing)
+        self.attached = attached_only(network, self.context.addressing, self.places)
+        self.world = World(self.context, Media(self.attached, group_rate=rate), self.places)
+        targets = (*self.context.addressing.dpid, *self.places)
         routes = all_routes(self.attached, targets)
         self.intents = intents_for(
-            network, self.fabric.addressing, self.fabric.labels, routes, broadcast_tree(network), places=self.places
+            network, self.context.addressing, self.context.labels, routes, broadcast_tree(network), places=self.places
         )
         self.live = LiveSession(SessionSpec("s", group_address(GROUP), ()))
         self.told = {}
@@ -66,7 +67,7 @@ class Stage:
         self.now_s = 0.0
 
     def join(self, *nodes: str, sources=None) -> None:
-        mac = self.fabric.addressing.host_mac
+        mac = self.context.addressing.host_mac
         hosts = tuple(Host(node, sources is None or node in sources, node, mac[node]) for node in nodes)
         self.live = planned(self.world, replace(self.live, hosts=hosts), (), quick=True)
 
@@ -96,18 +97,18 @@ class Stage:
             self.now_s += DRAIN_S / 2
 
     def model(self) -> ModelNetwork:
-        addressing, compiled = self.fabric.addressing, {}
+        addressing, compiled = self.context.addressing, {}
         for node, intent in self.in_force.items():
-            compiled[node] = rules_for(intent, port_numbers(self.fabric.network, addressing, node))
+            compiled[node] = rules_for(intent, port_numbers(self.context.network, addressing, node))
             assert compiled[node].missing_ports == ()
         homes = {client: (place.node, place.technology) for client, place in self.places.items()}
         rules = {node: each.rules for node, each in compiled.items()}
         groups = {node: each.groups for node, each in compiled.items()}
-        return ModelNetwork(self.fabric.network, addressing, rules, homes, groups)
+        return ModelNetwork(self.context.network, addressing, rules, homes, groups)
 
     def say(self, node: str, model=None):
         """Who gets a message of a node (unchanged, but for the address of a copy), and all that was sent for it."""
-        group, mac = group_address(GROUP), self.fabric.addressing.host_mac
+        group, mac = group_address(GROUP), self.context.addressing.host_mac
         frame = Frame(mac[node], group.mac, 0x0800, payload=f"from {node}", upper={"ipv4_dst": GROUP})
         model = model or self.model()
         got = Counter()
@@ -119,7 +120,7 @@ class Stage:
 
 
 def everyone(stage: Stage, *but: str) -> list[str]:
-    return [node for node in stage.fabric.network.nodes if node not in but]
+    return [node for node in stage.context.network.nodes if node not in but]
 
 
 @RELAXED
@@ -136,7 +137,7 @@ def test_each_message_reaches_every_participant_once_and_takes_every_link_of_its
         plan = stage.live.rollouts[node].wanted.plan
         assert {link for one in plan.transmissions for link in one} == plan.links
         from_switches = [
-            one for one in plan.transmissions if stage.fabric.addressing.has_switch(stage.source_of(one[0]))
+            one for one in plan.transmissions if stage.context.addressing.has_switch(stage.source_of(one[0]))
         ]
         assert len(sent) == len(from_switches)
         by_group = [one for one in plan.transmissions if len(one) > 1]
@@ -150,10 +151,10 @@ def test_group_frames_are_taken_from_the_parent_in_a_tree_alone(seed: int) -> No
     stage, rng = Stage(ring(seed, technologies=1), GroupRate.NEIGHBOURS), random.Random(seed)
     stage.join(*everyone(stage))
     stage.settle()
-    names, model = stage.fabric.addressing, stage.model()
+    names, model = stage.context.addressing, stage.model()
     macs = sorted({*names.interface_mac.values(), "02:77:00:00:00:01"})
     for node, told in stage.in_force.items():
-        labels = {branch.label for branch in told.branches} | stage.fabric.labels.all
+        labels = {branch.label for branch in told.branches} | stage.context.labels.all
         users = {client.mac for client in told.clients}
         for medium in told.media:
             number = model.numbers[node][medium.name]
@@ -171,7 +172,7 @@ def test_group_frames_are_taken_from_the_parent_in_a_tree_alone(seed: int) -> No
 
 
 def _source_of(self, link: str) -> str:
-    network = self.fabric.network
+    network = self.context.network
     return network.links[network.link_index[link]].source
 
 
@@ -185,7 +186,7 @@ def test_what_others_send_to_the_group_is_dropped_and_other_groups_are_flooded()
     stage.settle()
     assert stage.say("n0")[0] == Counter(["n2", "n4"])
     assert not stage.say("n1")[0] and not stage.say("n2")[0]
-    mac = stage.fabric.addressing.host_mac["n1"]
+    mac = stage.context.addressing.host_mac["n1"]
     other = Frame(mac, "01:00:5e:01:02:03", 0x0800, payload="other", upper={"ipv4_dst": "238.129.2.3"})
     assert len(stage.model().from_host("n1", other)) == len(everyone(stage)) - 1
 
@@ -216,7 +217,7 @@ def test_no_order_of_confirmations_loses_or_doubles_a_message_of_those_who_stay(
 
 
 def test_hosts_that_no_file_names_take_part_where_they_were_heard() -> None:
-    stage, names = Stage(ring(5)), Stage(ring(5)).fabric.addressing
+    stage, names = Stage(ring(5)), Stage(ring(5)).context.addressing
     node, technology = next((node, k) for node, k in names.interface_name if names.has_switch(node))
     wired, radio = "02:99:00:00:00:01", "02:99:00:00:00:02"
     hosts = (
@@ -234,11 +235,11 @@ def test_hosts_that_no_file_names_take_part_where_they_were_heard() -> None:
     assert [(client.mac, client.port) for client in members.clients] == [(radio, port)]
     entering = {entry.match.eth_src: entry.client for entry in told.entries if entry.branch is not None}
     assert entering[wired] is None and entering[radio].port == port
-    number = port_numbers(stage.fabric.network, names, node)[port]
+    number = port_numbers(stage.context.network, names, node)[port]
     model = stage.model()
     group = group_address(GROUP)
     frame = Frame(wired, group.mac, 0x0800, payload="x", upper={"ipv4_dst": GROUP})
-    access = port_numbers(stage.fabric.network, names, node)[names.access_port[node]]
+    access = port_numbers(stage.context.network, names, node)[names.access_port[node]]
     sent = model.switches[node].receive(frame, access)
     # The other host at the access port hears it without us; the station gets a copy of its own.
     assert (number, replace(frame, dst=radio)) in sent and access not in [out for out, _ in sent]

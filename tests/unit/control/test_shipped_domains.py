@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point.emulated import EmulatedRadio, EstimateErrors, LinkState, MediumState, Peer
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
@@ -15,7 +16,7 @@ from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import Fabric
+from hyroads.controller.model.state import TopologyContext
 from hyroads.mininet.access_points import interfaces_of
 from hyroads.mininet.run_directory import discovered_names, network_document
 
@@ -52,9 +53,9 @@ def test_domains(file: Path, discover: bool) -> None:
     links = {link.id: LinkState(link.capacity_mbps, 0, 0, 0.0) for link in network.links}
     medium = MediumState(10.0, links, dict.fromkeys(addressing.interface_name.values(), 0.0))
     document = network_document(network, addressing, measured=True, discover=discover)
-    fabric = Fabric.of(parse(document, "x", measured=True))
+    context = TopologyContext.of(parse(document, "x", measured=True))
     now_s = 100.0
-    inbox = Inbox(fabric, lambda: now_s)
+    inbox = Inbox(context, lambda: now_s)
     sessions = {node: Session(node, Hello(node, "x", node, None, 0, "radio")) for node in addressing.dpid}
     readers = {node: radios(network, addressing, node, medium) for node in sessions}
     for session in sessions.values():
@@ -69,9 +70,9 @@ def test_domains(file: Path, discover: bool) -> None:
             inbox.radio_report(session, RadioReport(None, now_s, tuple(report)))
         inbox.take(now_s)
     heard = inbox.heard()
-    inferred = heard.interference or fabric.network.interference
+    inferred = heard.interference or context.network.interference
     names = discovered_names(network, document) if discover else {link.id: link.id for link in network.links}
-    at = [fabric.network.link_index[names[link.id]] for link in network.links]
+    at = [context.network.link_index[names[link.id]] for link in network.links]
     wrong = [
         (a.id, b.id)
         for i, a in enumerate(network.links)

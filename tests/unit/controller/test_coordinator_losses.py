@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.server import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import Fabric, Presence
+from hyroads.controller.model.state import Presence, TopologyContext
 from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, Coordinator
 from hyroads.controller.settings.controller import Settings, load
 
@@ -47,9 +48,9 @@ class Rig:
 
     def __init__(self, settings: Settings) -> None:
         self.now_s = 100.0
-        fabric = Fabric.of(read_file(TRIANGLE))
+        context = TopologyContext.of(read_file(TRIANGLE))
         self.coordinator = Coordinator(
-            fabric, settings, [], Numbers(), clock=lambda: self.now_s, save=lambda state, numbers: None
+            context, settings, [], Numbers(), clock=lambda: self.now_s, save=lambda state, numbers: None
         )
         self.agents = {node: self.agent(node) for node in ("a", "b")}
         self.switches = {node: self.switch(node, key) for key, node in enumerate(("a", "b"))}
@@ -60,7 +61,7 @@ class Rig:
         return session
 
     def switch(self, node: str, key: int) -> Connection:
-        addressing = self.coordinator.fabric.addressing
+        addressing = self.coordinator.context.addressing
         names = [name for (at, _), name in addressing.interface_name.items() if at == node]
         names += [addressing.access_port[node], addressing.agent_access_port[node], addressing.agent_network_port[node]]
         connection = Connection(addressing.dpid[node], key, names=tuple(names))
@@ -73,8 +74,8 @@ class Rig:
         self.coordinator._tick()
 
     def fault(self, link: str) -> str | None:
-        state, fabric = self.coordinator.state, self.coordinator.fabric
-        return state.link_fault(fabric, fabric.network.links[fabric.network.link_index[link]])
+        state, context = self.coordinator.state, self.coordinator.context
+        return state.link_fault(context, context.network.links[context.network.link_index[link]])
 
 
 @pytest.fixture

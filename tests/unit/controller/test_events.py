@@ -7,14 +7,15 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.events import EventLog, changes
 from hyroads.controller.model.state import (
     DeclaredFlow,
-    Fabric,
     Origin,
     State,
+    TopologyContext,
     agent_down,
     agent_up,
     flow_declared,
@@ -62,44 +63,44 @@ def test_later_controllers_have_higher_ids() -> None:
     assert before.publish("a.b", {}) < after.first
 
 
-def told(before: State, after: State, fabric: Fabric) -> list[tuple[str, object]]:
+def told(before: State, after: State, context: TopologyContext) -> list[tuple[str, object]]:
     return [(kind, document.get("link") or document.get("node") or document.get("id")) for kind, document in
-            changes(before, after, fabric)]  # fmt: skip
+            changes(before, after, context)]  # fmt: skip
 
 
 def test_transitions_tell_what_changed_and_nothing_else() -> None:
-    fabric = Fabric.of(read_file(str(TRIANGLE)), "triangle")
-    start = initial(fabric, [])
-    assert told(start, start, fabric) == []
-    up = agent_up(start, fabric, "a", fresh=False, now_s=1.0)
-    assert told(start, up, fabric) == [("agent.up", "a")]
-    heard = links_heard(up, fabric, "b", {"ab-plc": False, "ab-wifi": True}, 5.0)
-    assert told(up, heard, fabric) == [("link.down", "ab-plc")]
-    again = links_heard(heard, fabric, "b", {"ab-plc": True}, 6.0)
-    assert told(heard, again, fabric) == [("link.up", "ab-plc")]
-    assert ("agent.down", "a") in told(again, agent_down(again, fabric, "a"), fabric)
+    context = TopologyContext.of(read_file(str(TRIANGLE)), "triangle")
+    start = initial(context, [])
+    assert told(start, start, context) == []
+    up = agent_up(start, context, "a", fresh=False, now_s=1.0)
+    assert told(start, up, context) == [("agent.up", "a")]
+    heard = links_heard(up, context, "b", {"ab-plc": False, "ab-wifi": True}, 5.0)
+    assert told(up, heard, context) == [("link.down", "ab-plc")]
+    again = links_heard(heard, context, "b", {"ab-plc": True}, 6.0)
+    assert told(heard, again, context) == [("link.up", "ab-plc")]
+    assert ("agent.down", "a") in told(again, agent_down(again, context, "a"), context)
     ports = switch_up(again, "a", {"a-wifi": 2, "a-host": 3, "a-acc": 4, "a-net": 5})
-    lost = told(again, ports, fabric)
+    lost = told(again, ports, context)
     assert ("switch.up", "a") in lost and {("link.down", "ab-plc"), ("link.down", "ab-plc~")} <= set(lost)
-    gone = told(ports, switch_down(ports, "a"), fabric)
+    gone = told(ports, switch_down(ports, "a"), context)
     # ab-plc was down before; now it is for another reason.
     assert ("switch.down", "a") in gone and ("link.down", "ab-wifi") in gone
     flow = DeclaredFlow(FlowSpec("f", "a", "b"), Origin.API)
     declared = flow_declared(again, flow)
-    assert told(again, declared, fabric) == [("flow.declared", "f")]
-    assert told(declared, flow_removed(declared, "f"), fabric) == [("flow.removed", "f")]
+    assert told(again, declared, context) == [("flow.declared", "f")]
+    assert told(declared, flow_removed(declared, "f"), context) == [("flow.removed", "f")]
 
 
 def test_capacities_that_become_known_bring_links_up() -> None:
-    fabric = Fabric.of(read_file(str(TRIANGLE)), "triangle")
-    start = initial(fabric, [])
-    count = len(fabric.network.links)
+    context = TopologyContext.of(read_file(str(TRIANGLE)), "triangle")
+    start = initial(context, [])
+    count = len(context.network.links)
     nothing = _with(start, (0.0,) * count)
     some = _with(nothing, (5.0,) + (0.0,) * (count - 1))
     more = _with(some, (6.0,) + (0.0,) * (count - 1))
-    assert [kind for kind, _ in changes(nothing, some, fabric)] == ["link.up"]
-    assert list(changes(some, more, fabric)) == []
-    assert len(list(changes(start, nothing, fabric))) == count
+    assert [kind for kind, _ in changes(nothing, some, context)] == ["link.up"]
+    assert list(changes(some, more, context)) == []
+    assert len(list(changes(start, nothing, context))) == count
 
 
 def _with(state: State, capacity_mbps: tuple[float, ...]) -> State:

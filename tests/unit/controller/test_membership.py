@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.services.membership import MAX_RECORDS, query_of, reports
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, group_address
-from hyroads.controller.services.multicast.membership import MAX_WAITING, SETTLE_S, MembershipDesk
+from hyroads.controller.services.multicast.membership import MAX_WAITING, SETTLE_S, MembershipService
 from hyroads.rest.contract import ConflictError
 
 MAC = "02:00:00:00:00:07"
@@ -120,7 +121,7 @@ class Sessions:
         self.kept = True
 
 
-class Asker:
+class Principal:
     """A querier that asks nobody; switches of ``deaf`` nodes hand up nothing."""
 
     membership_s = 260.0
@@ -142,22 +143,22 @@ class Asker:
 
 class Desk:
     def __init__(self, *specs: SessionSpec) -> None:
-        self.sessions, self.now_s, self.faults, self.asker = Sessions(*specs), 0.0, [], Asker()
+        self.sessions, self.now_s, self.faults, self.principal = Sessions(*specs), 0.0, [], Principal()
         places = {("a", "a-host"): ("a", None), ("b", "b-wifi"): ("b", "wifi")}
-        self.desk = MembershipDesk(
+        self.service = MembershipService(
             self.sessions,
             lambda *port: places.get(port),
             lambda: self.now_s,
             lambda *fault: self.faults.append(fault),
-            self.asker,
+            self.principal,
         )
 
     def say(self, *records, at=("a", "a-host")) -> None:
-        self.desk.heard(*at, ipv4(v3(*records)))
+        self.service.heard(*at, ipv4(v3(*records)))
 
     def settle(self, seconds: float = SETTLE_S) -> list[tuple[str, str, bool]]:
         self.now_s += seconds
-        self.desk.once()
+        self.service.once()
         return self.sessions.told
 
 
@@ -166,53 +167,55 @@ def spec(name: str, group: str = "239.1.2.3", *, membership: bool = True) -> Ses
 
 
 def test_only_sessions_that_ask_for_it_are_joined() -> None:
-    desk = Desk(spec("yes"), spec("no", membership=False), spec("other", "239.9.9.9"), spec("mac", "01:00:5e:01:02:03"))
-    desk.say((4, 0))
-    assert sorted(desk.settle()) == [("mac", MAC, True), ("yes", MAC, True)]
-    desk.say((3, 0))
-    assert sorted(desk.settle())[::2] == [("mac", MAC, False), ("yes", MAC, False)]
+    service = Desk(
+        spec("yes"), spec("no", membership=False), spec("other", "239.9.9.9"), spec("mac", "01:00:5e:01:02:03")
+    )
+    service.say((4, 0))
+    assert sorted(service.settle()) == [("mac", MAC, True), ("yes", MAC, True)]
+    service.say((3, 0))
+    assert sorted(service.settle())[::2] == [("mac", MAC, False), ("yes", MAC, False)]
 
 
 def test_reports_from_where_no_hosts_are_count_for_nothing() -> None:
-    desk = Desk(spec("s"))
-    desk.say((4, 0), at=("a", "a-net"))
-    assert desk.settle() == []
-    desk.say((4, 0), at=("b", "b-wifi"))
-    desk.settle()
-    assert desk.sessions.sessions["s"].hosts[0] == Host(MAC, True, "b", MAC, None, "wifi")
+    service = Desk(spec("s"))
+    service.say((4, 0), at=("a", "a-net"))
+    assert service.settle() == []
+    service.say((4, 0), at=("b", "b-wifi"))
+    service.settle()
+    assert service.sessions.sessions["s"].hosts[0] == Host(MAC, True, "b", MAC, None, "wifi")
 
 
 def test_who_flaps_is_followed_now_and_then() -> None:
-    desk = Desk(spec("s"))
+    service = Desk(spec("s"))
     for _ in range(100):
-        desk.say((4, 0))
-        desk.settle(0.01)
-        desk.say((3, 0))
-        desk.settle(0.01)
-    assert len(desk.sessions.told) <= 2 + 2 / SETTLE_S
+        service.say((4, 0))
+        service.settle(0.01)
+        service.say((3, 0))
+        service.settle(0.01)
+    assert len(service.sessions.told) <= 2 + 2 / SETTLE_S
 
 
 def test_repeated_reports_and_the_leave_of_a_stranger_change_nothing() -> None:
-    desk = Desk(spec("s"))
-    desk.say((3, 0))
-    assert desk.settle() == []
-    desk.say((4, 0))
-    desk.settle()
-    desk.say((4, 0))
-    assert len(desk.settle()) == 1
+    service = Desk(spec("s"))
+    service.say((3, 0))
+    assert service.settle() == []
+    service.say((4, 0))
+    service.settle()
+    service.say((4, 0))
+    assert len(service.settle()) == 1
 
 
 def test_who_cannot_join_is_reported_and_tables_are_bounded() -> None:
-    desk = Desk(spec("s"))
-    desk.sessions.full = True
-    desk.say((4, 0))
-    desk.settle()
-    assert desk.faults == [("session s", f"{MAC} can't join: no way")]
+    service = Desk(spec("s"))
+    service.sessions.full = True
+    service.say((4, 0))
+    service.settle()
+    assert service.faults == [("session s", f"{MAC} can't join: no way")]
     for number in range(2 * MAX_WAITING):
         frame = bytearray(ipv4(v3((4, 0))))
         frame[8:12] = number.to_bytes(4, "big")
-        desk.desk.heard("a", "a-host", bytes(frame))
-    assert len(desk.desk._waiting) == MAX_WAITING
+        service.service.heard("a", "a-host", bytes(frame))
+    assert len(service.service._waiting) == MAX_WAITING
 
 
 OTHER = "02:00:00:00:00:08"
@@ -224,57 +227,57 @@ def of(mac: str, frame: bytes) -> bytes:
 
 
 def test_who_is_not_heard_any_more_goes() -> None:
-    desk = Desk(spec("s"))
-    desk.say((4, 0))
-    desk.settle()
-    desk.settle(200.0)
-    desk.say((4, 0))
-    desk.settle()
-    desk.settle(250.0)
-    assert desk.sessions.told == [("s", MAC, True)]
-    assert desk.settle(10.0) == [("s", MAC, True), ("s", MAC, False)]
-    assert desk.desk.to_save() == []
+    service = Desk(spec("s"))
+    service.say((4, 0))
+    service.settle()
+    service.settle(200.0)
+    service.say((4, 0))
+    service.settle()
+    service.settle(250.0)
+    assert service.sessions.told == [("s", MAC, True)]
+    assert service.settle(10.0) == [("s", MAC, True), ("s", MAC, False)]
+    assert service.service.to_save() == []
 
 
 def test_who_was_declared_stays_whatever_it_says() -> None:
-    desk = Desk(spec("s"))
+    service = Desk(spec("s"))
     host = Host(MAC, True, "a", MAC)
-    desk.sessions.member("s", host, joins=True)
-    desk.say((4, 0))
-    desk.settle()
-    assert desk.settle(1000.0) == [("s", MAC, True)] and desk.desk.to_save() == []
+    service.sessions.member("s", host, joins=True)
+    service.say((4, 0))
+    service.settle()
+    assert service.settle(1000.0) == [("s", MAC, True)] and service.service.to_save() == []
 
 
 def test_who_keeps_its_report_back_for_another_stays() -> None:
-    desk = Desk(spec("s"))
+    service = Desk(spec("s"))
     old = ipv4(bytes([0x16, 0, 0, 0]) + GROUP)
     for mac in (MAC, OTHER):
-        desk.desk.heard("a", "a-host", of(mac, old))
-    desk.settle()
+        service.service.heard("a", "a-host", of(mac, old))
+    service.settle()
     for _ in range(4):
-        desk.desk.heard("a", "a-host", of(OTHER, old))
-        desk.settle(125.0)
-    assert {mac for _, mac, joins in desk.sessions.told if not joins} == set()
+        service.service.heard("a", "a-host", of(OTHER, old))
+        service.settle(125.0)
+    assert {mac for _, mac, joins in service.sessions.told if not joins} == set()
     # A host of the new version keeps nothing back: its silence counts.
-    desk.desk.heard("a", "a-host", of(MAC, ipv4(v3((4, 0)))))
-    desk.settle()
+    service.service.heard("a", "a-host", of(MAC, ipv4(v3((4, 0)))))
+    service.settle()
     for _ in range(4):
-        desk.desk.heard("a", "a-host", of(OTHER, old))
-        desk.settle(125.0)
-    assert [mac for _, mac, joins in desk.sessions.told if not joins] == [MAC]
+        service.service.heard("a", "a-host", of(OTHER, old))
+        service.settle(125.0)
+    assert [mac for _, mac, joins in service.sessions.told if not joins] == [MAC]
 
 
 def test_nobody_goes_while_his_switch_could_not_have_told() -> None:
-    desk = Desk(spec("s"))
-    desk.say((4, 0))
-    desk.settle()
-    desk.asker.deaf = {"a"}
+    service = Desk(spec("s"))
+    service.say((4, 0))
+    service.settle()
+    service.principal.deaf = {"a"}
     for _ in range(10):
-        desk.settle(100.0)
-    desk.asker.deaf = set()
-    desk.settle(250.0)
-    assert len(desk.sessions.told) == 1
-    assert desk.settle(20.0)[-1] == ("s", MAC, False)
+        service.settle(100.0)
+    service.principal.deaf = set()
+    service.settle(250.0)
+    assert len(service.sessions.told) == 1
+    assert service.settle(20.0)[-1] == ("s", MAC, False)
 
 
 def test_a_new_controller_asks_before_it_lets_anybody_go() -> None:
@@ -284,29 +287,29 @@ def test_a_new_controller_asks_before_it_lets_anybody_go() -> None:
     assert old.sessions.kept
     new = Desk(spec("s"))
     new.sessions.member("s", Host(MAC, True, "a", MAC), joins=True)
-    new.desk.restore([*old.desk.to_save(), ["s"], "x", ["s", MAC, "a", 3, False]])
-    assert new.desk.to_save() == old.desk.to_save()
+    new.service.restore([*old.service.to_save(), ["s"], "x", ["s", MAC, "a", 3, False]])
+    assert new.service.to_save() == old.service.to_save()
     new.settle(250.0)
     assert len(new.sessions.told) == 1
     assert new.settle(20.0)[-1] == ("s", MAC, False)
 
 
 def test_hosts_are_asked_while_a_session_follows_them_and_stations_one_by_one() -> None:
-    desk = Desk(spec("s"), spec("no", "239.9.9.9", membership=False))
-    desk.say((4, 0), at=("b", "b-wifi"))
-    desk.desk.heard("a", "a-host", of(OTHER, ipv4(v3((4, 0)))))
-    desk.settle()
-    assert desk.asker.asked == ([("b", "b-wifi", MAC)], True) and desk.asker.frames == 2
-    desk.sessions.sessions.pop("s")
-    desk.settle()
-    assert desk.asker.asked[1] is False and desk.desk.to_save() == []
+    service = Desk(spec("s"), spec("no", "239.9.9.9", membership=False))
+    service.say((4, 0), at=("b", "b-wifi"))
+    service.service.heard("a", "a-host", of(OTHER, ipv4(v3((4, 0)))))
+    service.settle()
+    assert service.principal.asked == ([("b", "b-wifi", MAC)], True) and service.principal.frames == 2
+    service.sessions.sessions.pop("s")
+    service.settle()
+    assert service.principal.asked[1] is False and service.service.to_save() == []
 
 
 def test_memberships_end_where_reports_are_not_followed_any_more() -> None:
-    desk = Desk(spec("s"))
-    desk.say((4, 0))
-    desk.settle()
-    live = desk.sessions.sessions["s"]
+    service = Desk(spec("s"))
+    service.say((4, 0))
+    service.settle()
+    live = service.sessions.sessions["s"]
     live.spec = replace(live.spec, membership=False)
-    desk.settle()
-    assert desk.settle(1000.0) == [("s", MAC, True)] and desk.desk.to_save() == []
+    service.settle()
+    assert service.settle(1000.0) == [("s", MAC, True)] and service.service.to_save() == []

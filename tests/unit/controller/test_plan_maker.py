@@ -11,10 +11,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.core.network import Place
-from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.handover import Constrained
 from hyroads.controller.model.plan import Options
 
 PLACES = {
@@ -37,7 +38,7 @@ events = st.lists(
 
 def happen(rig: Rig, kind: str, link: str) -> None:
     if kind == "go":
-        rig.confine({("c", None): Confined((PLACES[link],), (PLACES[link],))})
+        rig.confine({("c", None): Constrained((PLACES[link],), (PLACES[link],))})
     elif kind == "release":
         rig.confine({("c", None): None})
     elif kind == "rest":
@@ -49,7 +50,7 @@ def happen(rig: Rig, kind: str, link: str) -> None:
 
 def from_nothing(rig: Rig):
     live = rig.live
-    maker = PlanMaker(rig.fabric, Options())
+    maker = PlanMaker(rig.context, Options())
     return maker.plan(rig.plan.version, live.network, live.loop.routes, live.loop.rates, rig.plan.numbers, None)
 
 

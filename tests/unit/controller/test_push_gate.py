@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planning import planned
+
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.update_order import AgentView, SwitchView, Views, gate, pending_of
 from hyroads.controller.core.network import FlowSpec
@@ -18,9 +20,9 @@ from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import (
     DeclaredFlow,
-    Fabric,
     Origin,
     State,
+    TopologyContext,
     agent_down,
     agent_up,
     flow_declared,
@@ -28,10 +30,9 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
-from planning import planned
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-FABRIC = Fabric.of(read_file(TRIANGLE))
+FABRIC = TopologyContext.of(read_file(TRIANGLE))
 UP = DeclaredFlow(FlowSpec("up", "c", "a"), Origin.API)
 
 

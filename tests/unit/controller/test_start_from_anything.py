@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyroads.controller.app.wiring import Desks, ready
-from hyroads.controller.control.rate_override import Governors
+
+from hyroads.controller.app.wiring import Services, ready
+from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.model.state import Fabric, agent_up, switch_up
+from hyroads.controller.model.state import TopologyContext, agent_up, switch_up
 from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.runtime.telemetry import Feed
@@ -41,7 +42,7 @@ flows:
   - {id: of-file, from: g, to: p}
   - {id: second, from: p, to: g}
 """
-FABRIC = Fabric.of(load_text(NETWORK, "lab"))
+FABRIC = TopologyContext.of(load_text(NETWORK, "lab"))
 
 
 class Controller:
@@ -61,18 +62,18 @@ class Controller:
             kept.numbers,
             clock=self.clock,
             save=self._save,
-            confined=kept.confined,
+            constrained=kept.constrained,
             places=kept.places,
-            governor=Governors({}),
+            override=RateOverrides({}),
         )
-        self.desks = Desks(self.coordinator, feed, dict, kept, "settings")
-        self.problems = [*self.problems, *more, *self.desks.left_out]
+        self.services = Services(self.coordinator, feed, dict, kept, "settings")
+        self.problems = [*self.problems, *more, *self.services.left_out]
 
     def clock(self) -> float:
         return self.now_s
 
     def _save(self, state: Any, numbers: Any) -> None:
-        found = to_save(FABRIC.network, state.flows.values(), numbers, state.confined, self.desks.to_save(state))
+        found = to_save(FABRIC.network, state.flows.values(), numbers, state.constrained, self.services.to_save(state))
         self.saved = json.loads(json.dumps(encode(found)))
 
     def run(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class Controller:
             self.now_s += 30.0
             coordinator._tick()
             coordinator._cycle()
-            self.desks.membership.once()
+            self.services.membership.once()
         coordinator.saver.once()
         assert coordinator.saver.failure is None and self.saved is not None
         return self.saved

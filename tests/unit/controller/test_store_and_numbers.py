@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Place, Policy, Utility
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
-from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.handover import Constrained
 from hyroads.controller.model.state import DeclaredFlow
 from hyroads.controller.model.state import Origin as FlowOrigin
 from hyroads.controller.runtime.persistence import FORMAT, Saved, Store, declared, decode, encode, parse_flow, to_save
@@ -102,7 +103,7 @@ def test_what_is_unsound_is_left_out_and_the_rest_counts(section: str, value: An
     assert saved.removed == (frozenset({"f1"}) if section == "removed" else frozenset())
     assert saved.numbers.flows == ({"a": 20} if section == "numbers" else {})
     assert saved.numbers.paths.get("a", {}) == ({("l",): 1} if section == "paths" else {})
-    assert not saved.confined and not saved.services
+    assert not saved.constrained and not saved.services
     # And it can be written again.
     assert decode(json.loads(json.dumps(encode(saved))), "state.json", NETWORK) == (saved, [])
 
@@ -135,13 +136,17 @@ def test_files_of_all_earlier_controllers_are_read(tmp_path: Path) -> None:
 def test_places_of_clients_come_back_but_for_what_the_network_has_no_more(tmp_path: Path) -> None:
     network = read_file(Path(NETWORK_FOLDER, "roaming.yaml"))
     a, b, gone = Place("a", "wifi1"), Place("b", "wifi2"), Place("z", "wifi1")
-    copying = Confined((a, b), (a, b), copies=True)
-    confined = {("c", None): copying, ("c", "up"): Confined((a,), (a,)), ("c", "x"): Confined((gone,), (gone,))}
+    copying = Constrained((a, b), (a, b), copies=True)
+    constrained = {
+        ("c", None): copying,
+        ("c", "up"): Constrained((a,), (a,)),
+        ("c", "x"): Constrained((gone,), (gone,)),
+    }
     store = Store(str(tmp_path / "state.json"))
-    store.save(to_save(network, [], Numbers(), confined))
+    store.save(to_save(network, [], Numbers(), constrained))
     found, problems = store.load(network)
     # Of a handover that was on its way only where it led to is known.
-    assert found.confined == {("c", None): Confined((b,), (b,)), ("c", "up"): Confined((a,), (a,))}
+    assert found.constrained == {("c", None): Constrained((b,), (b,)), ("c", "up"): Constrained((a,), (a,))}
     assert [problem.place for problem in problems] == ["places[1]"]
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import HASTY, Rig, eventually
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Arrived, Associated, Confirmed, Left, Passed, Phase, Request
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.kinds import Kind
-from plugin_rig import HASTY, Rig, eventually
 
 A, B = Place("a", "wifi"), Place("b", "plc")
 REQUEST = Request("h1", "c", A, B, frozenset({"f"}))
@@ -28,19 +29,19 @@ MANAGER = MakeBeforeBreak("mine")
 def rig(tmp_path):
     rig = Rig(tmp_path)
     yield rig
-    if rig.desk is not None:
-        rig.desk.stop()
+    if rig.service is not None:
+        rig.service.stop()
 
 
 def managers(rig, **code):
     found = [rig.found(name, text, kind=Kind.MOBILITY, bounds=HASTY) for name, text in code.items()]
-    desk = rig.run(found)
-    eventually(lambda: set(desk.managers()) >= set(code))
-    return desk.managers()
+    service = rig.run(found)
+    eventually(lambda: set(service.managers()) >= set(code))
+    return service.managers()
 
 
 def run(manager, handover, until, within_s=10.0):
-    """What the desk of handovers does: confirm what is wanted, tell of the client and of markers."""
+    """What the service of handovers does: confirm what is wanted, tell of the client and of markers."""
     over_s = time.monotonic() + within_s
     while not until(handover):
         assert time.monotonic() < over_s, handover
@@ -58,12 +59,12 @@ def run(manager, handover, until, within_s=10.0):
 def test_a_whole_handover(rig):
     manager = managers(rig, mine=MINE)["mine"]
     woken = []
-    rig.desk.on_managers = lambda: woken.append(1)
+    rig.service.on_managers = lambda: woken.append(1)
     handover = manager.start(REQUEST, time.monotonic())
     assert handover.phase is Phase.ASSOCIATING and manager.wanted(handover).carry == (A,)
     handover = run(manager, handover, lambda h: h.is_over)
     assert handover.phase is Phase.DONE and manager.wanted(handover).carry == (B,) and woken
-    calls = rig.desk.document("mine")["process"]["calls"]
+    calls = rig.service.document("mine")["process"]["calls"]
     # Events that changed nothing are not told again and again.
     assert calls < 40 and rig.faults("mine") == []
 
@@ -97,4 +98,4 @@ def test_what_it_does_wrong_ends_its_handover_at_the_old_place(rig, bad):
     assert manager.wanted(handover).carry == (A,)
     eventually(lambda: rig.faults(bad))
     if bad in ("hangs", "vanishes"):
-        eventually(lambda: bad not in rig.desk.managers())
+        eventually(lambda: bad not in rig.service.managers())

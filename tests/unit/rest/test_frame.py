@@ -329,15 +329,15 @@ ALLOWED = {
 @pytest.mark.parametrize("role", access.WRITES)
 def test_roles_change_what_they_may_and_read_everything(role: str) -> None:
     web = Web(*TOKENS, resources=everything())
-    asker = {"Authorization": f"Bearer {role}-0123456789abcdef"}
+    principal = {"Authorization": f"Bearer {role}-0123456789abcdef"}
     for name in ALLOWED["admin"]:
         address = f"/api/v1/{name}" if name == "flows" else f"/api/v1/{name}/test"
-        assert web.client.get(address, headers=asker).status_code == 200
+        assert web.client.get(address, headers=principal).status_code == 200
         refused = name not in ALLOWED[role]
         for method in ("POST", "DELETE", "PUT"):
-            answer = web.client.open(address, method=method, headers=asker)
+            answer = web.client.open(address, method=method, headers=principal)
             assert (answer.status_code == 403) == refused, (role, name, method)
-    assert web.client.post("/stats/flow/1", headers=asker).status_code == 404
+    assert web.client.post("/stats/flow/1", headers=principal).status_code == 404
 
 
 def test_the_document_and_its_page_need_no_token() -> None:

@@ -1,4 +1,4 @@
-"""Handovers and n-casts over HTTP, on the desks themselves."""
+"""Handovers and n-casts over HTTP, on the services themselves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.rest import handovers, ncasts
 from hyroads.rest.api import create_app
 
@@ -25,7 +26,7 @@ class Web:
         self.defects: list[tuple[str, BaseException]] = []
         app = create_app(
             SimpleNamespace(),  # type: ignore[arg-type]
-            resources=[handovers.blueprint(self.rig.desk), ncasts.blueprint(self.rig.ncasts)],
+            resources=[handovers.blueprint(self.rig.service), ncasts.blueprint(self.rig.ncasts)],
             on_defect=lambda where, error: self.defects.append((where, error)),
         )
         self.client: FlaskClient = app.test_client()

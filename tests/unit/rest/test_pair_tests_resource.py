@@ -20,7 +20,7 @@ class Desk:
         return FOUND
 
 
-def test_the_document_is_that_of_the_desk_and_of_the_schema() -> None:
+def test_the_document_is_that_of_the_service_and_of_the_schema() -> None:
     client = create_app(None, resources=[blueprint(Desk())]).test_client()  # type: ignore[arg-type]
     assert client.get("/api/v1/pair-tests").json == FOUND
     assert PairTestsSchema().dump(FOUND) == FOUND

@@ -10,23 +10,24 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import instant_saver
+
 from hyroads.controller.app.wiring import ready
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services.clients import seen
-from hyroads.controller.model.state import Fabric, client_placed, initial
+from hyroads.controller.model.state import TopologyContext, client_placed, initial
 from hyroads.controller.runtime.persistence import Saved, Store, to_save
 from hyroads.controller.services.clients.declared import interfaces_of, saved_places
 from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientBook
-from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.rest import clients
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import TooBusyError
-from instant_saver import instant_saver
 
 NETWORK = """
 nodes:
@@ -45,9 +46,9 @@ MAC = "02:aa:00:00:00:01"
 class Office:
     """A coordinator that saves at the next look."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.state, self.switches = initial(fabric), {}
-        self.fabric, self.writes = fabric, 0
+    def __init__(self, context: TopologyContext) -> None:
+        self.state, self.switches = initial(context), {}
+        self.context, self.writes = context, 0
         self.saver = instant_saver(self._write)[0]
 
     def _write(self) -> None:
@@ -60,7 +61,7 @@ class Office:
         self.saver.once()
 
     def place_client(self, client: str, place: Place) -> None:
-        self.state = client_placed(self.state, self.fabric, client, place)
+        self.state = client_placed(self.state, self.context, client, place)
 
     def fault(self, where: str, what: str) -> None:
         raise AssertionError((where, what))
@@ -71,18 +72,20 @@ class Office:
 
 class Lab:
     def __init__(self, office: Office | None = None) -> None:
-        self.fabric = Fabric.of(load_text(NETWORK, "lab"))
-        self.office = office or Office(self.fabric)
+        self.context = TopologyContext.of(load_text(NETWORK, "lab"))
+        self.office = office or Office(self.context)
         self.now_s = 10.0
         self.managers: dict[str, str] = {}
         clock = self.clock
-        self.desk = ClientDesk(self.fabric, AccessSettings(), self.office, lambda *_: None, clock, switch_grace_s=15.0)
-        steering = Steering(self.desk, dict, lambda *_: None, clock)
+        self.service = ClientService(
+            self.context, AccessSettings(), self.office, lambda *_: None, clock, switch_grace_s=15.0
+        )
+        steering = Steering(self.service, dict, lambda *_: None, clock)
         self.book = ClientBook(
-            self.desk,
+            self.service,
             steering,
             self.office,
-            interfaces_of(self.fabric),
+            interfaces_of(self.context),
             managers=self.managers,
             check_manager=self.check,
             clock=clock,
@@ -93,7 +96,7 @@ class Lab:
 
     def comes(self) -> None:
         """A host shows up at the access port of a."""
-        self.desk.state = seen(self.desk.state, MAC, Place("a", WIRED), self.now_s).state
+        self.service.state = seen(self.service.state, MAC, Place("a", WIRED), self.now_s).state
 
     def check(self, manager: str, client: str) -> None:
         if manager not in ("hard", "bicast"):
@@ -166,22 +169,22 @@ def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> Non
 
 
 def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path) -> None:
-    lab.desk.hand_over("p", Place("b", "wifi"))
+    lab.service.hand_over("p", Place("b", "wifi"))
     assert lab.office.state.places == {"p": Place("b", "wifi")}
     store = Store(str(tmp_path / "state.json"))
     places = saved_places(lab.office.state.places)
     gone = {"client": "p", "node": "z", "technology": "wifi"}
     services = {"places": [gone, *places]}
-    store.save(to_save(lab.fabric.network, [], Numbers(), {}, services))
-    saved, problems = store.load(lab.fabric.network)
+    store.save(to_save(lab.context.network, [], Numbers(), {}, services))
+    saved, problems = store.load(lab.context.network)
     assert not problems
-    kept, problems = ready(saved, lab.fabric)
+    kept, problems = ready(saved, lab.context)
     assert kept.places == {"p": Place("b", "wifi")} and [p.place for p in problems] == ["services.places[0]"]
-    office = Office(lab.fabric)
-    office.state = initial(lab.fabric, places=kept.places)
+    office = Office(lab.context)
+    office.state = initial(lab.context, places=kept.places)
     after = Lab(office)
     assert after.book.document("p")["attachments"][0]["node"] == "b"
     # Back at the place of the file there is nothing to keep.
-    after.desk.hand_over("p", Place("a", "wifi"))
+    after.service.hand_over("p", Place("a", "wifi"))
     assert saved_places(office.state.places) == []
-    assert ready(Saved(), lab.fabric)[0].places == {}
+    assert ready(Saved(), lab.context)[0].places == {}

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.clients import are_all_told
-from hyroads.controller.model.state import Fabric, State, initial
+from hyroads.controller.model.state import State, TopologyContext, initial
 from hyroads.controller.ofp.diff import as_installed
 from hyroads.controller.ofp.hosts import Here, There, host_rules
-from hyroads.controller.services.clients.locations import ClientDesk
+from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostLayer
 
@@ -32,7 +33,7 @@ TEXT = (
     )
     + "interference: {rule: technology}\n"
 )
-FABRIC = Fabric.of(load_text(TEXT, "ring"))
+FABRIC = TopologyContext.of(load_text(TEXT, "ring"))
 GRACE_S = 15.0
 MACS = [f"02:aa:00:00:00:{number:02x}" for number in range(15)]
 HOMES = dict(zip(MACS, NODES * 3, strict=True))
@@ -122,7 +123,7 @@ class Restart:
         self.now_s = [100.0]
         self.network = Connected()
         self.switches = {node: Switch(node, self.now_s) for node in NODES}
-        self.clients = ClientDesk(
+        self.clients = ClientService(
             FABRIC, AccessSettings(), self.network, lambda *_: None, lambda: self.now_s[0], switch_grace_s=GRACE_S
         )
 
@@ -181,18 +182,18 @@ def test_hosts_that_come_move_and_go_meanwhile_are_followed_at_once() -> None:
     restart = Restart()
     for node in NODES[:3]:
         restart.dials_in(node)
-    new, mover, leaver = "02:bb:00:00:00:01", MACS[4], MACS[1]
-    assert HOMES[mover] == "n4" and HOMES[leaver] == "n1"
+    new, actuator, leaver = "02:bb:00:00:00:01", MACS[4], MACS[1]
+    assert HOMES[actuator] == "n4" and HOMES[leaver] == "n1"
     at_n0, now_s = Place("n0", WIRED), restart.now_s[0]
     restart.clients._take(core.seen(restart.clients.state, new, at_n0, now_s))
-    restart.clients._take(core.seen(restart.clients.state, mover, at_n0, now_s))
+    restart.clients._take(core.seen(restart.clients.state, actuator, at_n0, now_s))
     restart.clients._take(core.left(restart.clients.state, leaver, Place("n1", WIRED), now_s))
     restart.turn()
     restart.turn(1.0)
     for node in NODES[:3]:
         switch = restart.switches[node]
-        assert switch.has(new, "n0") and switch.has(mover, "n0") and switch.has(leaver, None)
-        others = HOMES.items() - {(mac, HOMES[mac]) for mac in (mover, leaver)}
+        assert switch.has(new, "n0") and switch.has(actuator, "n0") and switch.has(leaver, None)
+        others = HOMES.items() - {(mac, HOMES[mac]) for mac in (actuator, leaver)}
         assert all(switch.has(mac, home) for mac, home in others)
 
 

@@ -1,4 +1,4 @@
-"""Handovers of clients without an agent: the same desk and the same document, carried out by placing them."""
+"""Handovers of clients without an agent: the same service and the same document, carried out by placing them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.services.mobility.handovers import HandoverDesk
+from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 A, B = Place("a", "wifi"), Place("b", "wifi")
@@ -59,7 +60,7 @@ class Lab:
     def __init__(self) -> None:
         self.rig, self.clients = Rig(), Clients()
         self.events: list[tuple[str, Any]] = []
-        self.desk = HandoverDesk(
+        self.service = HandoverService(
             self.rig,
             lambda kind, document: self.events.append((kind, document)),
             lambda: self.rig.now_s,
@@ -69,14 +70,14 @@ class Lab:
 
     def ask(self, to: Place = B, **more: object) -> dict[str, Any]:
         place = {"node": to.node, "technology": to.technology}
-        return self.desk.request({"client": "p", "to": place, **more})
+        return self.service.request({"client": "p", "to": place, **more})
 
     def after(self, seconds: float) -> None:
         self.rig.now_s += seconds
-        self.desk.advance()
+        self.service.advance()
 
     def document(self, handover: dict[str, Any]) -> dict[str, Any]:
-        return self.desk.document(handover["id"])
+        return self.service.document(handover["id"])
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_it_is_placed_and_answered_as_others_are(lab: Lab) -> None:
     assert document["moved_after_s"] == document["over_after_s"] == 0.0
     kinds = [kind for kind, _ in lab.events]
     assert (kinds[0], kinds[-1]) == ("handover.begun", "handover.done") and "handover.moved" in kinds
-    other = lab.rig.desk.request({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "hard"})
+    other = lab.rig.service.request({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "hard"})
     assert other.keys() == document.keys()
 
 
@@ -160,11 +161,11 @@ def test_who_leaves_before_it_is_confirmed_is_put_back(lab: Lab) -> None:
 def test_it_can_be_given_up_before_anything_has_moved(lab: Lab) -> None:
     lab.clients.unheard = {B}
     document = lab.ask()
-    assert lab.desk.cancel(document["id"])["phase"] == "failed"
+    assert lab.service.cancel(document["id"])["phase"] == "failed"
     with pytest.raises(ConflictError, match="is over"):
-        lab.desk.cancel(document["id"])
+        lab.service.cancel(document["id"])
     with pytest.raises(NotFoundError):
-        lab.desk.document("nothing")
+        lab.service.document("nothing")
 
 
 def test_a_second_one_waits_for_what_has_moved(lab: Lab) -> None:
@@ -190,7 +191,7 @@ def test_a_second_one_waits_for_what_has_moved(lab: Lab) -> None:
 )
 def test_bad_requests(lab: Lab, body: dict[str, Any], place: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what) as error:
-        lab.desk.request({"client": "p", **body})
+        lab.service.request({"client": "p", **body})
     assert error.value.place == place and lab.clients.moves == [] and lab.events == []
 
 

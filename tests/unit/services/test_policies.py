@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import MAX_REFUSALS, ClientView, NetworkView, Option, Refusals
 from hyroads.plugins.policies.load import POLICY as LOAD
@@ -92,11 +93,11 @@ def test_load_balancing_helps_who_moves_raises_the_whole_and_comes_to_an_end(see
         if not wishes:
             break
         (wish,) = wishes
-        mover = seen.clients[wish.client]
-        assert wish.place != mover.place and mover.option(wish.place) is not None
-        after = replace(seen, clients={**seen.clients, mover.id: replace(mover, place=wish.place)})
+        actuator = seen.clients[wish.client]
+        assert wish.place != actuator.place and actuator.option(wish.place) is not None
+        after = replace(seen, clients={**seen.clients, actuator.id: replace(actuator, place=wish.place)})
         before_rates, after_rates = all_rates(seen), all_rates(after)
-        assert after_rates[mover.id] >= (1 + policy.gain) * before_rates[mover.id] - 1e-9
+        assert after_rates[actuator.id] >= (1 + policy.gain) * before_rates[actuator.id] - 1e-9
         total = [sum(math.log(max(1e-3, r)) for r in rates.values()) for rates in (before_rates, after_rates)]
         assert total[1] > total[0]
         seen, moves = after, moves + 1

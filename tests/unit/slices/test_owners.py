@@ -6,7 +6,8 @@ import ipaddress
 from dataclasses import replace
 
 import pytest
-from hyroads.slices.core.delegation import OPERATOR, Asker, check, given_out, owned, visible
+
+from hyroads.slices.core.delegation import OPERATOR, Principal, check, given_out, owned, visible
 from hyroads.slices.core.errors import NotAllowedError
 from hyroads.slices.core.model import SliceModel, Ssid, token_hash
 from hyroads.slices.core.slicefile import parse
@@ -37,7 +38,7 @@ MODEL = parse(
     "slices.yaml",
 )
 LAB, CHILD, OTHER = (MODEL.slices[name] for name in ("lab", "lab-a", "other"))
-ANN = Asker(slices=owned(MODEL, token_hash(TOKEN)))
+ANN = Principal(slices=owned(MODEL, token_hash(TOKEN)))
 
 
 def refused(*put: object, remove: tuple[str, ...] = (), model: SliceModel = MODEL) -> str:

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.services.membership import ALL_HOSTS, ALL_NODES, QueryTimes, begun, query_frame, query_of
 from hyroads.controller.ofp import wire
-from hyroads.controller.services.multicast.membership import QuerierDesk
+from hyroads.controller.services.multicast.membership import QuerierService
 from hyroads.controller.settings.clients import QuerierSettings
 
 STATION = "02:00:00:00:00:07"
@@ -52,10 +53,10 @@ class Lab:
         self.now_s = 0.0
         ports = {node: f"{node}-host" for node in self.switches}
         settings = QuerierSettings("10.0.0.9", QueryTimes())
-        self.desk = QuerierDesk(self.switches, ports, settings, lambda: self.now_s)  # type: ignore[arg-type]
+        self.service = QuerierService(self.switches, ports, settings, lambda: self.now_s)  # type: ignore[arg-type]
 
     def turn(self, *stations: tuple[str, str, str], needed: bool = True) -> dict[str, list[Any]]:
-        self.desk.once(stations, needed=needed)
+        self.service.once(stations, needed=needed)
         return {node: asked for node, switch in self.switches.items() if (asked := switch.asked())}
 
 
@@ -66,7 +67,7 @@ def lab() -> Lab:
 
 def test_only_where_reports_are_handed_up_and_a_port_is(lab: Lab) -> None:
     assert lab.turn() == {"a": [(100, ALL_HOSTS), (100, ALL_NODES)]}
-    assert [lab.desk.hears(node) for node in (*lab.switches, "gone")] == [True, False, False, True, False]
+    assert [lab.service.hears(node) for node in (*lab.switches, "gone")] == [True, False, False, True, False]
 
 
 def test_stations_are_asked_one_by_one_where_they_are(lab: Lab) -> None:
@@ -86,10 +87,10 @@ def test_nobody_is_asked_while_nobody_needs_it_and_at_once_when_somebody_does(la
 def test_another_querier_counts_for_its_family(lab: Lab) -> None:
     lab.turn()
     other = begun(IPv4Address("10.0.0.1"), QueryTimes(288.0), 0.0)
-    lab.desk.heard(query_frame(other))
-    assert lab.desk.membership_s == 2 * 288.0 + 10.0
+    lab.service.heard(query_frame(other))
+    assert lab.service.membership_s == 2 * 288.0 + 10.0
     lab.now_s = 31.25
     assert lab.turn() == {"a": [(100, ALL_NODES)]}
-    lab.desk.heard(b"no query")
+    lab.service.heard(b"no query")
     lab.now_s = 620.0
-    assert lab.turn() == {"a": [(100, ALL_HOSTS), (100, ALL_NODES)]} and lab.desk.membership_s == 260.0
+    assert lab.turn() == {"a": [(100, ALL_HOSTS), (100, ALL_NODES)]} and lab.service.membership_s == 260.0

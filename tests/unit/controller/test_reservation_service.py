@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import full_disk, instant_saver
+
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession
@@ -21,11 +23,15 @@ from hyroads.controller.core.multicast_session import Session, adapted
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
-from hyroads.controller.services.reservations import SHORT_FOR_S, NotAdmittedError, ReservationDesk, ReservationOffice
+from hyroads.controller.services.reservations import (
+    SHORT_FOR_S,
+    NotAdmittedError,
+    ReservationOffice,
+    ReservationService,
+)
 from hyroads.rest import reservations
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError, TooBusyError
-from instant_saver import full_disk, instant_saver
 
 NET = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}
@@ -43,7 +49,7 @@ flows:
 
 
 class World:
-    """A loop without a margin, and what the desk needs of a coordinator."""
+    """A loop without a margin, and what the service needs of a coordinator."""
 
     def __init__(self) -> None:
         self.network = load_text(NET, "net")
@@ -57,7 +63,7 @@ class World:
         self.promised: dict[str, float] = {}
         coordinator = SimpleNamespace(
             clock=lambda: self.now_s,
-            fabric=SimpleNamespace(network=self.network),
+            context=SimpleNamespace(network=self.network),
             settled=True,
             plan=object(),
             live=SimpleNamespace(loop=self.loop),
@@ -66,7 +72,7 @@ class World:
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
         self.coordinator = coordinator
-        self.desk = ReservationDesk(ReservationOffice(coordinator), self)
+        self.service = ReservationService(ReservationOffice(coordinator), self)
         self.loop.lay_out(self.network, self.routes)
         self.turn()
 
@@ -83,11 +89,11 @@ class World:
                 self.loop._source = ConfiguredSource(self.network)
             self.now_s += 0.1
             self.loop.turn(self.now_s)
-            self.desk.follow()
+            self.service.follow()
         return {flow: sum(rates) for flow, rates in self.loop.rates.items()}
 
     def reserve(self, name: str, mbps: float, flow: str | None = None, session: str | None = None) -> dict:
-        return self.desk.reserve({"id": name, "flow": flow, "session": session, "rate_mbps": mbps})[0]
+        return self.service.reserve({"id": name, "flow": flow, "session": session, "rate_mbps": mbps})[0]
 
     def session(self, *nodes: str) -> None:
         spec = SessionSpec("talk", group_address("239.1.1.1"), ())
@@ -108,7 +114,7 @@ def test_a_reserved_flow_keeps_its_rate_while_others_share_the_rest(world: World
     after = world.turn()
     assert after["narrow"] == pytest.approx(15.0, abs=1e-3) or after["narrow"] > 15.0
     assert after["third"] > 0 and after["wide"] > 0
-    world.desk.release("r")
+    world.service.release("r")
     assert world.turn()["narrow"] == pytest.approx(before["narrow"], rel=0.03)
 
 
@@ -121,13 +127,13 @@ def test_what_does_not_fit_is_refused_with_what_is_missing_and_where(world: Worl
     (domain,) = caught.value.details["domains"]
     assert domain["technology"] == "wifi" and "ca-wifi" in domain["links"]
     assert "3 of 8 Mb/s are missing; no airtime is left on wifi" in str(caught.value)
-    assert world.desk.names() == ("r",)
+    assert world.service.names() == ("r",)
     world.reserve("s", 5.0, "third")
-    assert world.desk.reserve({"id": "w", "flow": "wide", "rate_mbps": 10.0})[1]
+    assert world.service.reserve({"id": "w", "flow": "wide", "rate_mbps": 10.0})[1]
     with pytest.raises(NotAdmittedError) as caught:
-        world.desk.change("w", {"rate_mbps": 10.5})
+        world.service.change("w", {"rate_mbps": 10.5})
     assert {domain["technology"] for domain in caught.value.details["domains"]} == {"wifi", "plc"}
-    assert world.desk.document("w")["rate_mbps"] == 10.0
+    assert world.service.document("w")["rate_mbps"] == 10.0
 
 
 def test_later_promises_give_way_when_capacity_falls_and_that_is_told(world: World) -> None:
@@ -140,9 +146,9 @@ def test_later_promises_give_way_when_capacity_falls_and_that_is_told(world: Wor
     assert rates["third"] == pytest.approx(2.0, abs=0.15)
     kind, told = world.events[-1]
     assert kind == "reservation.short" and told["id"] == "second" and told["given_mbps"] < 8.0
-    second = world.desk.document("second")
+    second = world.service.document("second")
     assert second["state"] == "short" and second["given_mbps"] == pytest.approx(2.0, abs=0.15)
-    assert world.desk.document("first")["state"] == "kept"
+    assert world.service.document("first")["state"] == "kept"
     world.turn(cb_wifi=20.0, ca_wifi=20.0)
     assert world.events[-1] == ("reservation.kept", {"id": "second"})
 
@@ -152,8 +158,8 @@ def test_what_can_not_be_saved_is_not_promised(world: World) -> None:
     saver = world.coordinator.saver
     for ask in (
         lambda: world.reserve("second", 2.0, "third"),
-        lambda: world.desk.change("first", {"rate_mbps": 4.0}),
-        lambda: world.desk.release("first"),
+        lambda: world.service.change("first", {"rate_mbps": 4.0}),
+        lambda: world.service.release("first"),
     ):
         saver._save = full_disk
         for _ in range(2):
@@ -161,7 +167,7 @@ def test_what_can_not_be_saved_is_not_promised(world: World) -> None:
                 ask()
         saver._save = lambda: None
         saver.once()
-        assert world.desk.names() == ("first",) and world.desk.document("first")["rate_mbps"] == 8.0
+        assert world.service.names() == ("first",) and world.service.document("first")["rate_mbps"] == 8.0
         assert world.turn()["narrow"] >= 7.99
     world.reserve("second", 2.0, "third")
 
@@ -175,7 +181,7 @@ def test_a_short_moment_is_no_news(world: World) -> None:
     for _ in range(round(SHORT_FOR_S / 0.1) - 1):
         world.now_s += 0.1
         world.loop.turn(world.now_s)
-        world.desk.follow()
+        world.service.follow()
     assert len(world.events) == count
 
 
@@ -187,8 +193,8 @@ def test_sessions_are_counted_and_may_reserve(world: World) -> None:
         world.reserve("n", 18.0, "narrow")
     assert caught.value.details["possible_mbps"] == pytest.approx(16.0)
     with pytest.raises(NotAdmittedError):
-        world.desk.change("t", {"rate_mbps": 21.0})
-    assert world.desk.change("t", {"rate_mbps": 20.0})["rate_mbps"] == 20.0
+        world.service.change("t", {"rate_mbps": 21.0})
+    assert world.service.change("t", {"rate_mbps": 20.0})["rate_mbps"] == 20.0
     world.rates = {("talk", "c"): 25.0}
     with pytest.raises(NotAdmittedError):
         world.reserve("n", 1.0, "narrow")
@@ -200,7 +206,7 @@ def test_what_cannot_be_reserved_says_why(world: World) -> None:
     with pytest.raises(ConfigError, match="no session"):
         world.reserve("r", 1.0, session="nothing")
     with pytest.raises(ConfigError, match="either"):
-        world.desk.reserve({"id": "r", "rate_mbps": 1.0})
+        world.service.reserve({"id": "r", "rate_mbps": 1.0})
     single = replace(world.routes["narrow"], reason="its policy is single", paths=())
     learner = replace(world.routes["third"], spec=replace(world.routes["third"].spec, policy=Policy.HYMAB))
     world.loop.lay_out(world.network, {**world.routes, "narrow": single, "third": learner})
@@ -219,9 +225,9 @@ def test_what_cannot_be_reserved_says_why(world: World) -> None:
 def test_promises_survive_the_controller_in_their_order(world: World) -> None:
     world.reserve("z", 8.0, "narrow")
     world.reserve("a", 8.0, "third")
-    saved, other = world.desk.to_save(), World()
-    assert [problem.place for problem in other.desk.restore([*saved, {"id": "x"}, 3])] == ["flow", "id"]
-    assert other.desk.names() == ("z", "a")
+    saved, other = world.service.to_save(), World()
+    assert [problem.place for problem in other.service.restore([*saved, {"id": "x"}, 3])] == ["flow", "id"]
+    assert other.service.names() == ("z", "a")
     rates = other.turn(cb_wifi=10.0, ca_wifi=10.0)
     assert rates["narrow"] >= 7.99 and rates["third"] == pytest.approx(2.0, abs=0.15)
 
@@ -239,7 +245,7 @@ def test_what_a_flow_does_not_want_is_for_others(world: World) -> None:
 
 def test_rest(world: World) -> None:
     client, base = (
-        create_app(None, resources=[reservations.blueprint(world.desk)]).test_client(),
+        create_app(None, resources=[reservations.blueprint(world.service)]).test_client(),
         "/api/v1/reservations",
     )
     body = {"id": "r/1", "flow": "narrow", "rate_mbps": 15}
@@ -256,4 +262,4 @@ def test_rest(world: World) -> None:
     assert client.delete(f"{base}/r%2F1").status_code == 204
     assert client.get(f"{base}/r%2F1").status_code == 404
     with pytest.raises(NotFoundError):
-        world.desk.release("r/1")
+        world.service.release("r/1")

@@ -9,10 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.controller.agents.markers import PathMarks
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.handover import Constrained
 from hyroads.controller.services.mobility.requests import BUILT_IN
 from hyroads.rest.contract import ConflictError, NotFoundError
 
@@ -21,8 +22,8 @@ LINK = {A: "ac-wifi1", B: "bc-wifi2", PLC: "bc-plc", LTE: "xc-lte"}
 FLOWS = ("down", "up")
 
 
-def at(*places: Place) -> Confined:
-    return Confined(places, places)
+def at(*places: Place) -> Constrained:
+    return Constrained(places, places)
 
 
 def rig_at(place: Place) -> Rig:
@@ -31,13 +32,13 @@ def rig_at(place: Place) -> Rig:
 
 def ask(rig: Rig, to: Place, manager: str, **more: object) -> str:
     body = {"client": "c", "to": {"node": to.node, "technology": to.technology}, "manager": manager, **more}
-    handover = rig.desk.request(body)["id"]
+    handover = rig.service.request(body)["id"]
     rig.step()
     return str(handover)
 
 
 def phase(rig: Rig, handover: str) -> str:
-    return str(rig.desk.document(handover)["phase"])
+    return str(rig.service.document(handover)["phase"])
 
 
 def test_a_client_that_was_never_handed_over_uses_all_its_places():
@@ -54,13 +55,13 @@ def test_hard_moves_both_directions_at_once():
     for flow in FLOWS:
         assert rig.carry(flow) == {LINK[B]}
         assert rig.configured(flow) == set(LINK.values()) and rig.receiver(flow)["late"] == "drop"
-    document = rig.desk.document(handover)
+    document = rig.service.document(handover)
     assert (
         document["over"]
         and document["moved_after_s"] == 0.0
         and document["from"] == {"node": "a", "technology": "wifi1"}
     )
-    assert rig.state.confined == {("c", None): at(B)}
+    assert rig.state.constrained == {("c", None): at(B)}
 
 
 def test_a_place_where_the_client_is_already_needs_new_rates_alone():
@@ -81,7 +82,7 @@ def test_a_successor_wants_the_same_configurations():
     rig = rig_at(A)
     ask(rig, PLC, "hard")
     rig.after(1.0)
-    after = Rig(before=rig.state.confined).plan
+    after = Rig(before=rig.state.constrained).plan
     assert {n: c.revision for n, c in after.agents.items()} == {n: c.revision for n, c in rig.plan.agents.items()}
 
 
@@ -100,7 +101,7 @@ def test_a_client_that_was_never_handed_over_has_places_that_stand_by_after_the_
     ask(rig, B, "hard")
     rig.after(1.0)
     assert rig.carry("down") == {LINK[B]} and rig.configured("down") == set(LINK.values())
-    rig.desk.request({"client": "c", "to": None})
+    rig.service.request({"client": "c", "to": None})
     rig.step()
     assert not any(plan.standby for plan in rig.plan.flows.values())
 
@@ -109,7 +110,7 @@ def test_rates_on_their_way_are_not_taken_for_what_was_before():
     rig = rig_at(A)
     rig.agents["g"].deaf = True
     handover = ask(rig, B, "hard")
-    assert phase(rig, handover) == "switching" and rig.desk.document(handover)["moved_after_s"] is None
+    assert phase(rig, handover) == "switching" and rig.service.document(handover)["moved_after_s"] is None
     rig.confine({("c", None): at(A)})
     assert not rig.carries(["down"])
 
@@ -149,7 +150,7 @@ def test_receivers_are_ready_before_packets_take_the_other_way():
         check()
         for flow in FLOWS:
             if rig.plan.flows[flow].number in rig.agents[rig.plan.flows[flow].ingress].ingress:
-                using, _ = rig.agents[rig.plan.flows[flow].ingress].carrying(rig.plan.flows[flow].number)
+                using, _ = rig.agents[rig.plan.flows[flow].ingress].sending(rig.plan.flows[flow].number)
                 new = {p.id for p in rig.plan.flows[flow].paths if any(LINK[B] in link for link in p.links)}
                 if using & new:
                     seen.append("hold" in rig.receiver(flow))
@@ -169,7 +170,7 @@ def test_bicast_copies_until_the_client_has_left(new):
         plan = rig.plan.flows[flow]
         rates = [path.rate_mbps for path in plan.paths]
         assert rates[0] == rates[1] == plan.rate_mbps > 1.0  # the whole rate on each
-        assert rig.agents[plan.ingress].carrying(plan.number)[1]
+        assert rig.agents[plan.ingress].sending(plan.number)[1]
     # Airtime of both is taken: no medium has more than there is.
     assert max(rig.live.loop.airtime().values()) <= 0.95 + 1e-6
     for flow, up in (("down", ""), ("up", "~")):
@@ -177,7 +178,7 @@ def test_bicast_copies_until_the_client_has_left(new):
     assert phase(rig, handover) == "leaving"
     rig.link(LINK[A], False)
     assert phase(rig, handover) == "done" and rig.carry("down") == {LINK[new]}
-    assert not rig.agents["g"].carrying(rig.plan.flows["down"].number)[1]
+    assert not rig.agents["g"].sending(rig.plan.flows["down"].number)[1]
 
 
 def test_markers_of_before_do_not_count():
@@ -197,8 +198,8 @@ def test_nothing_by_the_new_place_moves_nobody(manager):
     rig = rig_at(A)
     handover = ask(rig, B, manager)
     rig.after(2.1)
-    assert phase(rig, handover) == "failed" and "nothing came" in rig.desk.document(handover)["reason"]
-    assert rig.carry("down") == {LINK[A]} and rig.state.confined == {("c", None): at(A)}
+    assert phase(rig, handover) == "failed" and "nothing came" in rig.service.document(handover)["reason"]
+    assert rig.carry("down") == {LINK[A]} and rig.state.constrained == {("c", None): at(A)}
 
 
 def test_a_client_that_used_all_places_does_so_again_after_a_failure():
@@ -206,7 +207,7 @@ def test_a_client_that_used_all_places_does_so_again_after_a_failure():
     handover = ask(rig, B, "hoolock")
     rig.after(2.1)
     assert phase(rig, handover) == "failed"
-    assert rig.state.confined == {} and rig.carry("down") == set(LINK.values())
+    assert rig.state.constrained == {} and rig.carry("down") == set(LINK.values())
 
 
 def test_the_client_joins_first():
@@ -224,7 +225,7 @@ def test_it_does_not_wait_for_ever():
     rig.link(LINK[B], False)
     handover = ask(rig, B, "hard", timings={"associate_s": 3.0})
     rig.after(3.1)
-    assert phase(rig, handover) == "failed" and "did not join" in rig.desk.document(handover)["reason"]
+    assert phase(rig, handover) == "failed" and "did not join" in rig.service.document(handover)["reason"]
 
 
 def test_vertical_waits_for_a_place_that_is_steady():
@@ -254,7 +255,7 @@ def test_a_second_request_cancels_what_has_not_moved_and_waits_for_what_has():
     rig.link(LINK[B], False)
     first = ask(rig, B, "hard")
     second = ask(rig, PLC, "hoolock")
-    assert phase(rig, first) == "failed" and "cancelled" in rig.desk.document(first)["reason"]
+    assert phase(rig, first) == "failed" and "cancelled" in rig.service.document(first)["reason"]
     assert phase(rig, second) == "draining"
     third, fourth = ask(rig, LTE, "hard"), ask(rig, A, "hard")
     assert phase(rig, third) == "failed" and phase(rig, fourth) == "waiting"
@@ -273,20 +274,20 @@ def test_one_that_waited_for_a_place_where_the_client_then_is_fails():
     rig.link(LINK[A], False)
     rig.step()
     assert phase(rig, first) == "done" and phase(rig, second) == "failed"
-    assert "already" in rig.desk.document(second)["reason"]
+    assert "already" in rig.service.document(second)["reason"]
 
 
 def test_cancel():
     rig = rig_at(A)
     handover = ask(rig, LTE, "vertical")
-    assert rig.desk.cancel(handover)["phase"] == "failed"
+    assert rig.service.cancel(handover)["phase"] == "failed"
     with pytest.raises(ConflictError, match="is over"):
-        rig.desk.cancel(handover)
+        rig.service.cancel(handover)
     draining = ask(rig, B, "hoolock")
     with pytest.raises(ConflictError, match="can't be cancelled"):
-        rig.desk.cancel(draining)
+        rig.service.cancel(draining)
     with pytest.raises(NotFoundError):
-        rig.desk.cancel("nothing")
+        rig.service.cancel("nothing")
 
 
 def test_only_some_flows():
@@ -295,16 +296,16 @@ def test_only_some_flows():
     assert rig.carry("down") == {LINK[B]} and rig.carry("up") == {LINK[A]}
     ask(rig, PLC, "hard")
     assert rig.carry("down") == rig.carry("up") == {LINK[PLC]}
-    assert rig.state.confined == {("c", None): at(PLC)}
+    assert rig.state.constrained == {("c", None): at(PLC)}
 
 
 def test_released():
     rig = rig_at(A)
-    assert rig.desk.request({"client": "c", "to": None})["phase"] == "done"
+    assert rig.service.request({"client": "c", "to": None})["phase"] == "done"
     rig.step()
     assert rig.carry("down") == set(LINK.values())
     with pytest.raises(ConflictError):
-        rig.desk.request({"client": "c", "to": None})
+        rig.service.request({"client": "c", "to": None})
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_released():
 def test_bad_requests(body, place, what):
     rig = rig_at(A)
     with pytest.raises(ConfigError, match=what) as error:
-        rig.desk.request(body)
+        rig.service.request(body)
     assert error.value.place == place
     assert not rig.events and rig.carry("down") == {LINK[A]}
 
@@ -338,7 +339,7 @@ def test_each_manager_leaves_nothing_behind(manager):
         for flow, up in (("down", ""), ("up", "~")):
             rig.arrive(flow, LINK[old] + up, LINK[new] + up)
         rig.after(5.1)
-        assert phase(rig, handover) == "done", rig.desk.document(handover)
+        assert phase(rig, handover) == "done", rig.service.document(handover)
         assert rig.carry("down") == rig.carry("up") == {LINK[new]}
     assert not rig.marks._marks and not rig.marks._waiting
     for flow in FLOWS:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import Rig, eventually
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option, options_of
-from hyroads.controller.services.steering.policies import LocalPolicy, Outcome, PolicyDesk
+from hyroads.controller.services.steering.policies import LocalPolicy, Outcome, PolicyService
 from hyroads.plugins.kinds import Kind
 from hyroads.plugins.policies import load, signal
-from plugin_rig import Rig, eventually
 
 A, B = Place("a", "wifi"), Place("b", "wifi")
 
@@ -29,14 +30,14 @@ class World:
         self.moves = {}
         self.asked = []
         self.policies = {policy.name: LocalPolicy(policy) for policy in policies}
-        self.desk = PolicyDesk(
+        self.service = PolicyService(
             lambda: self.policies,
             lambda: NetworkView(self.now_s),
             lambda kind, document: self.told.append((kind, document)),
             lambda where, error: self.defects.append(error),
             lambda: self.now_s,
         )
-        self.desk.movers.append(self)
+        self.service.movers.append(self)
 
     def put(self, client, place, a_dbm, b_dbm):
         self.at[client] = place, self.at.get(client, (None, 0.0))[1]
@@ -69,7 +70,7 @@ class World:
 
     def run(self, seconds):
         for _ in range(seconds):
-            self.desk.turn()
+            self.service.turn()
             self.now_s += 1.0
         assert self.defects == []
 
@@ -111,7 +112,7 @@ def test_clients_of_a_crowded_access_point_spread_and_then_stay():
 def test_nothing_is_asked_of_anybody_while_no_policy_is_on():
     world = World()
     world.put("c", A, -80, -55)
-    world.desk.movers.append(None)  # it would fail if it were asked
+    world.service.movers.append(None)  # it would fail if it were asked
     world.run(5)
     assert world.asked == []
 
@@ -120,8 +121,8 @@ def test_nothing_is_asked_of_anybody_while_no_policy_is_on():
 def rig(tmp_path):
     rig = Rig(tmp_path)
     yield rig
-    if rig.desk is not None:
-        rig.desk.stop()
+    if rig.service is not None:
+        rig.service.stop()
 
 
 FOREIGN = """
@@ -136,9 +137,9 @@ POLICY = All
 
 
 def foreign(rig, **code):
-    desk = rig.run([rig.found(name, text, kind=Kind.POLICY) for name, text in code.items()])
-    eventually(lambda: set(desk.policies()) >= set(code))
-    return desk.policies()
+    service = rig.run([rig.found(name, text, kind=Kind.POLICY) for name, text in code.items()])
+    eventually(lambda: set(service.policies()) >= set(code))
+    return service.policies()
 
 
 def test_a_foreign_policy_remembers_in_its_process(rig):
@@ -163,14 +164,14 @@ def test_a_foreign_policy_that_does_something_wrong_moves_nobody(rig, place, kin
     assert [fault[0] for fault in rig.faults("bad")] == [kind]
     for _ in range(2):
         policy.wishes(NetworkView(1.0, clients=world.clients(1.0)))
-    assert "bad" not in {name for name in rig.desk.policies() if rig.desk.document(name)["state"] == "running"}
+    assert "bad" not in {name for name in rig.service.policies() if rig.service.document(name)["state"] == "running"}
 
 
 def test_built_in_policies_are_switched_by_hand(rig):
-    desk = rig.run([])
-    assert desk.document("signal")["state"] == "off" and desk.policies() == {}
-    assert desk.enable("signal")["state"] == "running" and set(desk.policies()) == {"signal"}
-    assert desk.disable("signal")["state"] == "off" and desk.policies() == {}
+    service = rig.run([])
+    assert service.document("signal")["state"] == "off" and service.policies() == {}
+    assert service.enable("signal")["state"] == "running" and set(service.policies()) == {"signal"}
+    assert service.disable("signal")["state"] == "off" and service.policies() == {}
 
 
 def test_options_are_places_heard_both_ways():

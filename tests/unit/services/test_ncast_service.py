@@ -1,4 +1,4 @@
-"""n-cast switched on and off over REST's desk, against agents that do what they are told."""
+"""n-cast switched on and off over REST's service, against agents that do what they are told."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+from instant_saver import full_disk
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.model.handover import Confined
+from hyroads.controller.model.handover import Constrained
 from hyroads.controller.services.mobility.ncasts import ncast_document, ncasts_from
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError
-from instant_saver import full_disk
 
 A = Place("a", "wifi1")
 LINKS = {"ac-wifi1", "bc-wifi2", "bc-plc", "xc-lte"}
@@ -22,7 +23,7 @@ LINKS = {"ac-wifi1", "bc-wifi2", "bc-plc", "xc-lte"}
 
 def copies(rig: Rig, flow: str) -> bool:
     plan = rig.plan.flows[flow]
-    return rig.agents[plan.ingress].carrying(plan.number)[1]
+    return rig.agents[plan.ingress].sending(plan.number)[1]
 
 
 def test_on_and_off_again():
@@ -44,7 +45,7 @@ def test_on_and_off_again():
     rig.step()
     assert rig.ncasts.document("down")["phase"] == "draining" and len(rig.carry("down")) == 1
     rig.arrive("down", *LINKS)
-    assert rig.ncasts.names() == [] and rig.state.confined == {}
+    assert rig.ncasts.names() == [] and rig.state.constrained == {}
     assert not copies(rig, "down") and rig.carry("down") == LINKS
     assert rig.receiver("down").keys() & {"hold", "watch", "late"} == set()
     assert [kind for kind, _ in rig.events] == ["ncast.on", "ncast.off"]
@@ -58,7 +59,7 @@ def test_copies_that_can_not_be_saved_end_again():
     for _ in range(3):
         rig.step()
         rig.arrive("down", *LINKS)
-    assert rig.ncasts.names() == [] and not copies(rig, "down") and rig.state.confined == {}
+    assert rig.ncasts.names() == [] and not copies(rig, "down") and rig.state.constrained == {}
     with pytest.raises(NotSavedError):
         rig.ncasts.pending("down")
     with pytest.raises(NotSavedError, match="nothing was changed"):
@@ -86,7 +87,7 @@ def test_a_new_controller_goes_on_with_it_and_tells_agents_nothing():
     new.step()
     assert new.ncasts.document("down")["phase"] == "draining" and len(new.carry("down")) == 1
     new.arrive("down", *LINKS)
-    assert new.ncasts.names() == [] and new.state.confined == {} and new.carry("down") == LINKS
+    assert new.ncasts.names() == [] and new.state.constrained == {} and new.carry("down") == LINKS
     assert new.ncasts.to_save() == []
 
 
@@ -131,9 +132,9 @@ SOUND = {
 def test_what_no_longer_fits_is_left_out(spoilt):
     rig = Rig()
     flows = {name: flow.spec for name, flow in rig.state.flows.items()}
-    [kept], problems = ncasts_from([SOUND], rig.fabric.network, flows)
+    [kept], problems = ncasts_from([SOUND], rig.context.network, flows)
     assert not problems and kept.key == ("c", "down") and ncast_document(kept) == SOUND
-    found, problems = ncasts_from([{**SOUND, **spoilt}, SOUND], rig.fabric.network, flows)
+    found, problems = ncasts_from([{**SOUND, **spoilt}, SOUND], rig.context.network, flows)
     assert found == [kept] and [problem.place for problem in problems] == ["services.ncasts[0]"]
 
 
@@ -143,7 +144,7 @@ def test_off_before_it_is_on_and_without_markers():
     rig.ncasts.switch_on({"flow": "down", "copies": 2})
     rig.ncasts.switch_off("down")
     rig.after(5.1)
-    assert rig.ncasts.names() == [] and rig.state.confined == {}
+    assert rig.ncasts.names() == [] and rig.state.constrained == {}
 
 
 def test_it_ends_although_markers_do_not_come():
@@ -169,12 +170,12 @@ def test_given_paths_and_a_path_that_dies():
 
 
 def test_handovers_leave_the_flow_alone():
-    rig = Rig(before={("c", None): Confined((A,), (A,))})
+    rig = Rig(before={("c", None): Constrained((A,), (A,))})
     rig.ncasts.switch_on({"flow": "down", "copies": 2})
     rig.step()
     rig.arrive("down", *LINKS)
     both = rig.carry("down")
-    answer = rig.desk.request({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "hard"})
+    answer = rig.service.request({"client": "c", "to": {"node": "b", "technology": "plc"}, "manager": "hard"})
     rig.step()
     assert answer["flows"] == ["up"] and rig.carry("up") == {"bc-plc"} and rig.carry("down") == both
     rig.ncasts.switch_off("down")
@@ -195,7 +196,7 @@ def test_bad_requests(body, place):
     rig = Rig()
     with pytest.raises(ConfigError) as error:
         rig.ncasts.switch_on(body)
-    assert error.value.place == place and rig.state.confined == {}
+    assert error.value.place == place and rig.state.constrained == {}
 
 
 def test_twice_or_never():

@@ -13,19 +13,20 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import HASTY, PATIENT, Rig, eventually
+
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import Bounds
 from hyroads.rest.contract import ConflictError, NotFoundError
-from plugin_rig import HASTY, PATIENT, Rig, eventually
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(tmp_path)
     yield rig
-    if rig.desk is not None:
-        rig.desk.stop()
+    if rig.service is not None:
+        rig.service.stop()
 
 
 APP = "class A(App):\n    name = '{name}'\n    every_s = 0.1\n    events = ('link',)\n"
@@ -54,24 +55,24 @@ GOOD = app(
 
 def test_an_app_sees_events_and_asks_for_flows_in_its_role(rig):
     """A request that takes longer than the deadline is the controller's time, not the plugin's."""
-    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"}, bounds=HASTY)])
+    service = rig.run([rig.found("good", GOOD, settings={"to": "b"}, bounds=HASTY)])
     eventually(lambda: rig.flows.declared)
     assert rig.flows.declared == [{"id": "wifi-12.5", "from": "a", "to": "b"}]
     rig.events.publish("switch.up", {"node": "a"})
     rig.events.publish("link.down", {"link": "l"})
     eventually(lambda: len(rig.flows.declared) > 1)
     assert rig.flows.declared[1] == {"id": "l", "from": "a", "to": "link.down"}
-    told = desk.document("good")
+    told = service.document("good")
     assert told["state"] == "running" and told["faults"]["total"] == 0 and told["process"]["calls"] >= 3
     assert told["process"]["memory_mb"] < 100 and told["kind"] == "app" and told["role"] == "application"
 
 
 def test_a_viewer_may_not_ask_for_flows(rig):
-    desk = rig.run([rig.found("good", GOOD, settings={"to": "b"}, role="viewer")])
+    service = rig.run([rig.found("good", GOOD, settings={"to": "b"}, role="viewer")])
     eventually(lambda: rig.faults("good"))
     kind, what = rig.faults("good")[0]
     assert kind == "raised" and "403" in what and "plugin good" in what and rig.flows.declared == []
-    assert desk.document("good")["state"] == "running"
+    assert service.document("good")["state"] == "running"
 
 
 WRONGS = {
@@ -104,25 +105,27 @@ WRONGS = {
 def test_what_a_plugin_does_wrong_is_counted_and_disables_it(rig, wrong):
     body, kind, what = WRONGS[wrong]
     bounds = HASTY if kind == "hung" else PATIENT
-    desk = rig.run([rig.found(wrong, app(wrong, body), bounds=bounds), rig.found("good2", app("good2", "pass"))])
-    eventually(lambda: desk.document(wrong)["state"] == "disabled")
+    service = rig.run([rig.found(wrong, app(wrong, body), bounds=bounds), rig.found("good2", app("good2", "pass"))])
+    eventually(lambda: service.document(wrong)["state"] == "disabled")
     faults = rig.faults(wrong)
     assert {fault[0] for fault in faults} == {kind}
     # On a busy machine it may be the call before the one that hangs that has no answer in time.
     assert all(text.startswith(what) or (kind == "hung" and text.endswith(what)) for _, text in faults)
     assert len(faults) == (1 if kind == "hung" else 3)
-    told = desk.document(wrong)
+    told = service.document(wrong)
     assert told["process"] is None
     # Since its last fault, however long ago that is by now.
     assert told["enabled_in_s"] + told["faults"]["last"]["age_s"] == pytest.approx(60, abs=0.1)
     assert told["faults"]["total"] == len(faults) and told["faults"]["last"]["kind"] == faults[0][0]
-    assert desk.document("good2")["state"] == "running" and rig.faults("good2") == []
+    assert service.document("good2")["state"] == "running" and rig.faults("good2") == []
 
 
 def test_nothing_of_a_killed_plugin_is_left(rig):
     code = app("loops", "def on_event(self, network, event):\n    while True: pass")
-    desk = rig.run([rig.found("loops", code, bounds=HASTY)])
-    pid = eventually(lambda: desk.document("loops")["state"] == "running" and desk.document("loops")["process"]["pid"])
+    service = rig.run([rig.found("loops", code, bounds=HASTY)])
+    pid = eventually(
+        lambda: service.document("loops")["state"] == "running" and service.document("loops")["process"]["pid"]
+    )
     rig.events.publish("link.down", {"link": "l"})
     eventually(lambda: rig.faults("loops"))
     eventually(lambda: not Path(f"/proc/{pid}").exists())
@@ -130,26 +133,26 @@ def test_nothing_of_a_killed_plugin_is_left(rig):
 
 def test_a_disabled_plugin_starts_again_by_itself_and_rests_longer_each_time(rig):
     limits = Limits(first_rest_s=0.5, rest_factor=100.0)
-    desk = rig.start(limits, vanishes=app("vanishes", "def start(self, network): os._exit(1)"))
-    eventually(lambda: desk.document("vanishes")["faults"]["times_disabled"] == 2)
-    told = desk.document("vanishes")
+    service = rig.start(limits, vanishes=app("vanishes", "def start(self, network): os._exit(1)"))
+    eventually(lambda: service.document("vanishes")["faults"]["times_disabled"] == 2)
+    told = service.document("vanishes")
     assert told["faults"]["total"] == 6 and 40 < told["enabled_in_s"] <= 50
 
 
 def test_by_hand(rig):
-    desk = rig.start(
+    service = rig.start(
         Limits(first_rest_s=1000), turns=app("turns", "def start(self, network): network.request('GET', '/flows')")
     )
-    eventually(lambda: desk.document("turns")["state"] == "running")
-    assert desk.disable("turns")["state"] == "off"
+    eventually(lambda: service.document("turns")["state"] == "running")
+    assert service.disable("turns")["state"] == "off"
     shim.sleep(0.2)
-    assert desk.document("turns")["process"] is None and rig.faults("turns") == []
-    assert desk.enable("turns")["state"] == "running"
+    assert service.document("turns")["process"] is None and rig.faults("turns") == []
+    assert service.enable("turns")["state"] == "running"
     with pytest.raises(NotFoundError):
-        desk.enable("nothing")
+        service.enable("nothing")
     with pytest.raises(ConflictError):
-        desk.disable("hard")
-    names = [one["name"] for one in desk.documents()]
+        service.disable("hard")
+    names = [one["name"] for one in service.documents()]
     assert names == ["turns", "bicast", "hard", "hoolock", "vertical", "vertical-bicast", "load", "signal"]
 
 
@@ -171,19 +174,19 @@ def test_a_plugin_that_cannot_be_loaded_says_why(rig, code, what):
 def test_what_it_prints_goes_to_the_log_some_lines_a_second(rig, caplog):
     caplog.set_level("INFO")
     code = app("talks", "def start(self, network):\n    for i in range(3000): print('line', i, flush=True)")
-    desk = rig.start(talks=code)
-    eventually(lambda: desk.document("talks")["state"] == "running")
+    service = rig.start(talks=code)
+    eventually(lambda: service.document("talks")["state"] == "running")
     lines = eventually(lambda: [record for record in caplog.records if record.name == "hyroads.plugin.talks"])
     assert lines[0].getMessage() == "line 0" and len(lines) < 200
 
 
 def test_a_plugin_that_asks_without_end_is_slowed_down(rig):
     code = app("asks", "def tick(self, network):\n    while True: network.request('GET', '/flows')")
-    desk = rig.start(asks=code)
-    eventually(lambda: desk.document("asks")["state"] == "running")
+    service = rig.start(asks=code)
+    eventually(lambda: service.document("asks")["state"] == "running")
     asked = []
-    answer = rig.desk._requests.ask
-    rig.desk._requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
+    answer = rig.service._requests.ask
+    rig.service._requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
     shim.sleep(4.0)
     assert 100 < len(asked) < 400
 
@@ -197,9 +200,9 @@ def test_what_an_app_wants_must_make_sense(rig):
 def test_a_defect_of_ours_is_not_blamed_on_the_plugin(rig):
     told = []
     found = rig.found("sees", app("sees", "def tick(self, network): network.view()"))
-    desk = rig.run([found])
-    desk._defect = lambda where, error: told.append((where, str(error)))
-    desk._make_view = lambda: 1 / 0
+    service = rig.run([found])
+    service._defect = lambda where, error: told.append((where, str(error)))
+    service._make_view = lambda: 1 / 0
     kind, what = eventually(lambda: rig.faults("sees"))[0]
     assert kind == "raised" and "500" in what and told[0] == ("a request of plugin sees", "division by zero")
 
@@ -207,7 +210,7 @@ def test_a_defect_of_ours_is_not_blamed_on_the_plugin(rig):
 def test_environment_holds_no_secrets(rig, monkeypatch):
     monkeypatch.setenv("HYROADS_SECRET", "x")
     rig.start(looks=app("looks", "def start(self, network): assert not [n for n in os.environ if 'HYROADS' in n]"))
-    eventually(lambda: rig.desk.document("looks")["state"] == "running")
+    eventually(lambda: rig.service.document("looks")["state"] == "running")
     shim.sleep(0.3)
     assert rig.faults("looks") == []
 
@@ -221,8 +224,8 @@ def test_a_plugin_can_be_somebody_else(rig):
         looks = app("looks", body + "\n    assert network.request('GET', '/flows')['flows'] == []")
         found = [rig.found("looks", looks, bounds=Bounds(user="nobody")), rig.found("other", app("other", "pass"))]
         nobody = [replace(found[1], bounds=Bounds(user="no-such-user"))]
-        desk = rig.run([found[0], *nobody])
-        eventually(lambda: desk.document("looks")["state"] == "running")
-        eventually(lambda: desk.document("looks")["process"]["calls"] >= 2)
+        service = rig.run([found[0], *nobody])
+        eventually(lambda: service.document("looks")["state"] == "running")
+        eventually(lambda: service.document("looks")["process"]["calls"] >= 2)
         assert rig.faults("looks") == []
         assert "no-such-user" in eventually(lambda: rig.faults("other"))[0][1]
