@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
 from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hyroads.controller.core.network import Policy, Traffic
 from marshmallow import RAISE, Schema, fields, validate
+
+from hyroads.controller.core.network import Policy, Traffic
 
 MAX_LIMIT = 1000
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.plan import MULTIPATH
-from hyroads.controller.runtime.event_loop import Coordinator
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.plan import MULTIPATH
+from hyroads.controller.runtime.event_loop import Coordinator
 
 _MEGA = 1e6
 Metric = Any

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask
+
 from hyroads.controller import version
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.api.service import ControllerService

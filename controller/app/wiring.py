@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from flask_smorest import Blueprint
+
 from hyroads.controller.agents.server import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError

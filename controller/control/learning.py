@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.flow import flow_set_key
 from hyroads.controller.core.bandit.policy import FloatArray

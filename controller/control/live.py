@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph

@@ -14,6 +14,8 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
@@ -22,7 +24,6 @@ from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.state import Fabric, State
 from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places, intents_for
-from numpy.typing import NDArray
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:

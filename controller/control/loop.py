@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands

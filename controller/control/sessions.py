@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.addressing import hashed
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.interface_graph import FloatArray

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+
 from hyroads.controller.control.allocators import Grant
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession, airtime_per_mbps, finite

@@ -15,6 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 import ovs_rig
+from test_ofp_ovs import collect, in_namespace
+
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.netfile import load_text
@@ -27,7 +29,6 @@ from hyroads.controller.ofp.intents import attached_only, default_places, intent
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.readback import parse_groups
 from hyroads.controller.ofp.rules import rules_for
-from test_ofp_ovs import collect, in_namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 

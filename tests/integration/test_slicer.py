@@ -14,10 +14,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
-from hyroads.controller.ofp import wire
 from raw_guest import inside
 from scripted_switch import ScriptedSwitch
 from slicer_rig import Control, SlicerRig, available
+
+from hyroads.controller.ofp import wire
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.mininet.programs import find_program
 
 DEMO = ("demo", "two-flows", "--json", "--publish", "0", "--seconds", "4")

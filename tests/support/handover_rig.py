@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from instant_saver import instant_saver
+from planning import NO_REPORTS, live_of
+
 from hyroads.controller.agents.markers import Marks, PathMarks
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import Kept, ready
@@ -23,8 +26,6 @@ from hyroads.controller.runtime.deployer import AgentPusher
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverDesk
 from hyroads.controller.services.mobility.ncasts import NCastDesk
-from instant_saver import instant_saver
-from planning import NO_REPORTS, live_of
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions

@@ -24,9 +24,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.network import FlowSpec, Link
 from numpy.typing import NDArray
 from scipy import sparse
+
+from hyroads.controller.core.network import FlowSpec, Link
 
 from .allocation import Allocation
 from .problem import FloatArray, IndexArray, Layout, RateProblem

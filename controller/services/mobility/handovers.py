@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from prometheus_client.core import HistogramMetricFamily
+
 from hyroads.controller.control.slots import Histogram
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Place
@@ -20,7 +22,6 @@ from hyroads.controller.core.services.mobility import Associated, Left, Phase, R
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
-from prometheus_client.core import HistogramMetricFamily
 
 from . import plain as plain_handovers
 from .execution import MAX_STEPS, Carrying, Document, Journey, idle_document, place_document

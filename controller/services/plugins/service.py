@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
 from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.framework import ryu_shim as shim
@@ -19,7 +21,6 @@ from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Fault, Health, Limits
 from hyroads.plugins.kinds import Found, Kind
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from .discovery import BUILT_IN, POLICIES
 from .managers import ForeignManager

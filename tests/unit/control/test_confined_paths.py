@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.routes import MOST_PATHS, confined_paths, filled, lives, standing_by
 from hyroads.controller.core.netfile import parse

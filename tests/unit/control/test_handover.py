@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Place
 from hyroads.controller.core.services.mobility import Wanted

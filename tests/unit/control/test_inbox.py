@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.telemetry import Inbox

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from planning import NO_REPORTS
+
 from hyroads.controller.control.latency import HEADROOM, LEAST_MBPS, Latency
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -29,7 +31,6 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Policy
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, initial, links_heard
-from planning import NO_REPORTS
 
 NETWORK = parse(
     {

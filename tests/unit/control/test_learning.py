@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from live_medium import LiveMedium
+
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import Fabric
-from live_medium import LiveMedium
 
 NETWORK = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "diamond.yaml"
 FABRIC = Fabric.of(read_file(NETWORK))

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from planning import NO_REPORTS, live_of
+
 from hyroads.controller.api.network import flow_document, slices_document
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Basis, LiveNetwork
@@ -31,7 +33,6 @@ from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import MULTIPATH, Options
 from hyroads.controller.model.state import DeclaredFlow, Fabric, Origin, State, flow_declared, initial, links_heard
-from planning import NO_REPORTS, live_of
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 FABRIC = Fabric.of(read_file(TRIANGLE))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions

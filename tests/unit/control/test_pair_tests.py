@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.pair_tests import AGAIN_S, PairTests, TestedSource

@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from rings import ring
+from switch_model import Frame, Label, ModelNetwork, port_numbers
+
 from hyroads.controller.control.sessions import (
     DRAIN_S,
     Host,
@@ -40,8 +43,6 @@ from hyroads.controller.model.state import Fabric
 from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
 from hyroads.controller.ofp.rules import rules_for
-from rings import ring
-from switch_model import Frame, Label, ModelNetwork, port_numbers
 
 GROUP = "239.1.2.3"
 RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point.emulated import EmulatedRadio, EstimateErrors, LinkState, MediumState, Peer
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport

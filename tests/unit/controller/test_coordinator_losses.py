@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.server import Session
 from hyroads.controller.core.addressing import Numbers

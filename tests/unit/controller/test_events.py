@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.events import EventLog, changes

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.services.membership import MAX_RECORDS, query_of, reports
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, group_address

@@ -14,6 +14,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planning import NO_REPORTS, live_of, planned
+
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
@@ -35,7 +37,6 @@ from hyroads.controller.model.state import (
     switch_down,
     switch_up,
 )
-from planning import NO_REPORTS, live_of, planned
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.core.network import Place

@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planning import planned
+
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.update_order import AgentView, SwitchView, Views, gate, pending_of
 from hyroads.controller.core.network import FlowSpec
@@ -28,7 +30,6 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
-from planning import planned
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
 FABRIC = Fabric.of(read_file(TRIANGLE))

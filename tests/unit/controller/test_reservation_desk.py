@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import full_disk, instant_saver
+
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession
@@ -25,7 +27,6 @@ from hyroads.controller.services.reservations import SHORT_FOR_S, NotAdmittedErr
 from hyroads.rest import reservations
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError, TooBusyError
-from instant_saver import full_disk, instant_saver
 
 NET = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}

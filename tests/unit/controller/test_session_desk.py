@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import full_disk, instant_saver
+from rings import ring
+
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.errors import ConfigError
@@ -19,8 +22,6 @@ from hyroads.controller.services.multicast.sessions import MAX_SESSIONS, Session
 from hyroads.rest import sessions
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
-from instant_saver import full_disk, instant_saver
-from rings import ring
 
 GROUP = "239.1.2.3"
 

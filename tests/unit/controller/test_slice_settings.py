@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.netfile_sections import flow_document

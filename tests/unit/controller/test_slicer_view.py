@@ -12,6 +12,8 @@ from flask.testing import FlaskClient
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually
+from slicer_lab import SlicerLab, slicer_lab
+
 from hyroads.controller.api.views import slices_before
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.settings.controller import parse
@@ -20,7 +22,6 @@ from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 from hyroads.rest.slices import blueprints
 from hyroads.slices.core.model import token_hash
-from slicer_lab import SlicerLab, slicer_lab
 
 ADMIN, ANN, VIEWER = (f"the token of {name} 0123456789" for name in ("ops", "ann", "wall"))
 SLICES: list[dict[str, Any]] = [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.app.wiring import Desks, ready
 from hyroads.controller.control.rate_override import Governors
 from hyroads.controller.core.netfile import load_text

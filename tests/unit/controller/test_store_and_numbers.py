@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Place, Policy, Utility

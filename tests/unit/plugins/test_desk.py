@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import HASTY, PATIENT, Rig, eventually
+
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import Bounds
 from hyroads.rest.contract import ConflictError, NotFoundError
-from plugin_rig import HASTY, PATIENT, Rig, eventually
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import HASTY, Rig, eventually
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Arrived, Associated, Confirmed, Left, Passed, Phase, Request
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.kinds import Kind
-from plugin_rig import HASTY, Rig, eventually
 
 A, B = Place("a", "wifi"), Place("b", "plc")
 REQUEST = Request("h1", "c", A, B, frozenset({"f"}))

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from plugin_rig import Rig, eventually
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.network import Place
@@ -14,7 +16,6 @@ from hyroads.controller.core.services.view import ClientView, NetworkView, Optio
 from hyroads.controller.services.steering.policies import LocalPolicy, Outcome, PolicyDesk
 from hyroads.plugins.kinds import Kind
 from hyroads.plugins.policies import load, signal
-from plugin_rig import Rig, eventually
 
 A, B = Place("a", "wifi"), Place("b", "wifi")
 

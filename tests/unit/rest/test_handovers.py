@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.rest import handovers, ncasts
 from hyroads.rest.api import create_app
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.framework.request_framing import refusal
 
 # The controller's own server, in a process of its own: green threads can't be woken from elsewhere.

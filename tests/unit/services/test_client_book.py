@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import instant_saver
+
 from hyroads.controller.app.wiring import ready
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
@@ -26,7 +28,6 @@ from hyroads.controller.settings.clients import AccessSettings
 from hyroads.rest import clients
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import TooBusyError
-from instant_saver import instant_saver
 
 NETWORK = """
 nodes:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.controller.agents.markers import PathMarks
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place

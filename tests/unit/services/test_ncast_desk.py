@@ -9,12 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+from instant_saver import full_disk
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import Confined
 from hyroads.controller.services.mobility.ncasts import ncast_document, ncasts_from
 from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError
-from instant_saver import full_disk
 
 A = Place("a", "wifi1")
 LINKS = {"ac-wifi1", "bc-wifi2", "bc-plc", "xc-lte"}

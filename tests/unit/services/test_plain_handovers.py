@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.services.mobility.handovers import HandoverDesk

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import MAX_REFUSALS, ClientView, NetworkView, Option, Refusals
 from hyroads.plugins.policies.load import POLICY as LOAD

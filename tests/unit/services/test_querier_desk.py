@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.services.membership import ALL_HOSTS, ALL_NODES, QueryTimes, begun, query_frame, query_of
 from hyroads.controller.ofp import wire
 from hyroads.controller.services.multicast.membership import QuerierDesk

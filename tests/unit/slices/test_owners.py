@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import replace
 
 import pytest
+
 from hyroads.slices.core.delegation import OPERATOR, Asker, check, given_out, owned, visible
 from hyroads.slices.core.errors import NotAllowedError
 from hyroads.slices.core.model import SliceModel, Ssid, token_hash
