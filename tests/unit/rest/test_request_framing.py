@@ -18,7 +18,7 @@ from hyroads.controller.framework.request_framing import refusal
 # The controller's own server, in a process of its own: green threads can't be woken from elsewhere.
 SERVER = """
 import logging, sys
-from hyroads.controller import ryu_shim as shim
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import NotFoundError
 
