@@ -13,11 +13,12 @@ import random
 import time
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core.latency.fit import fit_rates
 from hyroads.controller.core.latency.policy import best_single, best_split
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue, mean_delay_s
-from rich.console import Console
-from rich.table import Table
 
 
 @dataclass(frozen=True)

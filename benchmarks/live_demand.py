@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.run_directory import find_network

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.emulation import Emulation, EmulationOptions

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import yaml
+
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text, to_document
 from hyroads.controller.core.topologies import campus200

@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import NATIVE, PYTHON, Planner, engine
 from hyroads.controller.core.routes import all_routes
-from rich.console import Console
-from rich.table import Table
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import flow_optimum_mbps, multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
-from rich.console import Console
-from rich.table import Table
 
 Maker = Callable[[random.Random], Network]
 WIDE = partial(topologies.enterprise, width_m=100.0, height_m=60.0, panels=2)

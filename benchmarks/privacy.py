@@ -16,9 +16,10 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-from hyroads.controller.core.privacy import HywfSettings, PaddingSettings, split_packets
 from rich.console import Console
 from rich.table import Table
+
+from hyroads.controller.core.privacy import HywfSettings, PaddingSettings, split_packets
 
 POINTS = 30
 TRAIN, TEST = 24, 8

@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities, solve
 from hyroads.controller.core.rates.reduction import Pattern
-from scipy import sparse
-from scipy.sparse import csgraph
 
 RUNS = 5
 MARGIN = 0.05

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network

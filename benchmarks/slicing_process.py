@@ -37,6 +37,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier

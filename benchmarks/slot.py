@@ -25,6 +25,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from rates import Case, cases, problem_of
+
 from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.closed_loop import LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands, Offer
@@ -33,7 +35,6 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.rates.shares import SliceShares
-from rates import Case, cases, problem_of
 
 SLOT_S = 0.1
 SETTLE, RUNS = 12, 100

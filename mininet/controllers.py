@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hyroads.mininet.loggers  # noqa: F401
 from mininet.node import Controller
+
+import hyroads.mininet.loggers  # noqa: F401
 
 from .programs import Program
 from .run_directory import find_network

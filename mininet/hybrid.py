@@ -22,14 +22,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
 from mininet.link import Intf
 from mininet.log import output
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 from mininet.topo import Topo
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.network import Network
+from hyroads.controller.files.documents import read_file
 
 from .programs import Program, find_program, run, wait_until
 from .run_directory import find_network

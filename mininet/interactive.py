@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.errors import HyroadsError
 from mininet.cli import CLI
 from mininet.log import error, output
+
+from hyroads.controller.core.errors import HyroadsError
 
 from .emulation import REST_PORT, Emulation
 from .programs import EmulationError

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mininet.link import Intf, Link
+from mininet.node import Node, Switch
+
 import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.hearing_rule import implied_hearing
 from hyroads.controller.core.interference import Cliques
 from hyroads.controller.core.network import Network
-from mininet.link import Intf, Link
-from mininet.node import Node, Switch
 
 from .control_sockets import MediumClient
 from .programs import EmulationError, Program, find_program, run, wait_until

@@ -21,12 +21,13 @@ from urllib.parse import urlencode
 
 from flask import Flask, Request, Response, current_app, g, request
 from flask_smorest import Blueprint
-from hyroads.controller.core import strict_json
-from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.core.strict_json import JsonError
 from marshmallow import RAISE
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import BadRequest, HTTPException
+
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.strict_json import JsonError
 
 from .contract import (
     AnsweredError,

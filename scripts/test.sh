@@ -7,9 +7,14 @@ export PATH="$PWD/.venv/bin:$PATH"
 need_root() { [ "$(id -u)" = 0 ] || { echo "hyroads test: '$1' needs root (network namespaces, Open vSwitch)" >&2; exit 2; }; }
 
 lint() {
-    ruff check . && ruff format --check .
+    ruff check .
+    ruff format --check .
     PYTHONPATH=. lint-imports --cache-dir build/import-linter
-    (cd dataplane && cargo clippy --release --locked --all-targets --quiet -- -D warnings && cargo fmt --check)
+    (
+        cd dataplane
+        cargo clippy --release --locked --all-targets --quiet -- -D warnings
+        cargo fmt --check
+    )
 }
 types() {
     mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices

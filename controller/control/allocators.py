@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+
 from hyroads.controller.core.rates import Allocation, Layout, RateProblem, solve
 from hyroads.controller.core.rates.allocation import path_names
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step

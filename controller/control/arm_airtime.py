@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.busy_time_optimum import rates_from_airtime
 from hyroads.controller.core.bandit.policy import FloatArray

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
 from hyroads.controller.core.bandit.flow import FlowSets

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
+
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE, SATURATED_BUSY
 from hyroads.controller.core.estimate.busy_time import Interface

@@ -17,11 +17,12 @@ from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimate, LinkEstimator, Sample, Source
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.problem import FloatArray
-from numpy.typing import NDArray
 
 from .demand import Demands, Offer
 from .errors import PlanningError

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyroads.controller.native.planner import Kernel
 from numpy.typing import NDArray
+
+from hyroads.controller.native.planner import Kernel
 
 from .errors import PlanningError
 from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.rates.minimum import bounded_rate
 from hyroads.controller.core.rates.problem import RateProblem
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hyroads.controller.access_point.mib import Oid
-from hyroads.controller.core.errors import HyroadsError
 from pysnmp.hlapi.v3arch.asyncio import (
     CommunityData,
     ContextData,
@@ -21,6 +19,9 @@ from pysnmp.hlapi.v3arch.asyncio import (
     usmHMAC192SHA256AuthProtocol,
 )
 from pysnmp.proto.rfc1902 import Counter32, Counter64, Gauge32, Integer, Integer32, OctetString, TimeTicks, Unsigned32
+
+from hyroads.controller.access_point.mib import Oid
+from hyroads.controller.core.errors import HyroadsError
 
 from .targets import Credentials, Target
 

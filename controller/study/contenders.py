@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.bandit.baselines import EpsNGreedy
 from hyroads.controller.core.bandit.policy import FloatArray, Policy, S
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
-from hyroads.controller.core.errors import HyroadsError
 from numpy.typing import NDArray
+
+from hyroads.controller.core.errors import HyroadsError
 
 Cell = str | float | int | None
 Progress = Callable[[int, int], None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network

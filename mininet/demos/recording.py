@@ -19,12 +19,13 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import received_bytes
 from hyroads.mininet.programs import EmulationError
-from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation

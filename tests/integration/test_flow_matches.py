@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.netfile_sections import parse_match
 from hyroads.controller.ofp import match as act

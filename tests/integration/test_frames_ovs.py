@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from odd_frames import Reading, odd, plain, readings
+
 from hyroads.slices.core.match import TernaryMatch, describe
 from hyroads.slices.proxy.frames import header_of
-from odd_frames import Reading, odd, plain, readings
 
 pytestmark = pytest.mark.skipif(shutil.which("ovs-ofctl") is None, reason="needs Open vSwitch")
 

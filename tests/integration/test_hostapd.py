@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.controller.access_point.hostapd import HostapdFollower
 from hyroads.controller.access_point.hostapd_conf import Place, radio_text
 from hyroads.controller.access_point.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.mininet.control_sockets import MediumClient, MediumError
 from hyroads.mininet.programs import find_program
 

@@ -17,6 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+from whole_frames import keep_tags, receive_whole
+
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
@@ -28,7 +30,6 @@ from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attache
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.ofp.rules import rules_for
-from whole_frames import keep_tags, receive_whole
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 

@@ -20,6 +20,7 @@ if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from client_lab import ClientLab, eventually, mesh, within
+
 from hyroads.controller.core.services.membership import LINK_LOCAL, MAC, Query, QueryTimes, begun, query_frame, query_of
 
 pytestmark = pytest.mark.root

@@ -20,9 +20,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import eventually
 from dummy_switches import available
+from rest_lab import RestLab, rest_lab
+
 from hyroads.rest.client import ApiError, Client
 from hyroads.rest.measurement_schemas import HealthSchema, MeasurementsSchema
-from rest_lab import RestLab, rest_lab
 
 if not available():
     pytest.skip("needs Open vSwitch", allow_module_level=True)

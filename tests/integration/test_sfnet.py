@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.plugins.api import RequestError
 from hyroads.plugins.sfnet import client, messages
 

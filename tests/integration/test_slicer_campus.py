@@ -14,8 +14,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
-from hyroads.slices.core.model import token_hash
 from slicer_rig import SlicerRig, available
+
+from hyroads.slices.core.model import token_hash
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 

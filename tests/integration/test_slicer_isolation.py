@@ -19,6 +19,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+from raw_guest import RawGuest, heard, packet_socket
+from slicer_rig import Control, SlicerRig, available
+
 from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier
 from hyroads.slices.core.classifier import discovery_mac
@@ -26,8 +29,6 @@ from hyroads.slices.core.fields import BY_NAME, VLAN_PRESENT
 from hyroads.slices.core.match import completed, of_fields
 from hyroads.slices.proxy.discovery import FRESH_S
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
-from raw_guest import RawGuest, heard, packet_socket
-from slicer_rig import Control, SlicerRig, available
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 
@@ -700,6 +701,7 @@ def test_what_rules_make_of_a_hosts_marked_frame_reaches_nobody(lab: Lab) -> Non
             flow(apply(to_group, output(2), output(IN_PORT), output(CONTROLLER))),
             flow(apply(action(22, struct.pack("!I", 1))), fields(in_port=2)),
         )
+        lab.evil.listen_for(0.05)
         for host in (1, 2):
             for tag in TAGS.values():
                 for each in forged(tag):

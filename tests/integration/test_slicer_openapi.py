@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from hyroads.slices.core.model import token_hash
 from slicer_lab import SlicerLab, slicer_lab
+
+from hyroads.slices.core.model import token_hash
 
 openapi_checks = pytest.importorskip("openapi_checks", reason="needs schemathesis")
 

@@ -11,9 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+from slicer_rig import SlicerRig, available
+
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import load_text
-from slicer_rig import SlicerRig, available
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 

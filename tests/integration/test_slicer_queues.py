@@ -16,11 +16,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+from raw_guest import RawGuest, inside
+from slicer_rig import SlicerRig, available
+
 from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier
 from hyroads.slices.core.match import of_fields
-from raw_guest import RawGuest, inside
-from slicer_rig import SlicerRig, available
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not available(), reason="needs root and Open vSwitch")]
 

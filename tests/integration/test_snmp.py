@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point.mib import BASE, NEIGHBOUR_ENTRY, SNAPSHOT_AGE
 from hyroads.controller.measure.samples import NodeSample, Silence, from_line
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.backends import run_command
 from hyroads.controller.access_point.config import WirelessConfig

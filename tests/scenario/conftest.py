@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from hyroads.mininet.machine import TOO_SLOW
 
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]

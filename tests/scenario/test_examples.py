@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.runner import RunOptions, run_network

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hyroads.mininet.mn_custom
 import pytest
+
+import hyroads.mininet.mn_custom
 
 RULES = """\
 sh ovs-ofctl -O OpenFlow13 add-flow b in_port=b-host,actions=output:b-wifi

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.measure.samples import NodeSample, from_line
 
 pytestmark = pytest.mark.skipif(not shutil.which("snmpd"), reason="snmpd is not installed")

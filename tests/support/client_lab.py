@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ovs_rig
+from whole_frames import keep_tags, receive_whole
+
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.isolation import enter_network_namespace
-from whole_frames import keep_tags, receive_whole
 
 OPENFLOW, AGENTS, REST = 16653, 16654, 18080
 PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"

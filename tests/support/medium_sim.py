@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, slot
 from hyroads.controller.core.demand import Demands, Offer
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from hyroads.controller.ofp import wire
 from whole_frames import keep_tags, receive_whole
+
+from hyroads.controller.ofp import wire
 
 T = TypeVar("T")
 BARRIER, BARRIER_REPLY, ERROR = 20, 21, 1

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from controller_process import eventually, free_ports
+from scripted_switch import ScriptedSwitch
+
 from hyroads.rest.client import Client
 from hyroads.slices.server.run import Server
 from hyroads.slices.server.settings import load
-from scripted_switch import ScriptedSwitch
 
 
 class SlicerLab:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ovs_rig
+
 from hyroads.rest.client import Client, address
 
 MANAGER = "from hyroads.controller.framework.launcher import ryu_manager; raise SystemExit(ryu_manager())"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.addressing import FIRST_LABEL, LABEL_SPACE, Addressing, Labels, assign, hashed
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse

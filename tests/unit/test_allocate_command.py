@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.cli.main import main
 
 TRIANGLE = """

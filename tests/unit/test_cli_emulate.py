@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 import pytest
+
 from hyroads.controller.cli import emulate
 
 pytest.importorskip("mininet")

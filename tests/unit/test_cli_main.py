@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from hyroads.controller.cli import main as cli
 from hyroads.controller.core.errors import PlanningError
 

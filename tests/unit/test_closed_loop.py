@@ -14,6 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from dataclasses import replace
 
+from medium_sim import Noise, Simulation, Truth, flow_rates
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.closed_loop import LoopSettings, capacities, configured_samples, to_push
 from hyroads.controller.core.errors import PlanningError
@@ -22,7 +24,6 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
-from medium_sim import Noise, Simulation, Truth, flow_rates
 
 MARGIN = 0.05
 NOISE = Noise(capacity=0.1, busy=0.02, rate=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.controller.cli import emulate
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.addressing import Addressing

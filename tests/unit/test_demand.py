@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.demand import DemandError, Demands, DemandSettings, Offer
 from hyroads.controller.core.errors import PlanningError

@@ -1,6 +1,7 @@
 """Options of ``hyroads demo``: what a demo does not know is refused in one line, before anything is started."""
 
 import pytest
+
 from hyroads.controller.cli.main import main
 from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo
 from hyroads.mininet.demos.verdict import DemoOptions

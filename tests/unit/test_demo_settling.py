@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from hyroads.mininet.demos.recording import moved_bytes, time_to_reach, windowed_mbps
 
 TIMES = np.arange(0.0, 10.0, 0.1)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.document import MAX_CHARACTERS, load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_file

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from hyroads.mininet.download import get
 
 SIZE = 3_000_001

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
 from hyroads.mininet.machine import Look, Machine, Span, span
 

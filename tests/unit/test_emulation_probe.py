@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.mininet.probe import Arrival, StreamReport, receive, report, send
 
 INTERVAL_S = 0.01

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+
 from hyroads.mininet import rest_client
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.rest_client import RestClient

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from hyroads.mininet import run_directory
 from hyroads.mininet.programs import EmulationError
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.estimate.filter_bank import FilterBank
 from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, Quality, update
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, LinkSettings, Sample, Source

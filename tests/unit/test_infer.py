@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import PlanningError

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Utility

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.latency.fit import fit_rates, packets_per_s
 from hyroads.controller.core.latency.policy import LatencyDecision, LatencySettings, best_split, decide, single_limit

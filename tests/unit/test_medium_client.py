@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from hyroads.mininet.control_sockets import MediumClient, MediumError
 
 Peer = Callable[[socket.socket], None]

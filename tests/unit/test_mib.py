@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point import mib, wireless_mib
 
 ROOT = Path(__file__).parents[2]

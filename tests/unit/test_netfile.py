@@ -15,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference, TechnologyInterference
 from hyroads.controller.core.netfile import load_text, parse, to_document

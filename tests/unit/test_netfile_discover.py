@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.hearing_rule import AssumedHearing

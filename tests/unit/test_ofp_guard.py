@@ -13,6 +13,7 @@ import textwrap
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import GuardError
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from rings import ring
+from switch_model import Delivery, Frame, Label, ModelNetwork, port_numbers
+
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
@@ -19,8 +22,6 @@ from hyroads.controller.ofp.intents import ClassifiedFlow, Place, attached_only,
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import PIPELINE, TREE_ADDRESS, Table
 from hyroads.controller.ofp.rules import rules_for
-from rings import ring
-from switch_model import Delivery, Frame, Label, ModelNetwork, port_numbers
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 MULTICAST = "33:33:00:00:00:01"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ryu.ofproto import ofproto_protocol, ofproto_v1_3
+from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
+
 from hyroads.controller.core.errors import OpenFlowError, ReadbackError
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
@@ -14,8 +17,6 @@ from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER
 from hyroads.controller.ofp.readback import parse_flow_stats, parse_ports
 from hyroads.controller.ofp.rule import FULL_MASK, MARK_MASK, MARK_VALUE, Rule, is_ours
-from ryu.ofproto import ofproto_protocol, ofproto_v1_3
-from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
 
 DATAPATH = ofproto_protocol.ProtocolDesc(version=4)
 macs = st.integers(0, 2**48 - 1).map(lambda n: n.to_bytes(6, "big").hex(":"))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError

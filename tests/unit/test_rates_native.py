@@ -7,9 +7,10 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import hyroads.controller.native as package
 import numpy as np
 import pytest
+
+import hyroads.controller.native as package
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import TechnologyInterference

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from rate_cases import constraint, network_of, problem_of, random_case
+from scipy.optimize import minimize
+
 from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
 from hyroads.controller.core.rates import RateProblem, Utilities, solve
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.shares import Bound, Shared, SliceShares, airtime_of_slices, solve_with_shares
-from rate_cases import constraint, network_of, problem_of, random_case
-from scipy.optimize import minimize
 
 NEAR = 1e-3
 WIFI_MBPS = 100.0

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from rate_cases import constraint, network_of, problem_of, random_case, random_paths
+from scipy.optimize import linprog, minimize
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
 from hyroads.controller.core.rates import RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.allocation import transferred
-from rate_cases import constraint, network_of, problem_of, random_case, random_paths
-from scipy.optimize import linprog, minimize
 
 TRIANGLE = network_of(
     {

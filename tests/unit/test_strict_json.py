@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point import config
 from hyroads.controller.agents.protocol import ProtocolError, parse_line
 from hyroads.controller.core.errors import ConfigError

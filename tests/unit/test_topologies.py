@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import networkx as nx
 import pytest
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.network import Network, Role, network_graph
 from hyroads.controller.core.topologies import (

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.errors import HyroadsError
 
 from .policy import BanditState, Decision, FloatArray, Policy, leaders, scaled

@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyroads.controller.core.errors import HyroadsError, PlanningError
-from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
+
+from hyroads.controller.core.errors import HyroadsError, PlanningError
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import Network
 
 FloatArray = NDArray[np.float64]
 Paths = tuple[tuple[str, ...], ...]

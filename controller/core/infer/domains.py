@@ -24,10 +24,11 @@ from enum import StrEnum
 from statistics import fmean, variance
 
 import numpy as np
+from scipy import sparse, stats
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.interference import ExplicitInterference, Interference
 from hyroads.controller.core.network import Link
-from scipy import sparse, stats
 
 Pair = frozenset[str]
 """Two link ids."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link

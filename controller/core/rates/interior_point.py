@@ -25,9 +25,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
 from scipy import sparse
 from scipy.linalg import blas, lapack
+
+from hyroads.controller.core.errors import PlanningError
 
 from .problem import FloatArray, IndexArray, Utilities
 

@@ -18,9 +18,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
 from scipy import sparse
 from scipy.optimize import linprog
+
+from hyroads.controller.core.errors import PlanningError
 
 from .allocation import Allocation
 from .problem import FloatArray, Layout, RateProblem, Utilities

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.native.rates import Kernel, Solved
-from numpy.typing import NDArray
 
 from .problem import FloatArray
 from .reduction import Reduced

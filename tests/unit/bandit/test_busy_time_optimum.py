@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from hyroads.controller.core.bandit.busy_time_optimum import (
     BusySample,
     MeasurementError,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
 from hyroads.controller.core.bandit.flow import BanditError, FlowSets, flow_set_key

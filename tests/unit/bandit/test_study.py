@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
 from hyroads.controller.core.bandit.hymab import Hymab

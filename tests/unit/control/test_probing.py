@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hyroads.controller.control.arm_airtime import (
     Competitor,
     PathSample,

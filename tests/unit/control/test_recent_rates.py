@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from hyroads.controller.control.recent_rates import FALL_S, LONGEST_S, REST_S, RISE_S, RecentRates
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
 from hyroads.controller.core.netfile import parse

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point.mib import CLOCK, Tree, objects
 from hyroads.controller.access_point.model import Interface, Neighbour, Snapshot
 from hyroads.controller.core.errors import ConfigError

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from hyroads.controller.core.interference import (
     ConflictInterference,
     Interference,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller import native as package
 from hyroads.controller.core import planner, planner_native, topologies
 from hyroads.controller.core.errors import PlanningError

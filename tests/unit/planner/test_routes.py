@@ -6,6 +6,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
 from hyroads.controller.core.routes import all_routes, broadcast_tree, routes_to

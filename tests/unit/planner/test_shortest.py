@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import (
     capacities_of,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, is_loop_free, link_ids
 from hyroads.controller.core.netfile import parse

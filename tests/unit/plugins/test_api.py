@@ -1,6 +1,7 @@
 """What the short forms of requests ask for, and what they make of refusals."""
 
 import pytest
+
 from hyroads.plugins.api import Place, RequestError, Requests
 
 

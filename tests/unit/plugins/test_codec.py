@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Associated,

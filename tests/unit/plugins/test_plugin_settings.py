@@ -4,6 +4,7 @@ import datetime
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.services.plugins.discovery import POLICIES

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.plugins.sfnet import messages as m
 
 nonces = st.from_regex(r"[A-Za-z0-9]{1,32}", fullmatch=True)

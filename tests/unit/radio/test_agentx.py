@@ -7,6 +7,7 @@ from bisect import bisect_right
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point import agentx
 from hyroads.controller.access_point.agentx import AgentXError, Session, message, oid_bytes
 from hyroads.controller.access_point.mib import BASE, Value

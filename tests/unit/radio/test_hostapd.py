@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point import hostapd
 from hyroads.controller.access_point.hostapd import HostapdFollower, StationNews, TransitionAnswer
 

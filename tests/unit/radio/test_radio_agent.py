@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point.config import parse
 from hyroads.controller.access_point.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects
 from hyroads.controller.access_point.model import Interface, Neighbour, Snapshot

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 
 import pytest
+
 from hyroads.controller.access_point.channel import Channel, Document, address_of
 from hyroads.controller.core.errors import ConfigError
 

@@ -5,6 +5,7 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point.emulated import (
     EmulatedRadio,
     EstimateErrors,

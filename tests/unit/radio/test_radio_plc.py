@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.access_point.plc import (
     Plc,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.mib import Value
 from hyroads.controller.access_point.wireless import (

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.config import WirelessConfig, parse, parse_wireless
 from hyroads.controller.access_point.mib import Value

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from flask.testing import FlaskClient
+
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, NotConfirmedError, NotFoundError, Token
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from hyroads.rest import client as module
 from hyroads.rest.client import ApiError, Client, ClientError, NotConfirmedError
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask_smorest import Api
+
 from hyroads.controller.model.events import EventLog
 from hyroads.rest.events import blueprint
 from hyroads.rest.resource import register

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from werkzeug.routing import Rule
+
 from hyroads import rest
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.rest.access import READS
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
-from werkzeug.routing import Rule
 
 ADMIN = {"Authorization": "Bearer admin-token-0123456789"}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

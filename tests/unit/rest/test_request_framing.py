@@ -12,12 +12,13 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.framework.request_framing import refusal
 
 # The controller's own server, in a process of its own: green threads can't be woken from elsewhere.
 SERVER = """
 import logging, sys
-from hyroads.controller import ryu_shim as shim
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import NotFoundError
 

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule

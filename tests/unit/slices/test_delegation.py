@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.core.change import changed
 from hyroads.slices.core.delegation import BAND, default_limits, own_limits, queue_of

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.slices.core.errors import MatchError
 from hyroads.slices.core.fields import BY_NAME, FIELDS, TOTAL_BITS
 from hyroads.slices.core.match import (

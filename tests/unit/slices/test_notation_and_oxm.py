@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
 from hyroads.slices.core.classifier import decode, encode
@@ -79,8 +80,9 @@ def test_the_bytes_are_those_of_our_own_controller() -> None:
 
 
 def ryu_bytes(**fields: object) -> bytes:
-    from hyroads.controller.framework import ryu_shim  # makes Ryu importable with a current eventlet  # noqa: F401
     from ryu.ofproto import ofproto_v1_3_parser as parser
+
+    from hyroads.controller.framework import ryu_shim  # makes Ryu importable with a current eventlet  # noqa: F401
 
     buffer = bytearray()
     match = parser.OFPMatch(**fields)

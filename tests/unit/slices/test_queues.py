@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.queues import Queue, Switch, queues_of, switch_of, to_apply, to_clear
 from hyroads.slices.core.slicefile import parse

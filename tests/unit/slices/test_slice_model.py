@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.core.change import changed, conflicts, difference_of
 from hyroads.slices.core.errors import ConflictError

@@ -18,10 +18,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually, free_ports
+from slicer_lab import SlicerLab, slicer_lab
+
 from hyroads.controller.cli.main import main
 from hyroads.rest.client import ApiError, Client, ClientError, address
 from hyroads.slices.core.model import token_hash
-from slicer_lab import SlicerLab, slicer_lab
 
 ADMIN, VIEWER, ANN, BOB = (f"the token of {name} 0123456789" for name in ("ops", "wall", "ann", "bob"))
 TOKENS = {"ops": {"token": ADMIN}, "wall": {"token": VIEWER, "role": "viewer"}}

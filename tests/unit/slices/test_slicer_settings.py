@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.core.allocation import Allocation, Block, allocate

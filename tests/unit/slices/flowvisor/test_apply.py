@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+
 from hyroads.controller.cli.main import main
 from hyroads.slices.core.slicefile import load_text
 from hyroads.slices.flowvisor import reconcile as apply

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.slices.core.slicefile import parse
 from hyroads.slices.flowvisor.desired import PreflightError, desired_of
 from hyroads.slices.flowvisor.entries import FvRule, dpid_of, dpid_text, rule_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.routes import all_routes, broadcast_tree

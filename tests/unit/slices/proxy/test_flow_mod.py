@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match

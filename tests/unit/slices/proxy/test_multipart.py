@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core import classifier
 from hyroads.slices.core.allocation import Block

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp import match as act
 from hyroads.slices.core import classifier

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from hyroads.slices.core.allocation import PRODUCTION_NUMBER, Block
 from hyroads.slices.core.classifier import ClassifierEntry, at_port
 from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS

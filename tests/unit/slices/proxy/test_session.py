@@ -8,6 +8,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp import match as act

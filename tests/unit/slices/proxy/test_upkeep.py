@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices.core import classifier

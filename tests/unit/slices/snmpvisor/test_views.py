@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, SnmpError, Status, parse_v2c, v2c_bytes
 from hyroads.slices.snmpvisor.requests import Scope, serve

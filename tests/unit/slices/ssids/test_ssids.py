@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point import wireless_mib
 from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.core.slicefile import parse, parse_slice, slice_document
