@@ -36,14 +36,13 @@ from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNC
 from hyroads.controller.services.mobility.plain import FollowedClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
 from hyroads.controller.services.multicast.membership import MembershipService, QuerierService
-from hyroads.controller.services.multicast.meter import SessionMeter, SessionOffice, known_hosts, ports_of_hosts
+from hyroads.controller.services.multicast.meter import SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
 from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
-from hyroads.controller.services.port import CoordinatorOffice
-from hyroads.controller.services.reservations import ReservationOffice, ReservationService
+from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverMover, SteeringMover, network_view, whole_view
 from hyroads.controller.services.steering.policies import PolicyService
 from hyroads.controller.services.steering.stations import Steering
@@ -148,11 +147,13 @@ class Services:
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
     def _begin_handovers(self, kept: RestoredState) -> None:
-        coordinator, office = self.coordinator, CoordinatorOffice(self.coordinator)
+        coordinator = self.coordinator
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
         plain = FollowedClients(coordinator, self.clients, self.steering)
-        self.handovers = HandoverService(office, self._publish, time.monotonic, time.time, self.managers, plain=plain)
-        self.ncasts = NCastService(office, self._publish, time.monotonic)
+        self.handovers = HandoverService(
+            coordinator, self._publish, time.monotonic, time.time, self.managers, plain=plain
+        )
+        self.ncasts = NCastService(coordinator, self._publish, time.monotonic)
         self.ncasts.restore(kept.ncasts)
         coordinator.followers += [self.handovers.advance, self.ncasts.advance]
         coordinator.collectors.append(partial(handover_metrics, self.handovers.seconds))
@@ -173,7 +174,7 @@ class Services:
         coordinator, addressing = self.coordinator, self.context.addressing
         find = known_hosts(addressing, lambda: self.clients.state)
         rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
-        self.sessions = SessionService(SessionOffice(coordinator), find, group_rate=rate)
+        self.sessions = SessionService(coordinator, find, group_rate=rate)
         coordinator.before_push.append(self.sessions.follow)
         coordinator.additions.append(self.sessions.added_to)
         self.clients.listeners.append(lambda notice: self.sessions.moved(notice.mac))
@@ -184,14 +185,14 @@ class Services:
         self.membership = MembershipService(
             self.sessions, ports_of_hosts(addressing), time.monotonic, coordinator.fault, querier
         )
-        self.reservations = ReservationService(ReservationOffice(coordinator), self.sessions)
+        self.reservations = ReservationService(coordinator, self.sessions)
         coordinator.followers.append(self.reservations.follow)
 
     def _begin_book(self) -> None:
         self.book = ClientBook(
             self.clients,
             self.steering,
-            CoordinatorOffice(self.coordinator),
+            self.coordinator,
             interfaces_of(self.context),
             managers=self._preferred,
             check_manager=self.managers.named,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +169,11 @@ class Coordinator:
     def plan(self) -> Plan | None:
         """What is in force, or on its way."""
         return self.live.plan
+
+    def note_unsaved(self) -> None:
+        """What a service saves has changed."""
+        self.saver.note()
+        self.wake()
 
     # -- events: flows
 
@@ -435,11 +440,15 @@ class Coordinator:
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
-        return self.settled and self._pusher.carries(flows, self.state.version)
+        return self.settled and self._pusher.carries(self._declared(flows), self.state.version)
 
-    def carried_out(self, flows: Collection[str]) -> bool:
+    def carried_out(self, flows: Iterable[str]) -> bool:
         """Whether the state of now is in force for flows, at all agents and switches."""
-        return self.settled and self._pusher.carried_out(flows, self.state.version)
+        return self.settled and self._pusher.carried_out(self._declared(flows), self.state.version)
+
+    def _declared(self, flows: Iterable[str]) -> list[str]:
+        # A flow that was removed has nothing left to confirm.
+        return [flow for flow in flows if flow in self.state.flows]
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""

@@ -122,12 +122,12 @@ class Waits(Protocol):
         """Let others run until something was confirmed, or the time is over."""
 
 
-def wait_until(done: Callable[[], bool], within_s: float, clock: Callable[[], float], office: Waits) -> bool:
+def wait_until(done: Callable[[], bool], within_s: float, clock: Callable[[], float], progress: Waits) -> bool:
     """Whether something became so in time. It is looked at first, and whenever something was confirmed."""
     until_s = clock() + within_s
     while not done():
         left_s = until_s - clock()
         if left_s <= 0:
             return False
-        office.wait(min(left_s, LOOK_EVERY_S))
+        progress.wait(min(left_s, LOOK_EVERY_S))
     return True

@@ -17,10 +17,9 @@ from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.handover import Constrained, Key
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Options, hello_configs
+from hyroads.controller.model.plan import MULTIPATH, Options, hello_configs
 from hyroads.controller.model.state import (
     DeclaredFlow,
     Origin,
@@ -204,20 +203,12 @@ class Rig:
         }
         return Views(self.pusher.views(), switches)
 
-    # -- services.handovers.Office
+    # -- services.port.ControllerPort
 
     @property
-    def network(self):
-        return self.context.network
+    def progress(self) -> Rig:
+        return self
 
-    @property
-    def live_network(self):
-        return self.live.network.network
-
-    def flow_known(self, flow: str) -> bool:
-        return flow in self.state.flows
-
-    @property
     def confinements(self):
         return self.state.constrained
 
@@ -233,26 +224,8 @@ class Rig:
         waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
         return not waiting and all(plan.mode != MULTIPATH or self.pusher.carries(plan) for plan in plans)
 
-    def flow_plan(self, flow: str) -> FlowPlan | None:
-        plan = self.plan.flows.get(flow)
-        return plan if plan is not None and plan.mode == MULTIPATH else None
-
-    def first_number(self, flow: str) -> int | None:
-        plan = self.flow_plan(flow)
-        return None if plan is None else self.marks.first(plan.ingress or "", plan.number)
-
-    def link_up(self, link: str) -> bool:
-        network = self.context.network
-        return self.state.link_down(self.context, network.links[network.link_index[link]]) is None
-
-    def flows(self) -> Mapping[str, FlowSpec]:
-        return {flow: declared.spec for flow, declared in self.state.flows.items()}
-
     def note_unsaved(self) -> None:
         self.unsaved += 1
-
-    def is_saved(self) -> bool:
-        return True
 
     def wait(self, timeout_s: float) -> None:
         self.after(timeout_s)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Interface
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
@@ -21,20 +22,6 @@ Document = dict[str, Any]
 CONFIRM_S = 5.0
 MAX_PREFERENCES = 4096
 MAX_NAME = 64
-
-
-class Office(Protocol):
-    """What the book needs of the coordinator."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed or saved, or the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +41,7 @@ class ClientBook:
         self,
         service: ClientService,
         steering: Steering,
-        office: Office,
+        port: ControllerPort,
         declared: Mapping[str, tuple[str, ...]],
         *,
         managers: dict[str, str],
@@ -64,7 +51,7 @@ class ClientBook:
         self._managers = managers
         self._service = service
         self._steering = steering
-        self._office = office
+        self._port = port
         self._declared = declared
         self._check_manager = check_manager
         self._clock = clock
@@ -135,14 +122,14 @@ class ClientBook:
         if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
         if new != old:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._change(name, old)
             self._put(name, new)
-            self._office.saver.wait(change)
+            self._port.saver.wait(change)
         return self.document(name)
 
     def _change(self, client: str, old: Preference) -> Change:
-        return self._office.saver.change(f"preferences of client {client}", partial(self._put, client, old))
+        return self._port.saver.change(f"preferences of client {client}", partial(self._put, client, old))
 
     def _put(self, client: str, preference: Preference) -> None:
         tables: tuple[tuple[dict[str, Any], object], ...] = (
@@ -172,21 +159,21 @@ class ClientBook:
             raise ConflictError(f"client {name} is declared in the network file")
         old = self._preferences.get(name)
         if old is not None:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._change(name, old)
             self._put(name, Preference())
             if wait:
-                self._office.saver.wait(change)
+                self._port.saver.wait(change)
         self._service.forget(name)
         if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._service.progress):
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
         """See ``rest.clients.Clients``."""
-        self._office.saver.check_refused(f"preferences of client {client}")
+        self._port.saver.check_refused(f"preferences of client {client}")
         macs = self._declared.get(client, (client.lower(),))
         switches = [f"switch {node}" for mac in macs for node in self._service.tables.pending(mac)]
-        return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]
+        return [*dict.fromkeys(switches), *(["state file"] if self._port.saver.pending else [])]
 
     # -- inside
 

@@ -8,11 +8,11 @@ One handover on its way: a manager's machine, what carries it out, and what ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from hyroads.controller.agents.markers import Marks, PathMarks, has_reached
+from hyroads.controller.agents.markers import PathMarks, has_reached
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
@@ -37,31 +37,13 @@ from hyroads.controller.model.handover import (
     reached,
 )
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
+from hyroads.controller.services.port import ControllerPort
 
-Confine = Callable[[Mapping[Key, Constrained | None]], None]
 
-
-class ExecutorPort(Protocol):
-    """What is needed of the coordinator."""
-
-    @property
-    def marks(self) -> Marks:
-        """What came by watched paths."""
-
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
-        """Flows shall use these ways."""
-
-    def carries(self, flows: Iterable[str]) -> bool:
-        """Whether packets of flows go as was asked for; elsewhere something may still be on its way."""
-
-    def carried_out(self, flows: Iterable[str]) -> bool:
-        """Whether all that was asked for is in force for flows."""
-
-    def flow_plan(self, flow: str) -> FlowPlan | None:
-        """What is planned for a flow."""
-
-    def first_number(self, flow: str) -> int | None:
-        """The first sequence number since the set of paths in use of a flow last changed."""
+def multipath_plan(port: ControllerPort, flow: str) -> FlowPlan | None:
+    """The plan of a flow that uses a multipath between agents; None for any other flow."""
+    planned = port.plan.flows.get(flow) if port.plan is not None else None
+    return planned if planned is not None and planned.mode == MULTIPATH else None
 
 
 @dataclass
@@ -71,7 +53,7 @@ class Executor:
     ``now`` is what was asked for last.
     """
 
-    port: ExecutorPort
+    port: ControllerPort
     network: Network
     client: str
     keys: tuple[Key, ...]
@@ -150,7 +132,7 @@ class Executor:
 
     def _marks(self, wanted: Wanted) -> Iterator[Event]:
         for plan in self._plans():
-            first = self.port.first_number(plan.spec.id)
+            first = self.port.marks.first(plan.ingress or "", plan.number)
             if first is None:
                 continue
             for way, paths in self._by_way(plan, wanted.known).items():
@@ -163,7 +145,7 @@ class Executor:
 
     def _is_drained(self, ways: Iterable[Way]) -> bool:
         for plan in self._plans():
-            first = self.port.first_number(plan.spec.id)
+            first = self.port.marks.first(plan.ingress or "", plan.number)
             marks = [self._mark(plan, path) for paths in self._by_way(plan, ways).values() for path in paths]
             if first is None or any(not has_reached(mark.passed, first) for mark in marks):
                 return False
@@ -173,8 +155,8 @@ class Executor:
         return self.port.marks.of(plan.egress or "", plan.number, path.id)
 
     def _plans(self) -> Iterator[FlowPlan]:
-        plans = (self.port.flow_plan(flow) for flow in sorted(self.flows))
-        return (plan for plan in plans if plan is not None and plan.mode == MULTIPATH)
+        plans = (multipath_plan(self.port, flow) for flow in sorted(self.flows))
+        return (plan for plan in plans if plan is not None)
 
     def _by_way(self, plan: FlowPlan, ways: Iterable[Way]) -> dict[Way, list[PlannedPath]]:
         """The paths of a flow by the ways that they are of; ways without a path are left out."""

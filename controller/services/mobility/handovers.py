@@ -21,12 +21,13 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Associated, Left, Phase, Refused, Request, Steady
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
+from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 
 from . import plain as plain_handovers
-from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, place_document
+from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, multipath_plan, place_document
 from .plain import NoPlainClients, PlainClients
-from .requests import HARD, Asked, Managers, Office, asked_for, flows_of, is_here, new_id, old_place
+from .requests import HARD, Asked, Managers, asked_for, flows_of, links_are_up, new_id, old_place
 
 KEPT = 1000
 MAX_AT_ONCE = 1000
@@ -39,7 +40,7 @@ class HandoverService:
 
     def __init__(
         self,
-        office: Office,
+        port: ControllerPort,
         publish: Publish,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
@@ -49,7 +50,7 @@ class HandoverService:
     ) -> None:
         self.seconds: dict[tuple[str, str], Histogram] = {}
         """By manager and outcome: from the request until the flows had moved."""
-        self._office = office
+        self._port = port
         self._publish = publish
         self._clock = clock
         self._wall_clock = wall_clock
@@ -105,7 +106,7 @@ class HandoverService:
             self._waiting[asked.client] = asked
             busy.cancel("another handover was asked for", self._clock())
         self.advance()
-        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._office)
+        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._port.progress)
         return self.document(asked.id)
 
     def cancel(self, handover: str) -> Document:
@@ -131,12 +132,14 @@ class HandoverService:
         """A client's flows use all its places again: paths come and go without loss anyway."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
-        places = {key: constrained.stays for key, constrained in self._office.confinements.items() if key[0] == client}
+        places = {
+            key: constrained.stays for key, constrained in self._port.state.constrained.items() if key[0] == client
+        }
         keys = [key for key, place in places.items() if place is not None]
         if not keys:
             raise ConflictError(f"{client} uses all its places already")
         old = places[keys[0]]
-        self._office.confine(dict.fromkeys(keys))
+        self._port.confine(dict.fromkeys(keys))
         document = {
             **idle_document(new_id(), client, None, HARD, self._wall_clock()),
             "from": place_document(old),
@@ -152,7 +155,7 @@ class HandoverService:
             raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
         if self._plain.places(body["client"]):
             return plain_handovers.asked_for(self._plain, body, self._clock(), self._wall_clock())
-        return asked_for(self._office, self._managers, body, self._clock(), self._wall_clock())
+        return asked_for(self._port, self._managers, body, self._clock(), self._wall_clock())
 
     def _begin(self, asked: Asked) -> None:
         is_plain = bool(self._plain.places(asked.client))
@@ -166,24 +169,24 @@ class HandoverService:
         self._look(handover_run)
 
     def _handover_run(self, asked: Asked) -> HandoverRun:
-        office, client = self._office, asked.client
-        chosen = flows_of(office, client).keys() if asked.flows is None else asked.flows
+        port, client = self._port, asked.client
+        chosen = flows_of(port, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
         # What was said of single flows gives way to what is said of all.
-        others = ((key, constrained) for key, constrained in office.confinements.items() if key[0] == client)
+        others = ((key, constrained) for key, constrained in port.state.constrained.items() if key[0] == client)
         dropped = tuple(key for key, constrained in others if key not in keys and not constrained.is_of_paths)
         if asked.flows is not None:
             keys, dropped = tuple((client, flow) for flow in sorted(asked.flows)), ()
-        before = {key: office.confinements.get(key) for key in (*keys, *dropped)}
+        before = {key: port.state.constrained.get(key) for key in (*keys, *dropped)}
         # A flow that is no multipath follows the single path, which knows of no place.
-        flows = frozenset(flow for flow in chosen if office.flow_plan(flow) is not None)
+        flows = frozenset(flow for flow in chosen if multipath_plan(port, flow) is not None)
         now = before.get((client, None)) or next((each for each in before.values() if each is not None), None)
-        old = old_place(office, client, now, flows, asked.to)
+        old = old_place(port, client, now, flows, asked.to)
         if old == asked.to:
             raise ConflictError(f"{client} is at {asked.to} already")
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
         manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
-        executor = Executor(office, office.network, client, keys, flows, now, dropped)
+        executor = Executor(port, port.context.network, client, keys, flows, now, dropped)
         return HandoverRun(
             manager.start(request, asked.asked_s), manager, executor, before, asked.asked_s, asked.asked_at_s
         )
@@ -250,7 +253,7 @@ class HandoverService:
     def _is_here(self, client: str, place: Place) -> bool:
         if self._plain.places(client):
             return self._plain.is_here(client, place)
-        return is_here(self._office, client, place)
+        return links_are_up(self._port, client, place)
 
     def _carry_out(self, handover_run: HandoverRun) -> None:
         handover, now_s = handover_run.handover, self._clock()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from hyroads.controller.core import ncast
 from hyroads.controller.core.addressing import PathName
@@ -26,11 +26,12 @@ from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.services.port import ControllerPort
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
-from .execution import MAX_STEPS, Executor, ExecutorPort
+from .execution import MAX_STEPS, Executor, multipath_plan
 
 MAX_PATHS = 16
 _DOCUMENT = "state file"
@@ -131,34 +132,6 @@ Publish = Callable[[str, Mapping[str, Any]], object]
 Ways = tuple[PathName, ...]
 
 
-class Office(ExecutorPort, Protocol):
-    """What the service needs of the coordinator."""
-
-    @property
-    def network(self) -> Network:
-        """As the file says."""
-
-    @property
-    def live_network(self) -> Network:
-        """With the capacities that plans count on, 0 where a link is down."""
-
-    def flow_known(self, flow: str) -> bool:
-        """Whether a flow is declared."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
-
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed, or the time is over."""
-
-
 @dataclass
 class Running:
     """One n-cast: the machine, what carries it out, and what is said of the choice of paths, if they were chosen."""
@@ -206,9 +179,9 @@ class Running:
 class NCastService:
     """One per controller. :meth:`advance` is called whenever something may have happened."""
 
-    def __init__(self, office: Office, publish: Publish, clock: Callable[[], float]) -> None:
+    def __init__(self, port: ControllerPort, publish: Publish, clock: Callable[[], float]) -> None:
         self.counters: Counter[str] = Counter()
-        self._office = office
+        self._port = port
         self._publish = publish
         self._clock = clock
         self._running: dict[str, Running] = {}
@@ -221,8 +194,8 @@ class NCastService:
         for one in kept:
             flows, now_s = frozenset((one.flow,)), self._clock()
             state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
-            network, keys = self._office.network, (one.key,)
-            executor = Executor(self._office, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
+            network, keys = self._port.context.network, (one.key,)
+            executor = Executor(self._port, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
             asked_s = now_s - one.copying_after_s
             self._running[one.flow] = Running(one.flow, state, executor, one.chosen, one.paths, asked_s, now_s)
 
@@ -248,7 +221,7 @@ class NCastService:
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
         flow = body["flow"]
-        self._office.saver.check()
+        self._port.saver.check()
         if flow in self._running:
             raise ConflictError(f"flow {flow} is n-cast already")
         if len(self._running) >= MAX_NCASTS:
@@ -258,7 +231,7 @@ class NCastService:
         before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
         state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
         keys: tuple[Key, ...] = ((plan.spec.target, flow),)
-        executor = Executor(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
+        executor = Executor(self._port, self._port.context.network, plan.spec.target, keys, frozenset((flow,)), None)
         running = Running(flow, state, executor, chosen, paths, self._clock())
         self._running[flow] = running
         self.counters["on"] += 1
@@ -276,13 +249,13 @@ class NCastService:
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
         running = self._of(flow)
-        self._office.saver.check()
+        self._port.saver.check()
         self._end_copies(running)
         return self._until(lambda: not self.pending_end(flow), wait_s)
 
     def pending(self, flow: str) -> list[str]:
         """See ``rest.ncasts.NCasts``."""
-        self._office.saver.check_refused(f"n-cast of {flow}")
+        self._port.saver.check_refused(f"n-cast of {flow}")
         running = self._of(flow)
         if running.copying_s is None:
             return [f"n-cast of {flow}: {running.state.phase.value}"]
@@ -292,18 +265,18 @@ class NCastService:
         """See ``rest.ncasts.NCasts``."""
         if flow in self._running:
             return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
-        return [] if self._office.is_saved() else ["state file"]
+        return ["state file"] if self._port.saver.pending else []
 
     def _take_back(self, flow: str) -> None:
         if flow in self._running:
             self._end_copies(self._running[flow])
 
     def _end_copies(self, running: Running) -> None:
-        plan = self._office.flow_plan(running.flow)
+        plan = multipath_plan(self._port, running.flow)
         alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
         keep = next((path for path in running.paths if path in alive), running.paths[0])
         running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
-        self._office.note_unsaved()
+        self._port.note_unsaved()
         self._go_on(running)
 
     # -- what is asked for
@@ -315,9 +288,9 @@ class NCastService:
         return running
 
     def _plan(self, flow: str) -> FlowPlan:
-        if not self._office.flow_known(flow):
+        if flow not in self._port.state.flows:
             raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
-        plan = self._office.flow_plan(flow)
+        plan = multipath_plan(self._port, flow)
         if plan is None:
             raise ConflictError(f"flow {flow} is not carried by agents now")
         if plan.spec.policy is Policy.PRIVATE:
@@ -325,7 +298,7 @@ class NCastService:
         return plan
 
     def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Ways, Mapping[str, Any]]:
-        network = self._office.live_network
+        network = self._port.live.network.network
         if body.get("paths"):
             paths = tuple(tuple(path) for path in body["paths"])
             for index, path in enumerate(paths):
@@ -369,9 +342,9 @@ class NCastService:
                 break
         if running.state.phase is Phase.COPYING is not phase:
             undo = partial(self._take_back, running.flow)
-            running.change = self._office.saver.change(f"n-cast of {running.flow}", undo)
+            running.change = self._port.saver.change(f"n-cast of {running.flow}", undo)
         elif running.state.phase is not phase:
-            self._office.note_unsaved()
+            self._port.note_unsaved()
         running.executor.settle()
         if running.state.phase is Phase.COPYING and running.executor.is_drained:
             # Copies may be sent for days: until they end nobody needs to know what comes by which path.
@@ -379,7 +352,7 @@ class NCastService:
         if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
             running.copying_s = self._clock()
             self._publish("ncast.on", running.document())
-        if running.state.is_over or not self._office.flow_known(running.flow):
+        if running.state.is_over or running.flow not in self._port.state.flows:
             self._end(running)
 
     def _want(self, running: Running) -> None:
@@ -387,7 +360,7 @@ class NCastService:
             running.executor.want(running.state.wanted)
 
     def _copies(self, running: Running) -> bool:
-        plan = self._office.flow_plan(running.flow)
+        plan = multipath_plan(self._port, running.flow)
         return running.executor.is_in_force and plan is not None and plan.copies
 
     def _end(self, running: Running) -> None:
@@ -396,10 +369,10 @@ class NCastService:
         failed = running.state.phase is Phase.FAILED
         self.counters["failed" if failed else "off"] += 1
         self._publish("ncast.failed" if failed else "ncast.off", running.document())
-        self._office.note_unsaved()
+        self._port.note_unsaved()
 
     def _until(self, done: Callable[[], bool], wait_s: float) -> bool:
-        return wait_until(done, wait_s, self._clock, self._office)
+        return wait_until(done, wait_s, self._clock, self._port.progress)
 
 
 def _as_places(paths: Iterable[PathName]) -> tuple[Place, ...]:

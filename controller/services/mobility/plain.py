@@ -18,16 +18,16 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence
 from hyroads.controller.core.services.mobility import Confirmed, Event, Request, Timings, Wanted
-from hyroads.controller.model.handover import Constrained, Key, links_at
+from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.ofp.intents import SwitchIntent
-from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.services.clients.declared import first_place, possible_places
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import REFUSED, Steering, Transition
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 from .execution import HandoverRun
-from .requests import BUILT_IN, HARD, Asked, checked_place, new_id
+from .requests import BUILT_IN, HARD, Asked, checked_place, links_are_up, new_id
 
 
 class PlainClients(Protocol):
@@ -166,26 +166,23 @@ def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
 class FollowedClients:
     """See ``plain_handovers.PlainClients``."""
 
-    def __init__(self, coordinator: Coordinator, service: ClientService, steering: Steering) -> None:
-        self._coordinator = coordinator
+    def __init__(self, port: ControllerPort, service: ClientService, steering: Steering) -> None:
+        self._port = port
         self._service = service
         self._steering = steering
         self._asked: dict[str, Transition] = {}
 
     def places(self, client: str) -> tuple[Place, ...]:
         """See ``PlainClients``."""
-        return possible_places(self._coordinator.context, client)
+        return possible_places(self._port.context, client)
 
     def place(self, client: str) -> Place | None:
         """See ``PlainClients``."""
-        return first_place(self._coordinator.context, self._coordinator.state, client)
+        return first_place(self._port.context, self._port.state, client)
 
     def is_here(self, client: str, place: Place) -> bool:
         """See ``PlainClients``."""
-        context, state = self._coordinator.context, self._coordinator.state
-        network = context.network
-        links = [network.links[network.link_index[name]] for name in links_at(network, client, place)]
-        if not links or any(state.link_down(context, link) is not None for link in links):
+        if not links_are_up(self._port, client, place):
             return False
         interface = self._service.state.interfaces.get(self._mac(client))
         held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
@@ -193,7 +190,7 @@ class FollowedClients:
 
     def flows(self, client: str) -> frozenset[str]:
         """See ``PlainClients``."""
-        flows = self._coordinator.state.flows.values()
+        flows = self._port.state.flows.values()
         return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
 
     def ask(self, client: str, place: Place) -> None:
@@ -213,18 +210,18 @@ class FollowedClients:
 
     def is_in_force(self, client: str) -> bool:
         """See ``PlainClients``."""
-        coordinator = self._coordinator
-        if not coordinator.carried_out(self.flows(client)):
+        port = self._port
+        if not port.carried_out(self.flows(client)):
             return False
-        mac, wanted = self._mac(client), coordinator.live.network.intents
-        for node, session in coordinator.switches.items():
+        mac, wanted = self._mac(client), port.live.network.intents
+        for node, session in port.switches.items():
             confirmed = session.confirmed
             if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
                 return False
         return True
 
     def _mac(self, client: str) -> str:
-        return self._coordinator.context.addressing.host_mac[client]
+        return self._port.context.addressing.host_mac[client]
 
 
 def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
+from hyroads.controller.core.network import FlowSpec, Place, Policy
 from hyroads.controller.core.services.mobility import MobilityManager, Timings
-from hyroads.controller.model.handover import Confinements, Constrained, first_place, last_place, links_at, places_of
+from hyroads.controller.model.handover import Constrained, first_place, last_place, links_at, places_of
+from hyroads.controller.services.port import ControllerPort
 from hyroads.plugins.kinds import Selection
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
-from .execution import ExecutorPort
+from .execution import multipath_plan
 
 BUILT_IN: Mapping[str, MobilityManager] = {
     manager.name: manager
@@ -47,27 +48,6 @@ class Managers:
         return known[name]
 
 
-class Office(ExecutorPort, Protocol):
-    """What the service needs of the coordinator."""
-
-    @property
-    def network(self) -> Network:
-        """As the file says."""
-
-    @property
-    def confinements(self) -> Confinements:
-        """Where clients' flows are."""
-
-    def link_up(self, link: str) -> bool:
-        """Whether a link is up, as far as is known."""
-
-    def flows(self) -> Mapping[str, FlowSpec]:
-        """All declared flows."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed, or the time is over."""
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request as it came in, checked."""
@@ -82,9 +62,11 @@ class Asked:
     asked_at_s: float
 
 
-def asked_for(office: Office, managers: Managers, body: Mapping[str, Any], now_s: float, now_at_s: float) -> Asked:
+def asked_for(
+    port: ControllerPort, managers: Managers, body: Mapping[str, Any], now_s: float, now_at_s: float
+) -> Asked:
     """A request that can be begun; :class:`ConfigError` says what is wrong with it."""
-    network, client = office.network, body["client"]
+    network, client = port.context.network, body["client"]
     node = network.nodes.get(client)
     if node is None:
         raise ConfigError("request", "client", f"no node {client[:64]!r} in the network")
@@ -92,7 +74,7 @@ def asked_for(office: Office, managers: Managers, body: Mapping[str, Any], now_s
         raise ConfigError("request", "client", f"{client} is no client")
     to = checked_place(places_of(network, client), body["to"])
     flows = body.get("flows")
-    mine = flows_of(office, client)
+    mine = flows_of(port, client)
     unknown = sorted(set(flows or ()) - mine.keys())
     if unknown:
         raise ConfigError("request", "flows", f"no flow {unknown[0][:64]!r} of {client}")
@@ -111,40 +93,45 @@ def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:
     return to
 
 
-def flows_of(office: Office, client: str) -> dict[str, FlowSpec]:
+def flows_of(port: ControllerPort, client: str) -> dict[str, FlowSpec]:
     """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
     that are n-cast have paths of their own.
     """
-    copied = {flow for (_, flow), constrained in office.confinements.items() if constrained.is_of_paths}
+    copied = {flow for (_, flow), constrained in port.state.constrained.items() if constrained.is_of_paths}
     return {
         name: spec
-        for name, spec in office.flows().items()
+        for name, spec in ((name, flow.spec) for name, flow in port.state.flows.items())
         if client in (spec.source, spec.target)
         and spec.policy not in (Policy.PRIVATE, Policy.SINGLE)
         and name not in copied
     }
 
 
-def old_place(office: Office, client: str, now: Constrained | None, flows: Iterable[str], new: Place) -> Place | None:
+def old_place(
+    port: ControllerPort, client: str, now: Constrained | None, flows: Iterable[str], new: Place
+) -> Place | None:
     """Where a client's flows are: as the last handover left them, else where most of them go now."""
     if now is not None and now.stays is not None:
         return now.stays
     rates: dict[Place, float] = {}
     for flow in flows:
-        plan = office.flow_plan(flow)
+        plan = multipath_plan(port, flow)
         for path in plan.paths if plan is not None else ():
             at = first_place if plan is not None and plan.spec.source == client else last_place
-            place = at(office.network, path.links)
+            place = at(port.context.network, path.links)
             rates[place] = rates.get(place, 0.0) + (path.rate_mbps or 0.0)
     busiest = sorted(rates, key=lambda place: -rates[place])
-    places = dict.fromkeys((*busiest, *places_of(office.network, client)))
-    return next((place for place in places if place != new and is_here(office, client, place)), None)
+    places = dict.fromkeys((*busiest, *places_of(port.context.network, client)))
+    return next((place for place in places if place != new and links_are_up(port, client, place)), None)
 
 
-def is_here(office: Office, client: str, place: Place) -> bool:
-    """Whether a client hears a place and is heard there."""
-    links = links_at(office.network, client, place)
-    return bool(links) and all(office.link_up(link) for link in links)
+def links_are_up(port: ControllerPort, client: str, place: Place) -> bool:
+    """Whether a client has links to and from a place, and all of them are up."""
+    context, network = port.context, port.context.network
+    links = links_at(network, client, place)
+    return bool(links) and all(
+        port.state.link_down(context, network.links[network.link_index[link]]) is None for link in links
+    )
 
 
 def new_id() -> str:

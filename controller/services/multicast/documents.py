@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.control.sessions import Host, LabelledPlan, LiveSession, airtime_per_mbps
 from hyroads.controller.core.addressing import FIRST_LABEL, LABEL_SPACE
 from hyroads.controller.core.errors import ConfigError

@@ -50,14 +50,14 @@ class SessionService(SessionSupervisor):
         return self.document(spec.id), known is None
 
     def _begin(self, spec: SessionSpec) -> Change | None:
-        self._office.saver.check()
+        self._port.saver.check()
         if len(self._live) >= MAX_SESSIONS:
             raise TooBusyError(f"there are {MAX_SESSIONS} sessions already")
         if spec.id in self._ending:
             # The labels of its last trees are still on their way out; new trees have other ones.
             self._ending[f"{spec.id} {next(self._count_endings)}"] = self._ending.pop(spec.id)
         change = self._admit(spec)
-        self._office.publish("session.declared", session_document(spec))
+        self._port.events.publish("session.declared", session_document(spec))
         return change
 
     def _admit(self, spec: SessionSpec, found: Collection[Host] = (), *, is_asked: bool = True) -> Change | None:
@@ -74,7 +74,7 @@ class SessionService(SessionSupervisor):
                 for node in sorted(nodes - known.get(source, frozenset())):
                     raise ConflictError(f"session {spec.id!r}: no way from {source} to {node}")
             undo = partial(self._remove, spec.id) if before is None else partial(self._admit_again, before.spec)
-            change = self._office.saver.change(f"session {spec.id}", undo) if is_asked else None
+            change = self._port.saver.change(f"session {spec.id}", undo) if is_asked else None
             self._put(spec.id, after)
         self._improve_later()
         return change
@@ -135,7 +135,7 @@ class SessionService(SessionSupervisor):
         if spec != live.spec:
             # Where it was heard is where it is, until somebody knows better.
             self._admit(spec, [host] if joins else [], is_asked=False)
-            self._office.publish("session.changed", session_document(spec))
+            self._port.events.publish("session.changed", session_document(spec))
 
     def knows(self, name: str) -> bool:
         """Whether a session is declared, planned or not."""
@@ -143,14 +143,14 @@ class SessionService(SessionSupervisor):
 
     def keep(self) -> None:
         """Something else about sessions is to be saved."""
-        self._office.note_unsaved()
+        self._port.note_unsaved()
 
     def _become(self, name: str, spec: SessionSpec, *, wait: bool) -> Document:
         live, change = self._get(name), None
         if spec != live.spec:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._admit(spec)
-            self._office.publish("session.changed", session_document(spec))
+            self._port.events.publish("session.changed", session_document(spec))
         if wait:
             self._wait(name, change)
         return self.document(name)
@@ -158,8 +158,8 @@ class SessionService(SessionSupervisor):
     def remove(self, name: str, *, wait: bool) -> None:
         """See ``rest.sessions.Sessions``."""
         spec = self._get(name).spec
-        self._office.saver.check()
-        change = self._office.saver.change(f"session {name}", partial(self._admit_again, spec))
+        self._port.saver.check()
+        change = self._port.saver.change(f"session {name}", partial(self._admit_again, spec))
         self._remove(name)
         if wait:
             self._wait(name, change)
@@ -170,9 +170,9 @@ class SessionService(SessionSupervisor):
         self._ending[name] = forgotten(self._live.pop(name))
         self._rates = {key: value for key, value in self._rates.items() if key[0] != name}
         self._count()
-        self._office.note_unsaved()
-        self._office.publish("session.removed", {"id": name})
-        self._office.wake()
+        self._port.note_unsaved()
+        self._port.events.publish("session.removed", {"id": name})
+        self._port.wake(now=True)
 
     def _get(self, name: str) -> LiveSession:
         live = self._live.get(name)
@@ -182,16 +182,14 @@ class SessionService(SessionSupervisor):
 
     def pending(self, name: str) -> list[str]:
         """See ``rest.sessions.Sessions``."""
-        self._office.saver.check_refused(f"session {name}")
+        self._port.saver.check_refused(f"session {name}")
         return self.waits_for(name)
 
     def _wait(self, name: str, change: Change | None = None) -> None:
-        office = self._office
-
         def is_over() -> bool:
             return not self.waits_for(name) or (change is not None and change.refusal is not None)
 
-        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, office.clock, office)
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, self._port.clock, self._port.progress)
         if change is not None:
             change.check()
         if not is_confirmed:

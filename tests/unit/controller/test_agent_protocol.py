@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.agents.markers import PathMarks, has_reached, parse_first, parse_passed
 from hyroads.controller.agents.protocol import (
     MAX_LINE,

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+
 from hyroads.controller.runtime.garbage import Garbage
 
 

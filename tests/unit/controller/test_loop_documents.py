@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.api.network import flow_document, interfaces_document, links_document
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.reports import AgentRates

@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.access_point.channel import interface_document
 from hyroads.controller.access_point.model import Neighbour, Reading
 from hyroads.controller.agents.protocol import ProtocolError, encode, parse_hello, parse_line

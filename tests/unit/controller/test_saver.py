@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from instant_saver import instant_saver
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.runtime.persistence import RETRY_MOST_S, SAY_AGAIN_S, Change, Saver
 from hyroads.rest.contract import NotSavedError
 from hyroads.rest.resource import _hyroads
-from instant_saver import instant_saver
 
 
 class Table:

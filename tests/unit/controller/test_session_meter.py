@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+
 from hyroads.controller.control.sessions import Host, LiveSession, Rollout
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
 from hyroads.controller.ofp import wire

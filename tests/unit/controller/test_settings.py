@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.settings.controller import load, parse

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.files import state
 from hyroads.controller.files.private import write_atomically
 from hyroads.controller.files.state import MAX_BYTES, MOST_ASIDE, Format, Origin, StateFile, parse, text_of

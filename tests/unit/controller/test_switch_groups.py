@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.guard import check

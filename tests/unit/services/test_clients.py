@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import (
     ClientError,

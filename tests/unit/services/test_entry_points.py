@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import MobilityPolicy
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Handover, Phase, Request, Wanted
 from hyroads.plugins.codec import encode

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.ofp.hosts import Barred, Here, There, host_of, host_rules, is_learned, source_of
 from hyroads.controller.ofp.match import SetMplsLabel
 from hyroads.controller.ofp.pipeline import Priority, Table

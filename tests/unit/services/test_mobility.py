@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Arrived,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import TechnologyInterference

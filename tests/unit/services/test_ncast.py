@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import ConflictInterference, TechnologyInterference
 from hyroads.controller.core.ncast import branches, choose, loss_of

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Confirmed, Passed, Phase, Wanted
 from hyroads.plugins.ncast import NCast

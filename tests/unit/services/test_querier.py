@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.membership import (

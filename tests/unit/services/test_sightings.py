@@ -7,6 +7,7 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
 
 MAC = "02:aa:00:00:00:01"
