@@ -146,7 +146,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.agent_token,
             time.monotonic,
             radios=replace(self.feed.radios, stations=self.services.steering),
-            markers=self.coordinator.marks,
+            markers=self.coordinator.markers,
         )
 
     def _begin_openflow(self) -> None:

@@ -29,7 +29,7 @@ from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.runtime.persistence import Saved, Store, declared
 from hyroads.controller.runtime.telemetry import Feed
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
-from hyroads.controller.services.clients.directory import ClientBook
+from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
@@ -43,7 +43,7 @@ from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
 from hyroads.controller.services.reservations import ReservationService
-from hyroads.controller.services.steering.actuators import HandoverMover, SteeringMover, network_view, whole_view
+from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view, whole_view
 from hyroads.controller.services.steering.policies import PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.plugins.kinds import Selection
@@ -108,7 +108,7 @@ class Services:
         self._begin_handovers(kept)
         self._begin_policies(feed)
         self._begin_sessions()
-        self._begin_book()
+        self._begin_directory()
         self._restore(kept)
 
     def _begin_plugins(self, document: str) -> None:
@@ -160,7 +160,7 @@ class Services:
 
     def _begin_policies(self, feed: Feed) -> None:
         coordinator = self.coordinator
-        self.actuator = HandoverMover(self.handovers, coordinator, feed.inbox)
+        self.actuator = HandoverActuator(self.handovers, coordinator, feed.inbox)
         self.policies = PolicyService(
             self.plugins.policies,
             partial(network_view, coordinator),
@@ -168,7 +168,7 @@ class Services:
             coordinator.exception,
             time.monotonic,
         )
-        self.policies.movers += [self.actuator, SteeringMover(self.clients, self.steering, coordinator)]
+        self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, coordinator)]
 
     def _begin_sessions(self) -> None:
         coordinator, addressing = self.coordinator, self.context.addressing
@@ -188,8 +188,8 @@ class Services:
         self.reservations = ReservationService(coordinator, self.sessions)
         coordinator.followers.append(self.reservations.follow)
 
-    def _begin_book(self) -> None:
-        self.book = ClientBook(
+    def _begin_directory(self) -> None:
+        self.directory = ClientDirectory(
             self.clients,
             self.steering,
             self.coordinator,
@@ -198,7 +198,7 @@ class Services:
             check_manager=self.managers.named,
             clock=time.monotonic,
         )
-        self.policies.may_steer = self.book.may_steer
+        self.policies.may_steer = self.directory.may_steer
 
     # -- the state file
 
@@ -207,7 +207,7 @@ class Services:
         for name, restore in (
             ("sessions", self.sessions.restore),
             ("reservations", self.reservations.restore),
-            ("preferences", self.book.restore),
+            ("preferences", self.directory.restore),
         ):
             try:
                 problems += restore(kept.services.get(name))
@@ -223,7 +223,7 @@ class Services:
             "members": self.membership.to_save(),
             "reservations": self.reservations.to_save(),
             "ncasts": self.ncasts.to_save(),
-            "preferences": self.book.to_save(),
+            "preferences": self.directory.to_save(),
             "places": saved_places(state.places),
         }
 
@@ -237,7 +237,7 @@ class Services:
             ncasts.blueprint(self.ncasts),
             sessions.blueprint(self.sessions),
             reservations.blueprint(self.reservations),
-            clients.blueprint(self.book),
+            clients.blueprint(self.directory),
         ]
 
     def start(self) -> None:

@@ -53,7 +53,7 @@ class AgentLink:
         return have > 0 if coming is None or (coming > 0) == (have > 0) else None
 
 
-class AgentPusher:
+class AgentDeployer:
     """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered."""
 
     def __init__(
@@ -233,13 +233,13 @@ def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
 _NONE: Mapping[str, ClassifiedFlow] = {}
 
 
-class Pusher:
+class Deployer:
     """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile."""
 
     def __init__(
         self,
         live: Live,
-        agents: AgentPusher,
+        agents: AgentDeployer,
         switches: Mapping[str, SwitchSession],
         is_overtaken: Callable[[], bool],
     ) -> None:

@@ -33,7 +33,7 @@ class Fault:
     what: str
 
 
-class FaultBook:
+class FaultLog:
     """The latest faults. Defects are counted in ``counters``."""
 
     def __init__(self, clock: Callable[[], float], counters: Counter[str], events: EventLog) -> None:

@@ -32,7 +32,7 @@ from hyroads.controller.model.handover import Constrained, Key, places_of
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.rest.contract import NotConfirmedError, NotSavedError
 
-from .faults import FaultBook, wait_until
+from .faults import FaultLog, wait_until
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Saver:
         *,
         wake: Callable[[], None],
         progress: shim.Signal,
-        faults: FaultBook,
+        faults: FaultLog,
         events: EventLog,
         clock: Callable[[], float],
     ) -> None:

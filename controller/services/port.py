@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from hyroads.controller.agents.markers import Marks
+from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.control.live import Live
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.events import EventLog
@@ -45,7 +45,7 @@ class ControllerPort(Protocol):
         """Sessions of the connected switches, by node."""
 
     @property
-    def marks(self) -> Marks:
+    def markers(self) -> SequenceMarkers:
         """The sequence numbers that agents report of watched flows."""
 
     @property

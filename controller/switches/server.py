@@ -129,7 +129,7 @@ class TlsSocket:
 LOG = logging.getLogger("hyroads.controller")
 
 
-class SwitchBook:
+class SwitchRegistry:
     """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 
-from hyroads.controller.agents.markers import Marks, PathMarks
+from hyroads.controller.agents.markers import SequenceMarkers, PathMarkers
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
@@ -29,7 +29,7 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
-from hyroads.controller.runtime.deployer import AgentPusher
+from hyroads.controller.runtime.deployer import AgentDeployer
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.ncasts import NCastService
@@ -69,7 +69,7 @@ class Agent:
         self._rig.told.append((self.node, document["type"]))
         self._rig.check()
         if first:
-            self._rig.marks.first_numbers(self.node, first)
+            self._rig.markers.first_numbers(self.node, first)
         answer(None)
 
     def sending(self, number: int) -> tuple[frozenset[int], bool]:
@@ -90,9 +90,9 @@ class Rig:
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.sent: dict[int, int] = {} if after is None else after.sent
-        self.marks = Marks()
+        self.markers = SequenceMarkers()
         self.counters: Counter[str] = Counter()
-        self.pusher = AgentPusher(lambda: self.now_s, self.counters, self._fault, lambda: None)
+        self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self._fault, lambda: None)
         kept = self._kept(after, before)
         self.state = initial(self.context, kept.flows, kept.constrained)
         self.live = live_of(self.context, kept.numbers)
@@ -104,7 +104,7 @@ class Rig:
             hello = AgentConfig(hello_configs(self.context, Options())[node])
             if after is None:
                 agent.hello = replace(agent.hello, revision=hello.revision)
-            self.pusher.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
+            self.deployer.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
         self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0)
         self.ncasts = NCastService(self, self._publish, lambda: self.now_s)
         self.ncasts.restore(kept.ncasts)
@@ -139,7 +139,7 @@ class Rig:
             if self.plan.version != self.state.version:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
             self.plan = self.live.improve(NO_REPORTS, self.now_s) or self.plan
-            self.pusher.push(self.plan, gate(self.plan, self.views()))
+            self.deployer.push(self.plan, gate(self.plan, self.views()))
             self.service.advance()
             self.ncasts.advance()
             if before == (len(self.told), self.state.version):
@@ -164,8 +164,8 @@ class Rig:
         self.sent[plan.number] += 10
         number = self.sent[plan.number]
         used = [path for path in plan.paths if set(links) & set(path.links)]
-        paths = tuple(PathMarks(path.id, number, number if arrived else None, paused=False) for path in used)
-        self.marks.paths_passed(plan.egress, plan.number, paths)
+        paths = tuple(PathMarkers(path.id, number, number if arrived else None, paused=False) for path in used)
+        self.markers.paths_passed(plan.egress, plan.number, paths)
         self.step()
 
     # -- what is so
@@ -201,7 +201,7 @@ class Rig:
             node: SwitchView(ready=True, confirmed=frozenset(self.plan.flows), possible=frozenset(self.plan.flows))
             for node in self.context.addressing.dpid
         }
-        return Views(self.pusher.views(), switches)
+        return Views(self.deployer.views(), switches)
 
     # -- services.port.ControllerPort
 
@@ -217,12 +217,12 @@ class Rig:
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 
     def carries(self, flows: Iterable[str]) -> bool:
-        return all(self.pusher.carries(self.plan.flows[flow]) for flow in flows)
+        return all(self.deployer.carries(self.plan.flows[flow]) for flow in flows)
 
     def carried_out(self, flows: Iterable[str]) -> bool:
         plans = [self.plan.flows[flow] for flow in flows]
         waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
-        return not waiting and all(plan.mode != MULTIPATH or self.pusher.carries(plan) for plan in plans)
+        return not waiting and all(plan.mode != MULTIPATH or self.deployer.carries(plan) for plan in plans)
 
     def note_unsaved(self) -> None:
         self.unsaved += 1

@@ -32,7 +32,7 @@ class Preference:
     steering: bool = True
 
 
-class ClientBook:
+class ClientDirectory:
     """``declared`` are the clients of the network file. Managers that clients prefer go into ``managers``;
     ``check_manager`` raises if there is none of a name.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from hyroads.controller.agents.markers import PathMarks, has_reached
+from hyroads.controller.agents.markers import PathMarkers, has_reached
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
@@ -85,7 +85,7 @@ class Executor:
             self.told = True
             yield Confirmed(wanted)
         if self.now is not None and self.now.is_moving:
-            yield from self._marks(wanted)
+            yield from self._markers(wanted)
 
     @property
     def sends(self) -> bool:
@@ -113,7 +113,7 @@ class Executor:
     def end(self) -> None:
         """Nothing is watched any more."""
         for node, number in self.watching:
-            self.port.marks.forget(node, number)
+            self.port.markers.forget(node, number)
         self.watching.clear()
 
     def _declare(self, step: Constrained) -> None:
@@ -128,31 +128,31 @@ class Executor:
         for plan in self._plans():
             if plan.egress is not None:
                 self.watching.add((plan.egress, plan.number))
-                self.port.marks.await_(plan.egress, plan.number)
+                self.port.markers.await_(plan.egress, plan.number)
 
-    def _marks(self, wanted: Wanted) -> Iterator[Event]:
+    def _markers(self, wanted: Wanted) -> Iterator[Event]:
         for plan in self._plans():
-            first = self.port.marks.first(plan.ingress or "", plan.number)
+            first = self.port.markers.first(plan.ingress or "", plan.number)
             if first is None:
                 continue
             for way, paths in self._by_way(plan, wanted.known).items():
                 place = cast("Place", way)  # A way is whatever the manager calls a place.
-                marks = [self._mark(plan, path) for path in paths]
-                if all(has_reached(mark.passed, first) for mark in marks):
+                markers = [self._marker(plan, path) for path in paths]
+                if all(has_reached(marker.passed, first) for marker in markers):
                     yield Passed(plan.spec.id, place)
-                if any(has_reached(mark.arrived, first) for mark in marks):
+                if any(has_reached(marker.arrived, first) for marker in markers):
                     yield Arrived(plan.spec.id, place)
 
     def _is_drained(self, ways: Iterable[Way]) -> bool:
         for plan in self._plans():
-            first = self.port.marks.first(plan.ingress or "", plan.number)
-            marks = [self._mark(plan, path) for paths in self._by_way(plan, ways).values() for path in paths]
-            if first is None or any(not has_reached(mark.passed, first) for mark in marks):
+            first = self.port.markers.first(plan.ingress or "", plan.number)
+            markers = [self._marker(plan, path) for paths in self._by_way(plan, ways).values() for path in paths]
+            if first is None or any(not has_reached(marker.passed, first) for marker in markers):
                 return False
         return True
 
-    def _mark(self, plan: FlowPlan, path: PlannedPath) -> PathMarks:
-        return self.port.marks.of(plan.egress or "", plan.number, path.id)
+    def _marker(self, plan: FlowPlan, path: PlannedPath) -> PathMarkers:
+        return self.port.markers.of(plan.egress or "", plan.number, path.id)
 
     def _plans(self) -> Iterator[FlowPlan]:
         plans = (multipath_plan(self.port, flow) for flow in sorted(self.flows))

@@ -27,7 +27,7 @@ from .policies import Outcome
 from .stations import ASSOCIATED, Steering
 
 
-class SteeringMover:
+class SteeringActuator:
     """See ``services.policies.Actuator``. Only stations that an access point told of can be asked."""
 
     def __init__(self, service: ClientService, steering: Steering, port: ControllerPort) -> None:
@@ -102,7 +102,7 @@ def network_view(port: ControllerPort) -> NetworkView:
     return NetworkView(port.clock(), nodes, links, flows)
 
 
-class HandoverMover:
+class HandoverActuator:
     """See ``services.policies.Actuator``. A client that uses all its places at once has no place."""
 
     def __init__(self, service: HandoverService, port: ControllerPort, inbox: Inbox) -> None:
@@ -173,7 +173,7 @@ class HandoverMover:
         return signal
 
 
-def whole_view(port: ControllerPort, actuator: HandoverMover) -> NetworkView:
+def whole_view(port: ControllerPort, actuator: HandoverActuator) -> NetworkView:
     """The network with its clients."""
     view = network_view(port)
     return replace(view, clients=actuator.clients(view.time_s))

@@ -21,7 +21,7 @@ from hyroads.controller.core.services.clients import seen
 from hyroads.controller.model.state import TopologyContext, client_placed, initial
 from hyroads.controller.runtime.persistence import Saved, Store, to_save
 from hyroads.controller.services.clients.declared import interfaces_of, saved_places
-from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientBook
+from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
@@ -82,7 +82,7 @@ class Lab:
             self.context, AccessSettings(), self.controller, lambda *_: None, clock, switch_grace_s=15.0
         )
         steering = Steering(self.service, dict, lambda *_: None, clock)
-        self.book = ClientBook(
+        self.book = ClientDirectory(
             self.service,
             steering,
             self.controller,
