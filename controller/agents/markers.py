@@ -1,9 +1,7 @@
-"""What agents tell of flows that are handed over: the first number under new paths, and what has come by which. Pure.
+"""Sequence markers of flows that are handed over or copied (docs/dataplane.md, *Handovers and copies*). Pure.
 
-It is the agents' server's :class:`~hyroads.controller.agents.markers.MarkerListener`.
-
-Which numbers of a flow an agent has sent and received by which path, as the protocol tells it (docs/dataplane.md,
-*Handovers and copies*). Pure.
+An agent reports the first sequence number that it sent by new paths, and which numbers arrived by which path.
+:class:`SequenceMarkers` stores them for those who wait.
 """
 
 from __future__ import annotations

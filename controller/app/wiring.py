@@ -1,8 +1,7 @@
-"""The services of one controller: their services, wired to the coordinator and to each other.
+"""Builds the services of one controller, and connects them to the event loop and to each other.
 
 Each method builds the services of one subject; they are called in the order in which services need each other.
-
-What an earlier controller left in the state file, made ready for this one; what no longer fits is left out.
+:func:`restored_in` loads the state file, and leaves out what no longer fits the network.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ class RestoredState:
     places: Mapping[str, Place | None]
     ncasts: list[RestoredNCast]
     services: Mapping[str, Any]
-    """What the other services kept, by their names."""
+    """What the other services saved, by service."""
 
 
 def restored_in(store: Store, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
     """The content of the file, and what is left out of it."""
     saved, problems = store.load(context.network)
-    kept, more = ready(saved, context)
-    return kept, problems + more
+    restored, more = ready(saved, context)
+    return restored, problems + more
 
 
 def ready(saved: Saved, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
@@ -92,7 +91,7 @@ class Services:
         coordinator: Coordinator,
         feed: Feed,
         radios: Callable[[], Mapping[str, Session]],
-        kept: RestoredState,
+        restored: RestoredState,
         document: str,
     ) -> None:
         self.coordinator = coordinator
@@ -105,11 +104,11 @@ class Services:
         """What of the state file does not fit, and is left out."""
         self._begin_plugins(document)
         self._begin_clients(radios)
-        self._begin_handovers(kept)
+        self._begin_handovers(restored)
         self._begin_policies(feed)
         self._begin_sessions()
         self._begin_directory()
-        self._restore(kept)
+        self._restore(restored)
 
     def _begin_plugins(self, document: str) -> None:
         found, left_out = discover(self.settings.plugins, document)
@@ -146,7 +145,7 @@ class Services:
         )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
-    def _begin_handovers(self, kept: RestoredState) -> None:
+    def _begin_handovers(self, restored: RestoredState) -> None:
         coordinator = self.coordinator
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
         plain = FollowedClients(coordinator, self.clients, self.steering)
@@ -154,7 +153,7 @@ class Services:
             coordinator, self._publish, time.monotonic, time.time, self.managers, plain=plain
         )
         self.ncasts = NCastService(coordinator, self._publish, time.monotonic)
-        self.ncasts.restore(kept.ncasts)
+        self.ncasts.restore(restored.ncasts)
         coordinator.followers += [self.handovers.advance, self.ncasts.advance]
         coordinator.collectors.append(partial(handover_metrics, self.handovers.seconds))
 
@@ -202,7 +201,7 @@ class Services:
 
     # -- the state file
 
-    def _restore(self, kept: RestoredState) -> None:
+    def _restore(self, restored: RestoredState) -> None:
         problems = self.left_out
         for name, restore in (
             ("sessions", self.sessions.restore),
@@ -210,11 +209,11 @@ class Services:
             ("preferences", self.directory.restore),
         ):
             try:
-                problems += restore(kept.services.get(name))
+                problems += restore(restored.services.get(name))
             except Exception as error:  # noqa: BLE001 - the controller starts nevertheless; it is counted and shown
                 self.coordinator.exception(f"taking in the saved {name}", error)
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
-        self.membership.restore(kept.services.get("members"))
+        self.membership.restore(restored.services.get("members"))
 
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""

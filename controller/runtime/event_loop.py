@@ -1,9 +1,7 @@
-"""The controller's loop: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
+"""The controller's event loop: events change the state, the state is planned, and the plan is deployed.
 
-All of it runs in green threads of one operating-system thread; nothing here blocks but the loop itself, which waits for
-something to do.
-
-What the settings say of plans and of the loop. Pure.
+Everything runs in green threads of one operating-system thread. Only the loop itself blocks, while there is nothing to
+do. Services use it as their ``services.port.ControllerPort``.
 """
 
 from __future__ import annotations
@@ -187,7 +185,7 @@ class Coordinator:
         self._become(flow_removed(self.state, flow))
         self._plan_if_changed()
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows of clients shall use other paths (docs/services.md, section 3)."""
         self._become(constrained(self.state, changes), urgent=True)
         self._plan_if_changed()

@@ -69,7 +69,7 @@ class ControllerPort(Protocol):
     def note_unsaved(self) -> None:
         """What a service saves has changed: write the state file soon."""
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Constrain flows of clients to paths; None lifts a constraint."""
 
     def place_client(self, client: str, place: Place) -> None:

@@ -1,4 +1,6 @@
-"""The service of reservations: least rates of flows and sessions, admitted if the airtime exists, kept by the slots."""
+"""The service of reservations: minimum rates of flows and sessions. They are admitted if the airtime exists, and each
+slot of the control loop allocates them first.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Reservation:
 
     @property
     def subject(self) -> tuple[str | None, str | None]:
-        """Whom it is for."""
+        """The flow or the session that it is for."""
         return self.flow, self.session
 
 
@@ -56,7 +58,7 @@ class NotAdmittedError(ConflictError):
 
 
 class Sessions(Protocol):
-    """What the service needs of that of sessions."""
+    """What the service needs of the service of sessions."""
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -75,19 +77,19 @@ class Sessions(Protocol):
 
 
 class ReservationService:
-    """One per controller. Promises are kept in the order in which they were made."""
+    """One per controller. Reservations are served in the order in which they were made."""
 
     def __init__(self, port: ControllerPort, sessions: Sessions) -> None:
         self._port = port
         self._sessions = sessions
-        self._kept: dict[str, Reservation] = {}
+        self._reservations: dict[str, Reservation] = {}
         self._short_since_s: dict[str, float] = {}
         self._short: dict[str, float] = {}
 
     # -- the state file
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Takes in what an earlier controller promised; what is wrong with some of it."""
+        """Take in the reservations of an earlier controller; returns what is wrong with them."""
         problems = []
         for document in documents if isinstance(documents, list) else ():
             try:
@@ -95,34 +97,36 @@ class ReservationService:
             except ConfigError as error:
                 problems.append(error)
             else:
-                self._kept[reservation.id] = reservation
+                self._reservations[reservation.id] = reservation
         self._tell()
         return problems
 
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
-        return [_declared(reservation) for reservation in self._kept.values()]
+        return [_declared(reservation) for reservation in self._reservations.values()]
 
     # -- REST
 
     def names(self) -> Sequence[str]:
-        """See ``rest.reservations.Reservations``."""
-        return tuple(self._kept)
+        """Ids of all reservations, the most important first."""
+        return tuple(self._reservations)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """See ``rest.reservations.Reservations``."""
-        return [self.document(name) for name in names if name in self._kept]
+        """The reservations of these ids; unknown ids are left out."""
+        return [self.document(name) for name in names if name in self._reservations]
 
     def document(self, name: str) -> Document:
-        """See ``rest.reservations.Reservations``."""
+        """The reservation of this id; NotFoundError if there is none."""
         reservation = self._get(name)
         state, given = self._state(reservation)
         return {**_declared(reservation), "state": state, "given_mbps": given}
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
-        """See ``rest.reservations.Reservations``."""
+        """The reservation, made if it is new, and whether it is. ConfigError, TooBusyError, ConflictError (e.g. not
+        admitted).
+        """
         new = _parsed(document, "request")
-        known = self._kept.get(new.id)
+        known = self._reservations.get(new.id)
         if known is not None:
             if known != new:
                 raise ConflictError(f"reservation {new.id!r} exists with other content")
@@ -133,7 +137,7 @@ class ReservationService:
         return self.document(new.id), True
 
     def change(self, name: str, document: Mapping[str, Any]) -> Document:
-        """See ``rest.reservations.Reservations``."""
+        """Change the rate of a reservation; errors as of :meth:`reserve`, and NotFoundError."""
         old = self._get(name)
         new = _parsed({**_declared(old), **document}, "request")
         if new != old:
@@ -143,14 +147,14 @@ class ReservationService:
         return self.document(name)
 
     def release(self, name: str) -> None:
-        """See ``rest.reservations.Reservations``."""
+        """Release a reservation; NotFoundError."""
         self._get(name)
         self._port.saver.check()
         self._put(name, None)
         self._port.events.publish("reservation.released", {"id": name})
 
     def _get(self, name: str) -> Reservation:
-        found = self._kept.get(name)
+        found = self._reservations.get(name)
         if found is None:
             raise NotFoundError(f"no reservation {name[:64]!r}")
         return found
@@ -158,7 +162,7 @@ class ReservationService:
     # -- admission
 
     def _admit(self, new: Reservation) -> None:
-        others = [each for each in self._kept.values() if each.id != new.id]
+        others = [each for each in self._reservations.values() if each.id != new.id]
         for other in others:
             if other.subject == new.subject:
                 raise ConflictError(f"reservation {other.id!r} is for the same")
@@ -175,14 +179,14 @@ class ReservationService:
         self._put(new.id, new)
 
     def _put(self, name: str, new: Reservation | None) -> None:
-        """There is such a reservation (None: none) from now on, and once this returns it is on the disk."""
-        before = dict(self._kept)
+        """Set a reservation (None: remove it); returns once that is saved."""
+        before = dict(self._reservations)
         change = self._port.saver.change(f"reservation {name}", partial(self._become, before))
         self._become({**before, name: new} if new is not None else {n: r for n, r in before.items() if n != name})
         self._port.saver.wait(change)
 
     def _become(self, reservations: Mapping[str, Reservation]) -> None:
-        self._kept = dict(reservations)
+        self._reservations = dict(reservations)
         self._tell()
 
     def _asked(self, new: Reservation, others: Sequence[Reservation]) -> Answer:
@@ -221,7 +225,7 @@ class ReservationService:
         media = self._sessions.media
         if media is None:
             return {}
-        promised = {each.session: each.rate_mbps for each in self._kept.values() if each.id != but.id}
+        promised = {each.session: each.rate_mbps for each in self._reservations.values() if each.id != but.id}
         loads = {}
         for name, live in self._sessions.sessions.items():
             least = max(live.spec.rate_mbps or 0.0, promised.get(name, 0.0))
@@ -240,12 +244,12 @@ class ReservationService:
             {"technology": technology, "links": names[:MAX_DOMAINS_TOLD]} for technology, names in by_technology.items()
         ]
 
-    # -- keeping
+    # -- allocation
 
     def _tell(self) -> None:
-        kept = self._kept.values()
-        self._port.live.loop.guarantee({each.flow: each.rate_mbps for each in kept if each.flow is not None})
-        self._sessions.promise({each.session: each.rate_mbps for each in kept if each.session is not None})
+        reservations = self._reservations.values()
+        self._port.live.loop.guarantee({each.flow: each.rate_mbps for each in reservations if each.flow is not None})
+        self._sessions.promise({each.session: each.rate_mbps for each in reservations if each.session is not None})
 
     def _state(self, reservation: Reservation) -> tuple[str, float | None]:
         if reservation.session is not None:
@@ -261,23 +265,23 @@ class ReservationService:
         return ("short", grant.given_mbps) if grant.is_short else ("kept", reservation.rate_mbps)
 
     def follow(self) -> None:
-        """Called after slots: tells of promises that can't be kept, and of those that can again."""
+        """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
         now_s, granted = self._port.clock(), self._port.live.loop.granted
-        for name, reservation in self._kept.items():
+        for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
             if grant is None or not grant.is_short:
                 self._short_since_s.pop(name, None)
                 if self._short.pop(name, None) is not None:
-                    LOG.info("reservation %s is kept again", name)
+                    LOG.info("reservation %s has its full rate again", name)
                     self._port.events.publish("reservation.kept", {"id": name})
                 continue
             since_s = self._short_since_s.setdefault(name, now_s)
             if name not in self._short and now_s - since_s >= SHORT_FOR_S:
                 self._short[name] = grant.given_mbps
-                LOG.warning("reservation %s: only %.2f Mb/s can be kept", name, grant.given_mbps)
+                LOG.warning("reservation %s: only %.2f Mb/s of its rate can be given", name, grant.given_mbps)
                 told = {**_declared(reservation), "given_mbps": grant.given_mbps}
                 self._port.events.publish("reservation.short", told)
-        for gone in (self._short.keys() | self._short_since_s.keys()) - self._kept.keys():
+        for gone in (self._short.keys() | self._short_since_s.keys()) - self._reservations.keys():
             self._short.pop(gone, None)
             self._short_since_s.pop(gone, None)
 

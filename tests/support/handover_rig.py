@@ -12,7 +12,7 @@ from typing import Any
 from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 
-from hyroads.controller.agents.markers import SequenceMarkers, PathMarkers
+from hyroads.controller.agents.markers import PathMarkers, SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
@@ -77,6 +77,16 @@ class Agent:
         return frozenset(p["id"] for p in flow["paths"] if p["rate_mbps"]), "split" in flow
 
 
+class NoPlainClients:
+    """A network whose clients all have agents."""
+
+    def places(self, client: str) -> tuple[()]:
+        return ()
+
+    def refusal(self, client: str) -> None:
+        return None
+
+
 class Rig:
     """See the module. ``step`` brings what is wanted into force; time is the test's. ``after``: this is the next
     controller on the agents of that one, with what it left in the state file.
@@ -93,9 +103,9 @@ class Rig:
         self.markers = SequenceMarkers()
         self.counters: Counter[str] = Counter()
         self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self._fault, lambda: None)
-        kept = self._kept(after, before)
-        self.state = initial(self.context, kept.flows, kept.constrained)
-        self.live = live_of(self.context, kept.numbers)
+        restored = self._restored(after, before)
+        self.state = initial(self.context, restored.flows, restored.constrained)
+        self.live = live_of(self.context, restored.numbers)
         nodes = sorted(self.context.addressing.agents)
         self.agents = {node: Agent(node, self) for node in nodes} if after is None else after.agents
         for node, agent in self.agents.items():
@@ -105,13 +115,13 @@ class Rig:
             if after is None:
                 agent.hello = replace(agent.hello, revision=hello.revision)
             self.deployer.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
-        self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0)
+        self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0, plain=NoPlainClients())
         self.ncasts = NCastService(self, self._publish, lambda: self.now_s)
-        self.ncasts.restore(kept.ncasts)
+        self.ncasts.restore(restored.ncasts)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
         self.step()
 
-    def _kept(self, after: Rig | None, before: Mapping[Key, Constrained] | None) -> RestoredState:
+    def _restored(self, after: Rig | None, before: Mapping[Key, Constrained] | None) -> RestoredState:
         network = self.context.network
         flows = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows]
         if after is None:
@@ -120,9 +130,9 @@ class Rig:
         declared = after.state.flows.values()
         text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.constrained, services)))
         saved, _ = decode(json.loads(text), "state file", network)
-        kept, problems = ready(saved, self.context)
+        restored, problems = ready(saved, self.context)
         assert not problems
-        return kept
+        return restored
 
     def _fault(self, where: str, what: str) -> None:
         raise AssertionError(f"{where}: {what}")
@@ -212,7 +222,7 @@ class Rig:
     def confinements(self):
         return self.state.constrained
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         self.state = constrained(self.state, changes)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 

@@ -65,8 +65,8 @@ class ClientDirectory:
     # -- the state file
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Takes in what an earlier controller kept; what is wrong with some of it. Whether there is a manager of a name
-        is seen when it is needed: a plugin's may come yet.
+        """Take in what an earlier controller saved; returns what is wrong with it. Managers are not looked up yet,
+        because a plugin's manager may come later.
         """
         problems = []
         for index, document in enumerate(documents if isinstance(documents, list) else ()):
@@ -90,12 +90,12 @@ class ClientDirectory:
     # -- rest.clients.Clients
 
     def ids(self) -> Sequence[str]:
-        """See ``rest.clients.Clients``."""
+        """All clients."""
         others = {mac for mac in self._service.state.interfaces if mac not in self._owner}
         return sorted({*self._declared, *others})
 
     def documents(self, clients: Sequence[str]) -> list[Document]:
-        """See ``rest.clients.Clients``."""
+        """The clients of these names; unknown names are left out."""
         addresses: dict[str, list[Document]] = {}
         for address in self._service.state.addresses.values():
             addresses.setdefault(address.mac, []).append({"ip": address.ip, "by_dhcp": address.by_dhcp})
@@ -107,11 +107,11 @@ class ClientDirectory:
         ]
 
     def document(self, client: str) -> Document:
-        """See ``rest.clients.Clients``."""
+        """The client of this name; NotFoundError if there is none."""
         return self.documents([self._id(client)])[0]
 
     def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
-        """See ``rest.clients.Clients``."""
+        """Set the preferences of a client that the document names; NotFoundError, ConfigError."""
         name = self._id(client)
         old = self._preferences.get(name, Preference())
         manager = wishes.get("manager", old.manager)
@@ -143,7 +143,7 @@ class ClientDirectory:
                 table[client] = value
 
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
-        """See ``rest.clients.Clients``."""
+        """Ask a client to go to another access point; NotFoundError, ConflictError."""
         name, place = self._id(client), Place(to["node"], to["technology"])
         macs = self._declared.get(name, (name,))
         associated = [mac for mac in macs if (i := self._service.state.interfaces.get(mac)) and i.place is not None]
@@ -153,7 +153,7 @@ class ClientDirectory:
         return transition.document()
 
     def forget(self, client: str, *, wait: bool) -> None:
-        """See ``rest.clients.Clients``."""
+        """Forget a client and remove its rules; NotFoundError, ConflictError, NotConfirmedError."""
         name = self._id(client)
         if name in self._declared:
             raise ConflictError(f"client {name} is declared in the network file")
@@ -169,7 +169,7 @@ class ClientDirectory:
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
-        """See ``rest.clients.Clients``."""
+        """Switches that have not confirmed where a client is, or that it was forgotten."""
         self._port.saver.check_refused(f"preferences of client {client}")
         macs = self._declared.get(client, (client.lower(),))
         switches = [f"switch {node}" for mac in macs for node in self._service.tables.pending(mac)]

@@ -1,9 +1,8 @@
-"""The service of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
+"""The service of handovers: moves clients' flows to another place without loss (docs/services.md, section 3).
 
-It runs the machine of a mobility manager per handover, tells it what happens, and has carried out what it wants. One
-handover per client at a time: a second one cancels the first while nothing has moved, else it waits.
-
-What handovers took, as Prometheus metrics.
+It runs the state machine of a mobility manager for each handover: it passes events to the machine and carries out what
+the machine wants. There is one handover per client at a time. A second request cancels the first while nothing has
+moved; otherwise it waits. :func:`handover_metrics` shows how long handovers took, for Prometheus.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 
 from . import plain as plain_handovers
 from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, multipath_plan, place_document
-from .plain import NoPlainClients, PlainClients
+from .plain import PlainClients
 from .requests import HARD, Asked, Managers, asked_for, flows_of, links_are_up, new_id, old_place
 
-KEPT = 1000
+MAX_HISTORY = 1000
 MAX_AT_ONCE = 1000
 BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 Publish = Callable[[str, Mapping[str, Any]], object]
@@ -46,7 +45,7 @@ class HandoverService:
         wall_clock: Callable[[], float],
         managers: Managers | None = None,
         *,
-        plain: PlainClients | None = None,
+        plain: PlainClients,
     ) -> None:
         self.seconds: dict[tuple[str, str], Histogram] = {}
         """By manager and outcome: from the request until the flows had moved."""
@@ -55,7 +54,7 @@ class HandoverService:
         self._clock = clock
         self._wall_clock = wall_clock
         self._managers = managers or Managers()
-        self._plain = plain or NoPlainClients()
+        self._plain = plain
         self._active: dict[str, HandoverRun] = {}
         self._waiting: dict[str, Asked] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
@@ -66,16 +65,16 @@ class HandoverService:
     # -- rest.handovers.Handovers
 
     def names(self) -> list[str]:
-        """Ids of the latest handovers: those that are over, on their way, and waiting."""
+        """Ids of handovers: the latest that are over, those that run, and those that wait."""
         active = (handover_run.id for handover_run in self._active.values())
         return [*self._history, *active, *(asked.id for asked in self._waiting.values())]
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are kept."""
+        """The handovers of these ids; unknown ids are left out."""
         return [document for name in names if (document := self._found(name)) is not None]
 
     def document(self, handover: str) -> Document:
-        """One; NotFoundError."""
+        """The handover of this id; NotFoundError if there is none."""
         found = self._found(handover)
         if found is None:
             raise NotFoundError(f"no handover {handover[:64]!r}")
@@ -89,7 +88,7 @@ class HandoverService:
 
     def _keep(self, document: Document) -> None:
         self._history[document["id"]] = document
-        if len(self._history) > KEPT:
+        if len(self._history) > MAX_HISTORY:
             self._history.popitem(last=False)
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
@@ -139,7 +138,7 @@ class HandoverService:
         if not keys:
             raise ConflictError(f"{client} uses all its places already")
         old = places[keys[0]]
-        self._port.confine(dict.fromkeys(keys))
+        self._port.constrain(dict.fromkeys(keys))
         document = {
             **idle_document(new_id(), client, None, HARD, self._wall_clock()),
             "from": place_document(old),
@@ -152,7 +151,7 @@ class HandoverService:
 
     def _asked(self, body: Mapping[str, Any]) -> Asked:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
-            raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
+            raise TooBusyError(f"there are {MAX_AT_ONCE} handovers already")
         if self._plain.places(body["client"]):
             return plain_handovers.asked_for(self._plain, body, self._clock(), self._wall_clock())
         return asked_for(self._port, self._managers, body, self._clock(), self._wall_clock())
@@ -172,7 +171,7 @@ class HandoverService:
         port, client = self._port, asked.client
         chosen = flows_of(port, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
-        # What was said of single flows gives way to what is said of all.
+        # A constraint of all flows replaces those of single flows.
         others = ((key, constrained) for key, constrained in port.state.constrained.items() if key[0] == client)
         dropped = tuple(key for key, constrained in others if key not in keys and not constrained.is_of_paths)
         if asked.flows is not None:

@@ -1,12 +1,11 @@
-"""The service of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
+"""The service of n-casts: sends a flow's packets by several paths at once (docs/services.md, section 5).
 
-Paths are chosen by ``core.ncast`` for disjoint interference domains, or given. The first edge copies, the last one
-passes each packet on once. It is carried out as handovers are: receivers first, markers behind what was sent before.
+Paths are chosen by ``core.ncast`` for disjoint interference domains, or given by the user. The first edge copies each
+packet; the last edge passes it on once. Paths change as in handovers: receivers first, and sequence markers tell when
+nothing is in flight any more.
 
-n-casts in the state file: what a new controller needs to go on with them as if nothing had happened. Pure.
-
-The agents go on copying while no controller is there. A new one must want from its first plan on exactly what the old
-one wanted last: then nothing is sent to anybody, and no packet is lost or doubled.
+N-casts are saved, because agents go on copying while no controller is there. A new controller must want from its first
+plan on exactly what the old one wanted last. Then no agent is reconfigured, and no packet is lost or doubled.
 """
 
 from __future__ import annotations
@@ -62,34 +61,34 @@ class RestoredNCast:
         return Constrained(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
 
 
-def ncast_document(kept: RestoredNCast) -> dict[str, Any]:
-    """What the state file keeps."""
+def ncast_document(saved: RestoredNCast) -> dict[str, Any]:
+    """An n-cast as the state file holds it."""
     return {
-        "flow": kept.flow,
-        "paths": [list(path) for path in kept.paths],
-        "before": [list(path) for path in kept.before],
-        "copying_after_s": kept.copying_after_s,
-        "chosen": dict(kept.chosen),
+        "flow": saved.flow,
+        "paths": [list(path) for path in saved.paths],
+        "before": [list(path) for path in saved.before],
+        "copying_after_s": saved.copying_after_s,
+        "chosen": dict(saved.chosen),
     }
 
 
 def ncasts_from(
     documents: object, network: Network, flows: Mapping[str, FlowSpec]
 ) -> tuple[list[RestoredNCast], list[ConfigError]]:
-    """What :func:`ncast_document` kept; what the network or the flows do not have any more is left out."""
+    """What :func:`ncast_document` saved; what the network or the flows do not have any more is left out."""
     found: dict[str, RestoredNCast] = {}
     problems = []
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         try:
-            kept = _kept(document, network, flows, f"services.ncasts[{index}]")
+            restored = _restored(document, network, flows, f"services.ncasts[{index}]")
         except ConfigError as error:
             problems.append(error)
         else:
-            found[kept.flow] = kept
+            found[restored.flow] = restored
     return list(found.values()), problems
 
 
-def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> RestoredNCast:
+def _restored(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> RestoredNCast:
     match document:
         case {
             "flow": str(flow),
@@ -102,8 +101,8 @@ def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where:
         case _:
             raise ConfigError(_DOCUMENT, where, "expected a flow that is declared, and its paths")
     said = {name: value for name, value in chosen.items() if name in CHOSEN and isinstance(value, int | float)}
-    ways = [_paths(given, network, spec, where) for given in (paths, before)]
-    return RestoredNCast(flow, spec.target, ways[0], ways[1], float(after_s), said if len(said) == len(CHOSEN) else {})
+    both = [_paths(given, network, spec, where) for given in (paths, before)]
+    return RestoredNCast(flow, spec.target, both[0], both[1], float(after_s), said if len(said) == len(CHOSEN) else {})
 
 
 def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
@@ -129,7 +128,7 @@ def _is_link(link: object, known: Container[str]) -> bool:
 MAX_NCASTS = 1000
 CONFIRM_S = 5.0
 Publish = Callable[[str, Mapping[str, Any]], object]
-Ways = tuple[PathName, ...]
+Paths = tuple[PathName, ...]
 
 
 @dataclass
@@ -144,7 +143,7 @@ class Running:
     asked_s: float
     copying_s: float | None = None
     change: Change | None = None
-    """Once copies are wanted: their way to the state file."""
+    """Once copies are wanted: how far they are saved."""
 
     @property
     def key(self) -> Key:
@@ -166,14 +165,14 @@ class Running:
         }
 
     @property
-    def kept(self) -> RestoredNCast | None:
+    def saved(self) -> RestoredNCast | None:
         """What a new controller needs to go on with it; None as long as, or once, there is nothing to go on with."""
         state = self.state
         if state.phase is not Phase.COPYING:
             return None
         target, _ = self.key
         after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
-        return RestoredNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
+        return RestoredNCast(self.flow, target, self.paths, cast("Paths", state.before), after_s, self.chosen)
 
 
 class NCastService:
@@ -189,9 +188,9 @@ class NCastService:
 
     # -- the state file
 
-    def restore(self, kept: Iterable[RestoredNCast]) -> None:
-        """Goes on with what an earlier controller had; what is wanted of the flows is what ``kept`` says already."""
-        for one in kept:
+    def restore(self, restored: Iterable[RestoredNCast]) -> None:
+        """Go on with n-casts of an earlier controller, whose flows are constrained already."""
+        for one in restored:
             flows, now_s = frozenset((one.flow,)), self._clock()
             state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
             network, keys = self._port.context.network, (one.key,)
@@ -201,21 +200,21 @@ class NCastService:
 
     def to_save(self) -> list[Document]:
         """What ``ncasts_from`` needs."""
-        found = (running.kept for running in self._running.values())
-        return [ncast_document(kept) for kept in found if kept is not None]
+        found = (running.saved for running in self._running.values())
+        return [ncast_document(ncast) for ncast in found if ncast is not None]
 
     # -- rest.ncasts.NCasts
 
     def names(self) -> list[str]:
-        """Flows that are n-cast, or on the way to it or from it."""
+        """Flows that are n-cast, or that begin or end to be."""
         return list(self._running)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The n-casts of these flows; flows that are not n-cast are left out."""
         return [self._running[flow].document() for flow in names if flow in self._running]
 
     def document(self, flow: str) -> Document:
-        """One; NotFoundError."""
+        """The n-cast of this flow; NotFoundError if there is none."""
         return self._of(flow).document()
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
@@ -254,7 +253,7 @@ class NCastService:
         return self._until(lambda: not self.pending_end(flow), wait_s)
 
     def pending(self, flow: str) -> list[str]:
-        """See ``rest.ncasts.NCasts``."""
+        """What an n-cast still waits for until its copies are sent and saved; NotFoundError, NotSavedError."""
         self._port.saver.check_refused(f"n-cast of {flow}")
         running = self._of(flow)
         if running.copying_s is None:
@@ -262,7 +261,7 @@ class NCastService:
         return ["state file"] if running.change is not None and not running.change.is_saved else []
 
     def pending_end(self, flow: str) -> list[str]:
-        """See ``rest.ncasts.NCasts``."""
+        """What the end of an n-cast still waits for; empty: it is over and saved."""
         if flow in self._running:
             return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
         return ["state file"] if self._port.saver.pending else []
@@ -297,7 +296,7 @@ class NCastService:
             raise ConflictError(f"flow {flow} is private: copies would show both networks all of it")
         return plan
 
-    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Ways, Mapping[str, Any]]:
+    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Paths, Mapping[str, Any]]:
         network = self._port.live.network.network
         if body.get("paths"):
             paths = tuple(tuple(path) for path in body["paths"])
@@ -308,7 +307,7 @@ class NCastService:
             return paths, {}
         choice = ncast.choose(network, plan.spec.source, plan.spec.target, body["copies"])
         if len(choice.paths) < 2:
-            raise ConflictError(f"flow {plan.spec.id} has a single way only")
+            raise ConflictError(f"flow {plan.spec.id} has a single path only")
         chosen = dict(zip(CHOSEN, (choice.shared_links, choice.contending_pairs, choice.loss), strict=True))
         return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), chosen
 

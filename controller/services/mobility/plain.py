@@ -1,10 +1,8 @@
-"""Handovers of plain clients: hard alone. The rules of switches follow the client's place (docs/services.md, 3).
+"""Handovers of plain clients, those without an agent (docs/services.md, section 3).
 
-Such a client has no agent that could receive by two places or tell what came, so that all of it is at one place. Its
-handover goes the way of all others (``services.mobility.handovers``); only what is wanted is carried out
-otherwise: the client is placed, and once every switch has confirmed what concerns it, that is in force.
-
-Plain clients of the network file, as their handovers need them: places, associations, what switches confirmed.
+No agent could receive by two places, or tell what arrived, so a plain client is at one place, and its handovers are
+hard. They run as all others do (``services.mobility.handovers``) but for the executor. It attaches the client to the
+new place; that is in force once every switch has confirmed the rules that concern the client.
 """
 
 from __future__ import annotations
@@ -58,40 +56,6 @@ class PlainClients(Protocol):
         """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
 
 
-class NoPlainClients:
-    """Where there are none."""
-
-    def places(self, client: str) -> tuple[Place, ...]:
-        """See :class:`PlainClients`."""
-        return ()
-
-    def place(self, client: str) -> Place | None:
-        """See :class:`PlainClients`."""
-        return None
-
-    def is_here(self, client: str, place: Place) -> bool:
-        """See :class:`PlainClients`."""
-        return False
-
-    def flows(self, client: str) -> frozenset[str]:
-        """See :class:`PlainClients`."""
-        return frozenset()
-
-    def ask(self, client: str, place: Place) -> None:
-        """See :class:`PlainClients`."""
-
-    def refusal(self, client: str) -> str | None:
-        """See :class:`PlainClients`."""
-        return None
-
-    def move(self, client: str, place: Place) -> None:
-        """See :class:`PlainClients`."""
-
-    def is_in_force(self, client: str) -> bool:
-        """See :class:`PlainClients`."""
-        return False
-
-
 @dataclass
 class PlainExecutor:
     """Carries out what the manager of a plain client's handover wants; ``before`` is where it was."""
@@ -104,14 +68,14 @@ class PlainExecutor:
     is_in_force: bool = False
 
     def want(self, wanted: Wanted) -> None:
-        """See ``executor.Executor``."""
+        """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
             for place in wanted.carry[:1]:
                 self.clients.move(self.client, place)
 
     def events(self) -> Iterator[Event]:
-        """See ``executor.Executor``."""
+        """What agents and switches confirmed or reported since the last call."""
         wanted = self.wanted
         if wanted is None or not self.clients.is_in_force(self.client):
             return
@@ -122,7 +86,7 @@ class PlainExecutor:
 
     @property
     def sends(self) -> bool:
-        """See ``executor.Executor``."""
+        """Whether packets go as is wanted, confirmed by those who send them."""
         return self.is_in_force
 
     def settle(self) -> None:
@@ -164,7 +128,7 @@ def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
 
 
 class FollowedClients:
-    """See ``plain_handovers.PlainClients``."""
+    """Plain clients of the network file, whose places the service of clients follows."""
 
     def __init__(self, port: ControllerPort, service: ClientService, steering: Steering) -> None:
         self._port = port
@@ -173,15 +137,15 @@ class FollowedClients:
         self._asked: dict[str, Transition] = {}
 
     def places(self, client: str) -> tuple[Place, ...]:
-        """See ``PlainClients``."""
+        """Where it can be; nowhere if it is no plain client."""
         return possible_places(self._port.context, client)
 
     def place(self, client: str) -> Place | None:
-        """See ``PlainClients``."""
+        """Where it is."""
         return first_place(self._port.context, self._port.state, client)
 
     def is_here(self, client: str, place: Place) -> bool:
-        """See ``PlainClients``."""
+        """Whether it can be heard at a place: its links are up there, and no association holds it elsewhere."""
         if not links_are_up(self._port, client, place):
             return False
         interface = self._service.state.interfaces.get(self._mac(client))
@@ -189,27 +153,29 @@ class FollowedClients:
         return not held or (interface is not None and interface.place == place)
 
     def flows(self, client: str) -> frozenset[str]:
-        """See ``PlainClients``."""
+        """Flows that begin or end there: all of them move with it."""
         flows = self._port.state.flows.values()
         return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
 
     def ask(self, client: str, place: Place) -> None:
-        """See ``PlainClients``. Who can't be asked may still come, within the handover's time."""
+        """It shall go there, if access points can ask it to. Who can't be asked may still come, within the handover's
+        time.
+        """
         self._asked.pop(client, None)
         with suppress(ConflictError, NotFoundError):
             self._asked[client] = self._steering.request(self._mac(client), place)
 
     def refusal(self, client: str) -> str | None:
-        """See ``PlainClients``."""
+        """Why it does not go where it was asked to go last; None: it could not be asked, has not answered, or goes."""
         asked = self._asked.get(client)
         return f"802.11v status {asked.status}" if asked is not None and asked.state == REFUSED else None
 
     def move(self, client: str, place: Place) -> None:
-        """See ``PlainClients``."""
+        """It is there from now on, unless an association holds it elsewhere."""
         self._service.hand_over(client, place)
 
     def is_in_force(self, client: str) -> bool:
-        """See ``PlainClients``."""
+        """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
         port = self._port
         if not port.carried_out(self.flows(client)):
             return False

@@ -1,7 +1,4 @@
-"""What a request for a handover means: who, from where, to where, which flows. Bad ones are refused by place.
-
-Which mobility manager serves a handover: the built-in ones, and those that plugins bring. Pure.
-"""
+"""Checks requests for handovers and chooses the mobility manager: built-in, or one that a plugin brings. Pure."""
 
 from __future__ import annotations
 
@@ -32,15 +29,15 @@ Foreign = Callable[[], Mapping[str, MobilityManager]]
 
 @dataclass(frozen=True)
 class Managers:
-    """``foreign`` gives the plugins' managers that can be used now, already held to the rules
-    (``plugins.host.GuardedManager``); ``selection`` says who serves whom if nobody is asked for.
+    """The mobility managers that can be used. ``foreign`` returns those of plugins, which are held to the rules
+    (``services.plugins.managers``); ``selection`` says which one serves a client if the request names none.
     """
 
     foreign: Foreign = dict
     selection: Selection = field(default_factory=lambda: Selection(DEFAULT))
 
     def named(self, asked: str | None, client: str, flow: str | None = None) -> MobilityManager:
-        """The manager of a handover; :class:`ConfigError` if there is none of that name."""
+        """The manager of a handover; :class:`ConfigError` if there is none of this name."""
         name = self.selection.name(asked=asked, client=client, flow=flow)
         known = {**self.foreign(), **BUILT_IN}
         if name not in known:
@@ -50,7 +47,7 @@ class Managers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it came in, checked."""
+    """A request for a handover, checked. ``asked_s`` is monotonic, ``asked_at_s`` Unix time."""
 
     client: str
     to: Place
@@ -65,7 +62,7 @@ class Asked:
 def asked_for(
     port: ControllerPort, managers: Managers, body: Mapping[str, Any], now_s: float, now_at_s: float
 ) -> Asked:
-    """A request that can be begun; :class:`ConfigError` says what is wrong with it."""
+    """Check a request; :class:`ConfigError` says what is wrong with it."""
     network, client = port.context.network, body["client"]
     node = network.nodes.get(client)
     if node is None:
@@ -85,7 +82,7 @@ def asked_for(
 
 
 def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:
-    """The place that is asked for; :class:`ConfigError` if the client can't be there."""
+    """The place that a request names; :class:`ConfigError` if the client can't be there."""
     to = Place(asked["node"], asked["technology"])
     if to not in places:
         known = ", ".join(map(str, places)) or "no place: no access point is in reach"
@@ -94,8 +91,8 @@ def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:
 
 
 def flows_of(port: ControllerPort, client: str) -> dict[str, FlowSpec]:
-    """Flows that can be moved. Private ones use two networks at once for a reason; single ones have no agent; those
-    that are n-cast have paths of their own.
+    """The flows of a client that a handover can move: not private ones, which use two networks at once on purpose; not
+    single ones, which have no agent; not n-cast ones, which have paths of their own.
     """
     copied = {flow for (_, flow), constrained in port.state.constrained.items() if constrained.is_of_paths}
     return {
@@ -110,7 +107,7 @@ def flows_of(port: ControllerPort, client: str) -> dict[str, FlowSpec]:
 def old_place(
     port: ControllerPort, client: str, now: Constrained | None, flows: Iterable[str], new: Place
 ) -> Place | None:
-    """Where a client's flows are: as the last handover left them, else where most of them go now."""
+    """The place of a client's flows: where the last handover left them, else where most of their rate goes."""
     if now is not None and now.stays is not None:
         return now.stays
     rates: dict[Place, float] = {}
@@ -135,5 +132,5 @@ def links_are_up(port: ControllerPort, client: str, place: Place) -> bool:
 
 
 def new_id() -> str:
-    """The name of a handover."""
+    """A random id for a handover."""
     return uuid.uuid4().hex[:12]

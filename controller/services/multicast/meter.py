@@ -1,6 +1,6 @@
-"""What sources of sessions send: counters of the rules by which their messages enter, asked for each second.
+"""Measures what sources of sessions send, by the counters of the rules by which their packets enter.
 
-Also finds hosts by name: those of the network file, and those that were learned.
+It also finds hosts by name: those of the network file, and those that were learned.
 """
 
 from __future__ import annotations

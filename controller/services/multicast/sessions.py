@@ -1,4 +1,4 @@
-"""The service of multicast sessions: declares them, lets hosts join and leave, tells how they stand."""
+"""The service of multicast sessions: declares and removes them, lets hosts join and leave, shows their state."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ class SessionService(SessionSupervisor):
     """One per controller; everything of it runs in green threads of one thread of the system."""
 
     def names(self) -> Sequence[str]:
-        """See ``rest.sessions.Sessions``."""
+        """Ids of all sessions in order of declaration."""
         return tuple(self._live)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """See ``rest.sessions.Sessions``."""
+        """The sessions of these ids; unknown ids are left out."""
         return [self.document(name) for name in names if name in self._live]
 
     def document(self, name: str) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """The session of this id; NotFoundError if there is none."""
         return session_view(self._get(name), self.media, self._rates, self.waits_for(name))
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
-        """See ``rest.sessions.Sessions``."""
+        """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,
+        NotConfirmedError.
+        """
         spec = session_spec(document, "request")
         known, change = self._live.get(spec.id), None
         if known is not None:
@@ -72,7 +74,7 @@ class SessionService(SessionSupervisor):
             known = {} if before is None else before.lost
             for source, nodes in sorted(after.lost.items()):
                 for node in sorted(nodes - known.get(source, frozenset())):
-                    raise ConflictError(f"session {spec.id!r}: no way from {source} to {node}")
+                    raise ConflictError(f"session {spec.id!r}: no path from {source} to {node}")
             undo = partial(self._remove, spec.id) if before is None else partial(self._admit_again, before.spec)
             change = self._port.saver.change(f"session {spec.id}", undo) if is_asked else None
             self._put(spec.id, after)
@@ -106,7 +108,7 @@ class SessionService(SessionSupervisor):
                 raise ConfigError("request", f"participants[{place}]", f"no host {one.name[:64]!r} is known")
 
     def change(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Change participants, sources or rate; errors as of :meth:`declare`, and NotFoundError."""
         live = self._get(name)
         fixed = {"id": name, "group": live.spec.group.text}
         wanted = {**session_document(live.spec), **document, **fixed}
@@ -117,12 +119,12 @@ class SessionService(SessionSupervisor):
         return self._become(name, session_spec(wanted, "request"), wait=wait)
 
     def join(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Add a participant; errors as of :meth:`change`."""
         new = Participant(str(document.get("name", "")), document.get("source", True) is True)
         return self._become(name, self._get(name).spec.with_participant(new), wait=wait)
 
     def leave(self, name: str, participant: str, *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Remove a participant; NotFoundError, NotConfirmedError."""
         spec = self._get(name).spec
         if spec.find(participant) is None:
             raise NotFoundError(f"session {name!r} has no participant {participant[:64]!r}")
@@ -156,7 +158,7 @@ class SessionService(SessionSupervisor):
         return self.document(name)
 
     def remove(self, name: str, *, wait: bool) -> None:
-        """See ``rest.sessions.Sessions``."""
+        """End a session; NotFoundError, NotConfirmedError."""
         spec = self._get(name).spec
         self._port.saver.check()
         change = self._port.saver.change(f"session {name}", partial(self._admit_again, spec))
@@ -181,7 +183,7 @@ class SessionService(SessionSupervisor):
         return live
 
     def pending(self, name: str) -> list[str]:
-        """See ``rest.sessions.Sessions``."""
+        """Switches that have not confirmed a session or its end, and the state file; NotSavedError."""
         self._port.saver.check_refused(f"session {name}")
         return self.waits_for(name)
 

@@ -1,7 +1,7 @@
-"""Keeps sessions: plans their trees on the living network and brings them to the switches.
+"""Plans the trees of multicast sessions on the live network, and adds them to what switches shall do.
 
-It works in the coordinator's loop: before switches are told anything it follows the network and what they have
-confirmed (``follow``), and adds what they shall do for sessions to their intents (``added_to``).
+It works in the event loop. Before switches are sent anything, ``follow`` takes in changes of the network and what
+switches confirmed; ``added_to`` adds the rules of sessions to the intent of a switch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Clients of the network file as policies and plugins see them, moved by the service of handovers.
+"""How policies move clients of the network file, and what policies and plugins see of the network.
 
-Stations of the network file as policies see them, moved by asking them (802.11v).
-
-What plugins and policies see of the network, made from the live state (``core.services.view``).
+Clients with agents are moved by handovers, others by asking their station to go (802.11v). The view of the network
+(``core.services.view``) is made from the live state.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .stations import ASSOCIATED, Steering
 
 
 class SteeringActuator:
-    """See ``services.policies.Actuator``. Only stations that an access point told of can be asked."""
+    """Moves stations by asking them to (802.11v), for policies. Only associated stations can be asked."""
 
     def __init__(self, service: ClientService, steering: Steering, port: ControllerPort) -> None:
         self._service = service
@@ -38,7 +37,7 @@ class SteeringActuator:
         self._stations = {client: addressing.host_mac[client] for client in addressing.attachments}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Actuator``. A client has no better place than one that stations can be sent to."""
+        """Clients that can be moved, and the places where they could be: those that stations can be sent to."""
         state, context, loop = self._port.state, self._port.context, self._port.live.loop
         network, capacity = context.network, loop.capacities()
         interference = state.interference or network.interference
@@ -56,12 +55,12 @@ class SteeringActuator:
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Actuator``."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         self._steering.request(self._stations[client], place)
         return self._stations[client]
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Actuator``."""
+        """How a move ended; None while it goes on."""
         transition = self._steering.last(move)
         if transition is None:
             return Outcome("nobody knows of it any more")
@@ -103,7 +102,7 @@ def network_view(port: ControllerPort) -> NetworkView:
 
 
 class HandoverActuator:
-    """See ``services.policies.Actuator``. A client that uses all its places at once has no place."""
+    """Moves clients with agents by handovers, for policies. A client that uses all its places at once has no place."""
 
     def __init__(self, service: HandoverService, port: ControllerPort, inbox: Inbox) -> None:
         self._service = service
@@ -118,7 +117,7 @@ class HandoverActuator:
         self._since: dict[str, tuple[Place | None, float]] = {}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Actuator``."""
+        """Clients that can be moved, and the places where they could be."""
         state, context, loop = self._port.state, self._port.context, self._port.live.loop
         network = context.network
         interference = state.interference or network.interference
@@ -135,12 +134,12 @@ class HandoverActuator:
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Actuator``."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         body = {"client": client, "to": {"node": place.node, "technology": place.technology}}
         return str(self._service.request(body)["id"])
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Actuator``."""
+        """How a move ended; None while it goes on."""
         try:
             document = self._service.document(move)
         except NotFoundError:

@@ -1,6 +1,6 @@
-"""The service of policies: once a second it asks those that are on who should move, and has it done.
+"""The service of policies: asks the enabled policies once a second which clients should move, and moves them.
 
-What keeps clients from going to and fro is in the policies; what they refused, and when they may be asked again, is in
+Hysteresis is the policies' own. Refusals of clients, and when they may be asked again, are in
 ``core.services.choices``.
 """
 
@@ -39,13 +39,13 @@ class Actuator(Protocol):
     """Clients that can be moved, and who moves them."""
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """They, and where they could be."""
+        """Clients that can be moved, and the places where they could be."""
 
     def move(self, client: str, place: Place) -> str:
-        """Begin; the name of the move. :class:`HyroadsError` if it can't be asked for."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
 
     def outcome(self, move: str) -> Outcome | None:
-        """How it ended; None while it goes on."""
+        """How a move ended; None while it goes on."""
 
 
 class Policy(Protocol):

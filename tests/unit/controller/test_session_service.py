@@ -191,9 +191,9 @@ def test_what_cannot_be_is_refused_and_changes_nothing(rig: Rig) -> None:
         declared(rig, "t", "239.9.9.9", ("n0", "10.9.9.9"))
     rig.cut(*(link.id for link in rig.context.network.links if "n4" in (link.source, link.target)))
     rig.wait(0.1)
-    with pytest.raises(ConflictError, match="no way from"):
+    with pytest.raises(ConflictError, match="no path from"):
         declared(rig, "t", "239.9.9.9", ("n0", "n4"))
-    with pytest.raises(ConflictError, match="no way from"):
+    with pytest.raises(ConflictError, match="no path from"):
         rig.service.join("s", {"name": "n4"}, wait=True)
     assert [document["id"] for document in rig.service.documents(rig.service.names())] == ["s"]
     assert len(rig.service.document("s")["participants"]) == 3

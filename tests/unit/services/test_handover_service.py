@@ -111,7 +111,7 @@ def test_rates_on_their_way_are_not_taken_for_what_was_before():
     rig.agents["g"].deaf = True
     handover = ask(rig, B, "hard")
     assert phase(rig, handover) == "switching" and rig.service.document(handover)["moved_after_s"] is None
-    rig.confine({("c", None): at(A)})
+    rig.constrain({("c", None): at(A)})
     assert not rig.carries(["down"])
 
 
