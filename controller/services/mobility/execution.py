@@ -177,7 +177,7 @@ CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
 MAX_STEPS = 50
 
 
-class CarriesOut(Protocol):
+class AnyExecutor(Protocol):
     """What the service of handovers needs of an executor: :class:`Executor`, or ``plain.PlainExecutor``."""
 
     @property
@@ -214,7 +214,7 @@ class HandoverRun:
 
     handover: Handover
     manager: MobilityManager
-    executor: CarriesOut
+    executor: AnyExecutor
     before: Mapping[Key, Constrained | None]
     asked_s: float
     asked_at_s: float

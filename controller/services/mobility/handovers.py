@@ -26,7 +26,7 @@ from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 from . import plain as plain_handovers
 from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, multipath_plan, place_document
 from .plain import PlainClients
-from .requests import HARD, Asked, Managers, asked_for, flows_of, links_are_up, new_id, old_place
+from .requests import HARD, CheckedRequest, Managers, checked_request, flows_of, links_are_up, new_id, old_place
 
 MAX_HISTORY = 1000
 MAX_AT_ONCE = 1000
@@ -56,7 +56,7 @@ class HandoverService:
         self._managers = managers or Managers()
         self._plain = plain
         self._active: dict[str, HandoverRun] = {}
-        self._waiting: dict[str, Asked] = {}
+        self._waiting: dict[str, CheckedRequest] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
         self.counters: Counter[str] = Counter()
@@ -149,14 +149,14 @@ class HandoverService:
         self._publish("handover.done", document)
         return document
 
-    def _asked(self, body: Mapping[str, Any]) -> Asked:
+    def _asked(self, body: Mapping[str, Any]) -> CheckedRequest:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
             raise TooBusyError(f"there are {MAX_AT_ONCE} handovers already")
         if self._plain.places(body["client"]):
-            return plain_handovers.asked_for(self._plain, body, self._clock(), self._wall_clock())
-        return asked_for(self._port, self._managers, body, self._clock(), self._wall_clock())
+            return plain_handovers.checked_request(self._plain, body, self._clock(), self._wall_clock())
+        return checked_request(self._port, self._managers, body, self._clock(), self._wall_clock())
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: CheckedRequest) -> None:
         is_plain = bool(self._plain.places(asked.client))
         handover_run = plain_handovers.handover_run_of(self._plain, asked) if is_plain else self._handover_run(asked)
         self._active[asked.client] = handover_run
@@ -167,7 +167,7 @@ class HandoverService:
                 self._here.pop((asked.client, place), None)
         self._look(handover_run)
 
-    def _handover_run(self, asked: Asked) -> HandoverRun:
+    def _handover_run(self, asked: CheckedRequest) -> HandoverRun:
         port, client = self._port, asked.client
         chosen = flows_of(port, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
@@ -318,13 +318,13 @@ class HandoverService:
             self._keep(document)
             self._publish("handover.failed", document)
 
-    def _is_answered(self, asked: Asked) -> bool:
+    def _is_answered(self, asked: CheckedRequest) -> bool:
         if asked.client in self._waiting:
             return self._waiting[asked.client].id != asked.id
         handover_run = self._active.get(asked.client)
         return handover_run is None or handover_run.id != asked.id or handover_run.moved_s is not None
 
-    def _waiting_document(self, asked: Asked) -> Document:
+    def _waiting_document(self, asked: CheckedRequest) -> Document:
         manager = self._managers.selection.name(asked=asked.manager, client=asked.client)
         return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
 

@@ -25,7 +25,7 @@ from hyroads.controller.services.steering.stations import REFUSED, Steering, Tra
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 from .execution import HandoverRun
-from .requests import BUILT_IN, HARD, Asked, checked_place, links_are_up, new_id
+from .requests import BUILT_IN, HARD, CheckedRequest, checked_place, links_are_up, new_id
 
 
 class PlainClients(Protocol):
@@ -102,7 +102,7 @@ class PlainExecutor:
         """Nothing was watched."""
 
 
-def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> Asked:
+def checked_request(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> CheckedRequest:
     """A request for a plain client; :class:`ConfigError` says what is wrong with it."""
     client = body["client"]
     if body["to"] is None:
@@ -113,10 +113,10 @@ def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_
         raise ConfigError("request", "manager", f"{client} has no agent: expected {HARD}; got {manager[:40]!r}")
     if body.get("flows") is not None:
         raise ConfigError("request", "flows", f"{client} has no agent: all its flows move together")
-    return Asked(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
+    return CheckedRequest(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
 
 
-def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
+def handover_run_of(clients: PlainClients, asked: CheckedRequest) -> HandoverRun:
     """A handover that has begun; :class:`ConflictError` if the client is there already."""
     client, manager = asked.client, BUILT_IN[HARD]
     old = clients.place(client)

@@ -46,7 +46,7 @@ class Managers:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedRequest:
     """A request for a handover, checked. ``asked_s`` is monotonic, ``asked_at_s`` Unix time."""
 
     client: str
@@ -59,9 +59,9 @@ class Asked:
     asked_at_s: float
 
 
-def asked_for(
+def checked_request(
     port: ControllerPort, managers: Managers, body: Mapping[str, Any], now_s: float, now_at_s: float
-) -> Asked:
+) -> CheckedRequest:
     """Check a request; :class:`ConfigError` says what is wrong with it."""
     network, client = port.context.network, body["client"]
     node = network.nodes.get(client)
@@ -78,7 +78,7 @@ def asked_for(
     managers.named(body.get("manager"), client)
     chosen = None if flows is None else frozenset(flows)
     timings = Timings(**body.get("timings", {}))
-    return Asked(client, to, body.get("manager"), chosen, timings, new_id(), now_s, now_at_s)
+    return CheckedRequest(client, to, body.get("manager"), chosen, timings, new_id(), now_s, now_at_s)
 
 
 def checked_place(places: Sequence[Place], asked: Mapping[str, str]) -> Place:

@@ -63,21 +63,21 @@ class LocalPolicy:
         self._memory = policy.fresh()
 
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
-        """See :class:`Policy`."""
+        """The moves that the policy wishes for."""
         wishes: tuple[Wish, ...]
         self._memory, wishes = shim.aside(self._policy.decide, self._memory, view)
         return wishes
 
 
 class ForeignPolicy:
-    """One in a plugin's process."""
+    """A policy that runs in a plugin's process."""
 
     def __init__(self, call: Callable[[str, Mapping[str, Any], float], Any], wrong: Callable[[str], None]) -> None:
         self._call = call
         self._wrong = wrong
 
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
-        """See :class:`Policy`; none from one that does something wrong."""
+        """The moves that the plugin wishes for; none if it fails or one of them is invalid."""
         try:
             wishes: tuple[Wish, ...] = decode(tuple[Wish, ...], self._call("decide", {"view": encode(view)}, CALL_S))
         except PluginFaultError:
