@@ -41,7 +41,7 @@ class Open:
 
 
 class ForeignManager:
-    """A ``MobilityManager`` in a plugin's process. ``call`` calls the plugin, ``wrong`` counts answers that are invalid."""
+    """A ``MobilityManager`` in a plugin's process. ``call`` calls the plugin, ``wrong`` counts invalid answers."""
 
     def __init__(self, name: str, call: Call, wrong: Callable[[str], None], wake: Callable[[], None]) -> None:
         self._name = name
