@@ -107,7 +107,7 @@ def _changes(found: Resource, service: NCasts) -> None:
     @found.arguments(WaitQuery, location="query")
     @found.response(201, NCastSchema, description="copies are sent, confirmed by both agents")
     @found.alt_response(202, schema=OperationSchema, description="wait=false, or not confirmed in time")
-    @found.alt_response(409, schema=ProblemSchema, description="it is n-cast already, or has a single way only")
+    @found.alt_response(409, schema=ProblemSchema, description="it is n-cast already, or has a single path only")
     @found.alt_response(503, schema=ProblemSchema, description="too many n-casts")
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""

@@ -1,1 +1,1 @@
-"""agents."""
+"""The agents' server and protocol."""

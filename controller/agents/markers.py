@@ -1,9 +1,7 @@
-"""What agents tell of flows that are handed over: the first number under new paths, and what has come by which. Pure.
+"""Sequence markers of flows that are handed over or copied (docs/dataplane.md, *Handovers and copies*). Pure.
 
-It is the agents' server's :class:`~hyroads.controller.agents.markers.MarkerListener`.
-
-Which numbers of a flow an agent has sent and received by which path, as the protocol tells it (docs/dataplane.md,
-*Handovers and copies*). Pure.
+An agent reports the first sequence number that it sent by new paths, and which numbers arrived by which path.
+:class:`SequenceMarkers` stores them for those who wait.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ MAX_FLOWS, MAX_PATHS = 1 << 16, 32
 
 
 @dataclass(frozen=True, slots=True)
-class PathMarks:
+class PathMarkers:
     """What the last edge of a flow says of a path; None: nothing has come (or, of ``arrived``, it is not watched)."""
 
     id: int
@@ -40,7 +38,7 @@ class MarkerListener(Protocol):
         Told before the request that did it counts as answered.
         """
 
-    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarks, ...]) -> None:
+    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarkers, ...]) -> None:
         """The agent of a flow's last edge says where its watched paths are."""
 
 
@@ -49,13 +47,13 @@ def has_reached(number: int | None, wanted: int) -> bool:
     return number is not None and (number - wanted) % NUMBERS < NUMBERS // 2
 
 
-def parse_passed(message: Mapping[str, Any]) -> tuple[int, tuple[PathMarks, ...]]:
+def parse_passed(message: Mapping[str, Any]) -> tuple[int, tuple[PathMarkers, ...]]:
     """Flow number and paths of a message ``passed``."""
     paths = message.get("paths")
     if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, dict) for path in paths):
         raise ProtocolError(f"passed.paths is not a list of at most {MAX_PATHS} objects")
-    marks = (
-        PathMarks(
+    markers = (
+        PathMarkers(
             _number(path.get("id"), "path", 256),
             _optional(path.get("passed")),
             _optional(path.get("arrived")),
@@ -63,7 +61,7 @@ def parse_passed(message: Mapping[str, Any]) -> tuple[int, tuple[PathMarks, ...]
         )
         for path in paths
     )
-    return _number(message.get("number"), "flow", MAX_FLOWS), tuple(marks)
+    return _number(message.get("number"), "flow", MAX_FLOWS), tuple(markers)
 
 
 def parse_first(message: Mapping[str, Any]) -> dict[int, int]:
@@ -94,13 +92,13 @@ _Flow = tuple[str, int]
 """The node of an agent, and a flow's number."""
 
 
-class Marks:
-    """Marks of the flows that somebody waits for; all others are left out. ``news`` is called when there are some."""
+class SequenceMarkers:
+    """Markers of the flows that somebody waits for; all others are left out. ``news`` is called when there are some."""
 
     def __init__(self, news: Callable[[], None] = lambda: None) -> None:
         self._news = news
         self._first: dict[_Flow, int] = {}
-        self._marks: dict[_Flow, dict[int, PathMarks]] = {}
+        self._markers: dict[_Flow, dict[int, PathMarkers]] = {}
         self._waiting: Counter[_Flow] = Counter()
 
     # -- agent_markers.MarkerListener
@@ -110,7 +108,7 @@ class Marks:
         self._first.update({(node, number): sequence for number, sequence in first.items()})
         self._news()
 
-    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarks, ...]) -> None:
+    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarkers, ...]) -> None:
         """What has come by a flow's watched paths."""
         if self._take(node, flow, paths):
             self._news()
@@ -118,8 +116,8 @@ class Marks:
     # -- those who wait
 
     def await_(self, node: str, number: int) -> None:
-        """From now on, marks of a flow at its last edge count; earlier ones don't."""
-        self._marks[node, number] = {}
+        """From now on, markers of a flow at its last edge count; earlier ones don't."""
+        self._markers[node, number] = {}
         self._waiting[node, number] += 1
 
     def forget(self, node: str, number: int) -> None:
@@ -127,11 +125,11 @@ class Marks:
         self._waiting[node, number] -= 1
         if self._waiting[node, number] <= 0:
             del self._waiting[node, number]
-            self._marks.pop((node, number), None)
+            self._markers.pop((node, number), None)
 
-    def of(self, node: str, number: int, path: int) -> PathMarks:
+    def of(self, node: str, number: int, path: int) -> PathMarkers:
         """The latest of a path at the last edge of its flow."""
-        return self._marks.get((node, number), {}).get(path) or PathMarks(path, None, None, paused=False)
+        return self._markers.get((node, number), {}).get(path) or PathMarkers(path, None, None, paused=False)
 
     def first(self, node: str, number: int) -> int | None:
         """The first number at a flow's first edge since its paths in use last changed; None: none was told."""
@@ -139,23 +137,23 @@ class Marks:
 
     def reported(self, node: str, report: Mapping[str, Any]) -> bool:
         """An agent's report says again what was told at once; whether somebody waits for any of it."""
-        if not self._marks:
+        if not self._markers:
             return False
-        taken = [self._take(node, flow["number"], tuple(map(_marks, flow["paths"]))) for flow in report["egress"]]
+        taken = [self._take(node, flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"]]
         return any(taken)
 
     def left(self, node: str) -> None:
         """An agent is gone: what it told is void."""
         self._first = {flow: number for flow, number in self._first.items() if flow[0] != node}
-        self._marks = {flow: {} if flow[0] == node else marks for flow, marks in self._marks.items()}
+        self._markers = {flow: {} if flow[0] == node else markers for flow, markers in self._markers.items()}
 
-    def _take(self, node: str, number: int, paths: tuple[PathMarks, ...]) -> bool:
-        marks = self._marks.get((node, number))
-        if marks is None:
+    def _take(self, node: str, number: int, paths: tuple[PathMarkers, ...]) -> bool:
+        markers = self._markers.get((node, number))
+        if markers is None:
             return False
-        marks.update({path.id: path for path in paths})
+        markers.update({path.id: path for path in paths})
         return True
 
 
-def _marks(path: Mapping[str, Any]) -> PathMarks:
-    return PathMarks(path["id"], path["passed"], path["arrived"], paused=False)
+def _markers(path: Mapping[str, Any]) -> PathMarkers:
+    return PathMarkers(path["id"], path["passed"], path["arrived"], paused=False)

@@ -151,7 +151,7 @@ class AgentConfig:
         for flow in flows["ingress"]:
             for path in flow["paths"]:
                 path["rate_mbps"] = path["rate_mbps"] is not None
-        # The document with sorted keys. Hello frames are most of it and hardly ever change: their text is kept.
+        # The document with sorted keys. Hello frames are most of it and hardly ever change: their text is cached.
         parts = {
             "type": _text_of("config"),
             "hello": _hello_text(self.hello),

@@ -1,1 +1,1 @@
-"""api."""
+"""What REST and metrics ask of the controller."""

@@ -1,6 +1,6 @@
-"""The network's part of the REST service: documents of nodes, links, interference domains and possible paths.
+"""The network and the control loop as documents for REST (docs/rest.md); units are in the names.
 
-What the loop believes and does, as documents for REST (docs/rest.md). Units are in the names.
+Nodes, links, interference domains and possible paths; link estimates, rates and slots.
 """
 
 from __future__ import annotations

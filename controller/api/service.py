@@ -1,4 +1,4 @@
-"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/rest.md."""
+"""Queries and commands of the REST API (``rest.contract.Service``) on the event loop; shapes: docs/rest.md."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class ControllerService:
     # -- flows
 
     def flow_ids(self) -> Sequence[str]:
-        """See ``rest.contract.Service``."""
+        """Ids of all flows, in order of declaration."""
         flows = self._coordinator.state.flows
         return tuple(flow for flow, declared in flows.items() if declared.origin is not Origin.TEST)
 
     def flows(self, flows: Sequence[str]) -> list[Document]:
-        """See ``rest.contract.Service``."""
+        """The flows of these ids; unknown ids are left out."""
         views = self._coordinator.views()
         # Others run meanwhile, and may remove one.
         return [self._flow(flow, views) for flow in shim.breathing(flows) if flow in self._coordinator.state.flows]
 
     def flow(self, flow: str) -> Document:
-        """See ``rest.contract.Service``."""
+        """The flow of this id; NotFoundError if there is none."""
         return self._flow(flow, self._coordinator.views())
 
     def _flow(self, flow: str, views: Views) -> Document:
@@ -81,7 +81,7 @@ class ControllerService:
         return {**head, **self._planned(planned, views)}
 
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
-        """See ``rest.contract.Service``."""
+        """Declare a flow; returns it, and whether it is new. ConfigError, ConflictError, NotConfirmedError."""
         coordinator = self._coordinator
         spec = parse_flow(document, coordinator.context.network, "request")
         coordinator.settings.slices.check_flow(spec, "request")
@@ -101,7 +101,7 @@ class ControllerService:
         return self.flow(spec.id), known is None
 
     def remove_flow(self, flow: str, *, wait: bool) -> None:
-        """See ``rest.contract.Service``."""
+        """Remove a flow; NotFoundError, NotConfirmedError."""
         coordinator = self._coordinator
         declared = coordinator.state.flows.get(flow)
         if declared is None:
@@ -120,14 +120,14 @@ class ControllerService:
             self._coordinator.remove(flow)
 
     def flow_pending(self, flow: str) -> list[str]:
-        """See ``rest.contract.Service``."""
+        """Switches and agents that have not confirmed a flow; NotFoundError if it was removed."""
         self._coordinator.saver.check_refused(f"flow {flow}")
         if flow not in self._coordinator.state.flows:
             raise NotFoundError(f"flow {flow[:64]!r} was removed")
         return self._coordinator.pending(flow, self._coordinator.views())
 
     def removal_pending(self, flow: str) -> list[str]:
-        """See ``rest.contract.Service``."""
+        """Switches and agents that still have a removed flow; ConflictError if it was declared again."""
         self._coordinator.saver.check_refused(f"flow {flow}")
         if flow in self._coordinator.state.flows:
             raise ConflictError(f"flow {flow[:64]!r} was declared again")
@@ -168,43 +168,43 @@ class ControllerService:
     # -- network
 
     def topology(self) -> Document:
-        """See ``rest.contract.Service``."""
+        """Nodes and links with their state."""
         return self._network.topology()
 
     def netjson(self) -> Document:
-        """See ``rest.contract.Service``."""
+        """The live network as a NetJSON NetworkGraph."""
         return self._network.netjson()
 
     def nodes(self) -> list[Document]:
-        """See ``rest.contract.Service``."""
+        """All nodes."""
         return self._network.nodes()
 
     def node(self, node: str) -> Document:
-        """See ``rest.contract.Service``."""
+        """One node; NotFoundError."""
         return self._network.node(node)
 
     def links(self) -> list[Document]:
-        """See ``rest.contract.Service``."""
+        """All links."""
         return self._network.links()
 
     def link(self, link: str) -> Document:
-        """See ``rest.contract.Service``."""
+        """One link; NotFoundError."""
         return self._network.link(link)
 
     def link_measurements(self, link: str) -> Document:
-        """See ``rest.contract.Service``."""
+        """The measurements of a link; NotFoundError."""
         return self._network.link_measurements(link, self._coordinator.reports.document(self._coordinator.plan))
 
     def domains(self) -> list[Document]:
-        """See ``rest.contract.Service``."""
+        """The distinct interference domains."""
         return self._network.domains()
 
     def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
-        """See ``rest.contract.Service``."""
+        """Plan paths without declaring a flow; NotFoundError, ValueRefusedError, TooBusyError."""
         return self._network.paths(source, target, shortest=shortest, depth=depth, arms=arms)
 
     def measurements(self) -> Document:
-        """See ``rest.contract.Service``."""
+        """Latest reports of the agents."""
         coordinator = self._coordinator
         return {
             **coordinator.reports.document(coordinator.plan),
@@ -214,13 +214,13 @@ class ControllerService:
         }
 
     def metrics(self) -> bytes:
-        """See ``rest.contract.Service``."""
+        """All metrics in Prometheus' text format."""
         return self._metrics.render()
 
     # -- health
 
     def health(self) -> Document:
-        """See ``rest.contract.Service``."""
+        """Health: what is connected, what is in sync, and recent faults."""
         coordinator = self._coordinator
         unsynced = coordinator.unsynced()
         counters = coordinator.counters

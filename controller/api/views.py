@@ -1,10 +1,10 @@
-"""What Ryu's own REST applications answer (``ofctl_rest``, ``rest_topology``), in their shapes, on live switches.
+"""What other REST interfaces show of this controller: Ryu's own applications, and slices.
 
-Queries are the framework's own functions, so that answers have its shapes to the letter. Its parser is kept in check:
-messages pass the guard first, parts of an answer are counted, and a long list of rules is parsed piece by piece while
-others run.
+Answers have the shape of ``ofctl_rest`` and ``rest_topology``, because the framework's own functions make them from
+live switches. The framework's parser is protected: messages pass the guard first, parts of an answer are counted, and a
+long list of rules is parsed in pieces so that others can run.
 
-The resources ``slices`` and ``flowspace`` of a controller: the slicer's before it, or that there is none.
+``slices`` and ``flowspace`` show the slicer that this controller is connected through, or that there is none.
 """
 
 from __future__ import annotations

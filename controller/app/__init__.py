@@ -1,4 +1,4 @@
-"""The Ryu application (``ryu-manager hyroads.controller.app``): hands the framework's events to the coordinator."""
+"""The Ryu application (``ryu-manager hyroads.controller.app``): passes the framework's events to the event loop."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         access = self.settings.access
         self.context = TopologyContext.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
         self.store = Store(self.settings.state_file)
-        kept, problems = restored_in(self.store, self.context)
+        restored, problems = restored_in(self.store, self.context)
         self.feed = Feed(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
-        self.coordinator = self._coordinator(kept, source, tests)
+        self.coordinator = self._coordinator(restored, source, tests)
         self.pair_tests = PairTestService(self.coordinator, tests.get("pair tests"))
-        self.services = Services(self.coordinator, self.feed, lambda: self.agents.radios, kept, _document())
+        self.services = Services(self.coordinator, self.feed, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
         self.queries = RyuQueries(self.coordinator)
@@ -120,19 +120,21 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tested.follow(tests)
         return tested, {"pair tests": tests}
 
-    def _coordinator(self, kept: RestoredState, source: Source | None, tests: Mapping[str, PairTests]) -> Coordinator:
+    def _coordinator(
+        self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
+    ) -> Coordinator:
         how = loop_options_of(self.context, self.settings)
         meter = RadioMeter(self.feed.inbox, shim.later)
         learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
         return Coordinator(
             self.context,
             self.settings,
-            kept.flows,
-            kept.numbers,
+            restored.flows,
+            restored.numbers,
             clock=time.monotonic,
             save=self._save,
-            constrained=kept.constrained,
-            places=kept.places,
+            constrained=restored.constrained,
+            places=restored.places,
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
             events=self.event_log,
@@ -146,7 +148,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.agent_token,
             time.monotonic,
             radios=replace(self.feed.radios, stations=self.services.steering),
-            markers=self.coordinator.marks,
+            markers=self.coordinator.markers,
         )
 
     def _begin_openflow(self) -> None:

@@ -1,8 +1,7 @@
-"""The services of one controller: their services, wired to the coordinator and to each other.
+"""Builds the services of one controller, and connects them to the event loop and to each other.
 
 Each method builds the services of one subject; they are called in the order in which services need each other.
-
-What an earlier controller left in the state file, made ready for this one; what no longer fits is left out.
+:func:`restored_in` loads the state file, and leaves out what no longer fits the network.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.runtime.persistence import Saved, Store, declared
 from hyroads.controller.runtime.telemetry import Feed
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
-from hyroads.controller.services.clients.directory import ClientBook
+from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
 from hyroads.controller.services.mobility.plain import FollowedClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
 from hyroads.controller.services.multicast.membership import MembershipService, QuerierService
-from hyroads.controller.services.multicast.meter import SessionMeter, SessionOffice, known_hosts, ports_of_hosts
+from hyroads.controller.services.multicast.meter import SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
 from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
-from hyroads.controller.services.port import CoordinatorOffice
-from hyroads.controller.services.reservations import ReservationOffice, ReservationService
-from hyroads.controller.services.steering.actuators import HandoverMover, SteeringMover, network_view, whole_view
+from hyroads.controller.services.reservations import ReservationService
+from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view, whole_view
 from hyroads.controller.services.steering.policies import PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.plugins.kinds import Selection
@@ -62,14 +60,14 @@ class RestoredState:
     places: Mapping[str, Place | None]
     ncasts: list[RestoredNCast]
     services: Mapping[str, Any]
-    """What the other services kept, by their names."""
+    """What the other services saved, by service."""
 
 
 def restored_in(store: Store, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
     """The content of the file, and what is left out of it."""
     saved, problems = store.load(context.network)
-    kept, more = ready(saved, context)
-    return kept, problems + more
+    restored, more = ready(saved, context)
+    return restored, problems + more
 
 
 def ready(saved: Saved, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
@@ -93,7 +91,7 @@ class Services:
         coordinator: Coordinator,
         feed: Feed,
         radios: Callable[[], Mapping[str, Session]],
-        kept: RestoredState,
+        restored: RestoredState,
         document: str,
     ) -> None:
         self.coordinator = coordinator
@@ -106,11 +104,11 @@ class Services:
         """What of the state file does not fit, and is left out."""
         self._begin_plugins(document)
         self._begin_clients(radios)
-        self._begin_handovers(kept)
+        self._begin_handovers(restored)
         self._begin_policies(feed)
         self._begin_sessions()
-        self._begin_book()
-        self._restore(kept)
+        self._begin_directory()
+        self._restore(restored)
 
     def _begin_plugins(self, document: str) -> None:
         found, left_out = discover(self.settings.plugins, document)
@@ -147,19 +145,21 @@ class Services:
         )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
-    def _begin_handovers(self, kept: RestoredState) -> None:
-        coordinator, office = self.coordinator, CoordinatorOffice(self.coordinator)
+    def _begin_handovers(self, restored: RestoredState) -> None:
+        coordinator = self.coordinator
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
         plain = FollowedClients(coordinator, self.clients, self.steering)
-        self.handovers = HandoverService(office, self._publish, time.monotonic, time.time, self.managers, plain=plain)
-        self.ncasts = NCastService(office, self._publish, time.monotonic)
-        self.ncasts.restore(kept.ncasts)
+        self.handovers = HandoverService(
+            coordinator, self._publish, time.monotonic, time.time, self.managers, plain=plain
+        )
+        self.ncasts = NCastService(coordinator, self._publish, time.monotonic)
+        self.ncasts.restore(restored.ncasts)
         coordinator.followers += [self.handovers.advance, self.ncasts.advance]
         coordinator.collectors.append(partial(handover_metrics, self.handovers.seconds))
 
     def _begin_policies(self, feed: Feed) -> None:
         coordinator = self.coordinator
-        self.actuator = HandoverMover(self.handovers, coordinator, feed.inbox)
+        self.actuator = HandoverActuator(self.handovers, coordinator, feed.inbox)
         self.policies = PolicyService(
             self.plugins.policies,
             partial(network_view, coordinator),
@@ -167,13 +167,13 @@ class Services:
             coordinator.exception,
             time.monotonic,
         )
-        self.policies.movers += [self.actuator, SteeringMover(self.clients, self.steering, coordinator)]
+        self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, coordinator)]
 
     def _begin_sessions(self) -> None:
         coordinator, addressing = self.coordinator, self.context.addressing
         find = known_hosts(addressing, lambda: self.clients.state)
         rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
-        self.sessions = SessionService(SessionOffice(coordinator), find, group_rate=rate)
+        self.sessions = SessionService(coordinator, find, group_rate=rate)
         coordinator.before_push.append(self.sessions.follow)
         coordinator.additions.append(self.sessions.added_to)
         self.clients.listeners.append(lambda notice: self.sessions.moved(notice.mac))
@@ -184,36 +184,36 @@ class Services:
         self.membership = MembershipService(
             self.sessions, ports_of_hosts(addressing), time.monotonic, coordinator.fault, querier
         )
-        self.reservations = ReservationService(ReservationOffice(coordinator), self.sessions)
+        self.reservations = ReservationService(coordinator, self.sessions)
         coordinator.followers.append(self.reservations.follow)
 
-    def _begin_book(self) -> None:
-        self.book = ClientBook(
+    def _begin_directory(self) -> None:
+        self.directory = ClientDirectory(
             self.clients,
             self.steering,
-            CoordinatorOffice(self.coordinator),
+            self.coordinator,
             interfaces_of(self.context),
             managers=self._preferred,
             check_manager=self.managers.named,
             clock=time.monotonic,
         )
-        self.policies.may_steer = self.book.may_steer
+        self.policies.may_steer = self.directory.may_steer
 
     # -- the state file
 
-    def _restore(self, kept: RestoredState) -> None:
+    def _restore(self, restored: RestoredState) -> None:
         problems = self.left_out
         for name, restore in (
             ("sessions", self.sessions.restore),
             ("reservations", self.reservations.restore),
-            ("preferences", self.book.restore),
+            ("preferences", self.directory.restore),
         ):
             try:
-                problems += restore(kept.services.get(name))
+                problems += restore(restored.services.get(name))
             except Exception as error:  # noqa: BLE001 - the controller starts nevertheless; it is counted and shown
                 self.coordinator.exception(f"taking in the saved {name}", error)
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
-        self.membership.restore(kept.services.get("members"))
+        self.membership.restore(restored.services.get("members"))
 
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""
@@ -222,7 +222,7 @@ class Services:
             "members": self.membership.to_save(),
             "reservations": self.reservations.to_save(),
             "ncasts": self.ncasts.to_save(),
-            "preferences": self.book.to_save(),
+            "preferences": self.directory.to_save(),
             "places": saved_places(state.places),
         }
 
@@ -236,7 +236,7 @@ class Services:
             ncasts.blueprint(self.ncasts),
             sessions.blueprint(self.sessions),
             reservations.blueprint(self.reservations),
-            clients.blueprint(self.book),
+            clients.blueprint(self.directory),
         ]
 
     def start(self) -> None:

@@ -28,7 +28,16 @@ from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings
 from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
-from hyroads.controller.model.handover import NOWHERE, Constrained, Ends, Lanes, PathConstraint, Use, ends_of, lanes
+from hyroads.controller.model.handover import (
+    NOWHERE,
+    Constrained,
+    Ends,
+    PathConstraint,
+    PathGroups,
+    Use,
+    ends_of,
+    path_groups,
+)
 from hyroads.controller.model.state import State, TopologyContext
 
 from .live_network import LiveNetwork, two_networks
@@ -144,9 +153,9 @@ class FlowRoute:
         return self.paths + self.standby
 
     @property
-    def lanes(self) -> Lanes:
+    def path_groups(self) -> PathGroups:
         """How rates are given to its paths."""
-        return lanes(self.use, len(self.paths))
+        return path_groups(self.use, len(self.paths))
 
 
 Routes = Mapping[str, FlowRoute]

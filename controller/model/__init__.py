@@ -1,1 +1,1 @@
-"""model."""
+"""The controller's state, plans and events, as immutable data."""

@@ -1,6 +1,6 @@
-"""What happened, in order, for those who listen: a bounded ring of events, and what a change of state tells. Pure.
+"""Events for listeners: a bounded ring of them, and which events follow from a change of state. Pure.
 
-Waiting is the caller's :class:`Bell`, so that nothing here knows of green threads.
+Waiting is the caller's :class:`Bell`, so that this module does not depend on green threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hyroads.controller.core.netfile_sections import flow_document
 from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
 
 Document = Mapping[str, Any]
-KEPT = 4096
+MAX_EVENTS = 4096
 MAX_AT_ONCE = 256
 
 
@@ -43,10 +43,10 @@ class Event:
 class EventLog:
     """The latest events. Readers keep their own place, so a slow one costs nothing and misses what fell out."""
 
-    def __init__(self, clock: Callable[[], float], bell: Bell, *, kept: int = KEPT) -> None:
+    def __init__(self, clock: Callable[[], float], bell: Bell, *, max_events: int = MAX_EVENTS) -> None:
         self._clock = clock
         self._bell = bell
-        self._ring: deque[Event] = deque(maxlen=kept)
+        self._ring: deque[Event] = deque(maxlen=max_events)
         # Later controllers have higher ids, so that a reader who saw the last one's notices what it missed.
         self._next = int(clock()) * 1_000_000
 
@@ -57,7 +57,7 @@ class EventLog:
 
     @property
     def first(self) -> int:
-        """The id of the oldest event that is kept (of the next one, if none is)."""
+        """The id of the oldest event that is still held (of the next one, if none is)."""
         return self._ring[0].id if self._ring else self._next
 
     def publish(self, kind: str, document: Document) -> int:

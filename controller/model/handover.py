@@ -1,9 +1,9 @@
-"""What a manager wants of a client's flows -> which paths are configured, which carry packets, and how. Pure.
+"""How a client's flows use their paths during a handover or n-cast. Pure.
 
-A flow of a client is *constrained*: of its paths only those through known places are configured, and of these only
-those through carrying places have a rate. A way from one to the other is taken in steps (:func:`next_step`), each of
-which is brought into force and confirmed before the next: receivers are ready before senders change (docs/services.md,
-section 3).
+A mobility manager says by which places or paths a client's flows go. Of the paths of such a *constrained* flow, only
+those through known places are configured, and only those through carrying places have a rate. A change is made in steps
+(:func:`next_step`). Each step is confirmed before the next one begins, and receivers are configured before senders
+change (docs/services.md, section 3).
 """
 
 from __future__ import annotations
@@ -16,61 +16,61 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.network import FlowSpec, Network, Place
 from hyroads.controller.core.services.mobility import Wanted
 
-Way = Place | PathName
-"""A place that all paths through it stand for, or one path by itself."""
+Via = Place | PathName
+"""A place, which stands for all paths through it, or a single path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constrained:
-    """The ways of some flows. ``known``: both ends are configured for them; ``carry``: packets go by them, each by one
-    of them, or by all with ``copies``. Receivers wait up to ``hold_s`` for what is in flight by ``waits``, even if it
-    is silent.
+    """Places or paths that some flows use. ``known``: both ends are configured for them. ``carry``: packets go by them,
+    each packet by one of them, or by all of them with ``copies``. Receivers wait up to ``hold_s`` seconds for packets
+    in flight by ``waits``, even if nothing arrives there.
     """
 
-    known: tuple[Way, ...]
-    carry: tuple[Way, ...]
+    known: tuple[Via, ...]
+    carry: tuple[Via, ...]
     copies: bool = False
-    waits: tuple[Way, ...] = ()
+    waits: tuple[Via, ...] = ()
     hold_s: float = 0.0
 
     @property
     def stays(self) -> Place | None:
         """The place to go on with if nobody remembers where this was going; None: no single one."""
-        places = [way for way in self.carry if isinstance(way, Place)]
+        places = [via for via in self.carry if isinstance(via, Place)]
         # The last one is where a handover leads to; before it has led there, packets go by the first alone.
         return places[-1] if places else None
 
     @property
     def is_of_paths(self) -> bool:
-        """Whether its ways are paths, not places."""
-        return any(not isinstance(way, Place) for way in self.known)
+        """Whether it names paths, not places."""
+        return any(not isinstance(via, Place) for via in self.known)
 
     @property
     def is_moving(self) -> bool:
-        """Whether this is a step on the way to something else."""
+        """Whether this is an intermediate step of a change."""
         return self.copies or bool(self.waits) or set(self.known) != set(self.carry)
 
 
 Key = tuple[str, str | None]
 """A client and one of its flows, or all of its flows for which nothing else is said."""
-Confinements = Mapping[Key, Constrained]
-Lanes = tuple[tuple[int, ...], ...]
-"""Per lane the positions of its paths."""
+Constraints = Mapping[Key, Constrained]
+PathGroups = tuple[tuple[int, ...], ...]
+"""Per group the positions of its paths."""
 
 
 def next_step(now: Constrained | None, wanted: Wanted) -> Constrained:
     """What to bring into force next; once that is confirmed and equal to ``now``, ``wanted`` is in force.
 
-    Where packets take other ways while some are in flight, receivers learn first what to wait for.
+    If packets are in flight while the paths change, receivers are first told what to wait for.
     """
     moves = now is not None and (set(now.carry), now.copies) != (set(wanted.carry), wanted.copies)
     if now is None or not moves or wanted.hold_s is None:
         if now is None or moves or not wanted.hold_s:
             return Constrained(wanted.known, wanted.carry, wanted.copies)
-        stays = tuple(way for way in now.waits if way in wanted.known)
+        stays = tuple(via for via in now.waits if via in wanted.known)
         return Constrained(wanted.known, wanted.carry, wanted.copies, stays, wanted.hold_s if stays else 0.0)
     known = tuple(dict.fromkeys((*now.known, *wanted.known)))
-    waits = tuple(way for way in now.carry if way in wanted.known)
+    waits = tuple(via for via in now.carry if via in wanted.known)
     listening = Constrained(known, now.carry, now.copies, waits, wanted.hold_s)
     sending = Constrained(wanted.known, wanted.carry, wanted.copies, waits, wanted.hold_s)
     return sending if now == listening else listening
@@ -82,13 +82,13 @@ def reached(now: Constrained | None, wanted: Wanted) -> bool:
 
 
 def drained(now: Constrained) -> Constrained:
-    """Nothing is in flight by the ways that were waited for."""
+    """The constraint once nothing is in flight any more."""
     return replace(now, waits=(), hold_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What both ends of a flow are constrained to; None: nothing is said of that end."""
+    """The constraints of a flow's two ends; None: that end is not constrained."""
 
     source: Constrained | None = None
     target: Constrained | None = None
@@ -98,7 +98,7 @@ class Ends:
 
     @property
     def is_of_paths(self) -> bool:
-        """Whether some ways are paths, not places."""
+        """Whether one of the ends names paths, not places."""
         return any(end is not None and end.is_of_paths for end in (self.source, self.target))
 
     @property
@@ -117,17 +117,17 @@ class Ends:
         return max(end.hold_s if end is not None and end.waits else 0.0 for end in (self.source, self.target))
 
     def constraints(self) -> list[PathConstraint]:
-        """All combinations of a known way at the source and one at the target."""
+        """All combinations of what is known at the source and at the target."""
         sides = [(None,) if end is None else end.known for end in (self.source, self.target)]
         return [PathConstraint(*pair) for pair in product(*sides)]
 
     def carries(self, network: Network, path: PathName) -> bool:
         """Whether packets go by a path."""
-        ways = self.ways(network, path)
-        return all(end is None or way in end.carry for end, way in zip((self.source, self.target), ways, strict=True))
+        vias = self.vias(network, path)
+        return all(end is None or via in end.carry for end, via in zip((self.source, self.target), vias, strict=True))
 
-    def ways(self, network: Network, path: PathName) -> tuple[Way | None, Way | None]:
-        """By which ways of its two ends a path leads; None where nothing is said."""
+    def vias(self, network: Network, path: PathName) -> tuple[Via | None, Via | None]:
+        """The place or path, per end, that a path belongs to; None where an end is not constrained."""
         ends, places = (self.source, self.target), (first_place(network, path), last_place(network, path))
         found = [
             None if end is None else path if path in end.known else place
@@ -137,21 +137,21 @@ class Ends:
 
     def waits(self, network: Network, path: PathName) -> bool:
         """Whether receivers wait for what is in flight by a path, even if it is silent."""
-        ways = [() if end is None else end.waits for end in (self.source, self.target)]
+        vias = [() if end is None else end.waits for end in (self.source, self.target)]
         places = (first_place(network, path), last_place(network, path))
-        return any(path in mine or place in mine for mine, place in zip(ways, places, strict=True))
+        return any(path in mine or place in mine for mine, place in zip(vias, places, strict=True))
 
 
 NOWHERE = Ends()
-"""Nothing is said of either end."""
+"""Neither end is constrained."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathConstraint:
     """Where paths may begin and end; None: anywhere."""
 
-    first: Way | None = None
-    last: Way | None = None
+    first: Via | None = None
+    last: Via | None = None
 
     def has(self, network: Network, path: PathName) -> bool:
         """Whether a path leads through it."""
@@ -160,7 +160,7 @@ class PathConstraint:
     @property
     def path(self) -> PathName | None:
         """The one path that it is, if it is one."""
-        return next((way for way in (self.first, self.last) if isinstance(way, tuple)), None)
+        return next((via for via in (self.first, self.last) if isinstance(via, tuple)), None)
 
     def closed(self, network: Network, source: str, target: str) -> frozenset[str]:
         """Links at the ends that lead elsewhere: without them every path leads through."""
@@ -175,8 +175,8 @@ class PathConstraint:
         return frozenset(found)
 
 
-def _fits(way: Way | None, path: PathName, place: Place) -> bool:
-    return way is None or way in (path, place)
+def _fits(via: Via | None, path: PathName, place: Place) -> bool:
+    return via is None or via in (path, place)
 
 
 def first_place(network: Network, path: PathName) -> Place:
@@ -191,7 +191,7 @@ def last_place(network: Network, path: PathName) -> Place:
     return Place(link.source, link.technology)
 
 
-def ends_of(spec: FlowSpec, constrained: Confinements) -> Ends:
+def ends_of(spec: FlowSpec, constrained: Constraints) -> Ends:
     """What is said of the two ends of a flow: of this flow, else of all of the client."""
     if not constrained:
         return NOWHERE
@@ -228,29 +228,29 @@ class Use:
         """How a flow with these ends uses its paths. If none of those that shall carry is live, the others do."""
         carry = tuple(i for i, path in enumerate(paths) if ends.carries(network, path))
         if ends.copies:
-            # One path by each way: more copies of a packet would cost airtime and bring nothing.
-            first: dict[tuple[Way | None, Way | None], int] = {}
+            # One path by each via: more copies of a packet would cost airtime and bring nothing.
+            first: dict[tuple[Via | None, Via | None], int] = {}
             for i in carry:
-                first.setdefault(ends.ways(network, paths[i]), i)
+                first.setdefault(ends.vias(network, paths[i]), i)
             carry = tuple(first.values())
         waits = tuple(i for i, path in enumerate(paths) if ends.waits(network, path))
         hold_ms = round(ends.hold_s * 1e3) if waits else 0
         return cls(carry or tuple(range(len(paths))), ends.copies, waits, hold_ms, ends.is_moving)
 
 
-def lanes(use: Use | None, path_count: int) -> Lanes:
-    """How rates are given to paths: each lane has one rate and one or more paths, by position.
+def path_groups(use: Use | None, path_count: int) -> PathGroups:
+    """How rates are given to paths: each group has one rate and one or more paths, by position.
 
-    Each path that carries is a lane of its own; with copies all of them are one, and each path has the whole rate.
+    Each path that carries is a group of its own; with copies all of them are one, and each path has the whole rate.
     """
     used = tuple(range(path_count)) if use is None else use.carry
     return (used,) if use is not None and use.copies else tuple((index,) for index in used)
 
 
-def by_path(rates: Sequence[float], of: Lanes, path_count: int) -> tuple[float, ...]:
-    """Rates of lanes -> rates of paths; a path without a lane is paused."""
+def by_path(rates: Sequence[float], of: PathGroups, path_count: int) -> tuple[float, ...]:
+    """Rates of groups -> rates of paths; a path without a group is paused."""
     result = [0.0] * path_count
-    for rate, lane in zip(rates, of, strict=True):
-        for position in lane:
+    for rate, group in zip(rates, of, strict=True):
+        for position in group:
             result[position] = rate
     return tuple(result)

@@ -1,8 +1,8 @@
 """What the controller knows, as one immutable value, and its transitions. Pure.
 
 Three things may be known of a switch or an agent: it is here, it is gone, or nothing yet (just after a start). "Nothing
-yet" counts as here for planning, because it ran before the controller was restarted; the shell pushes
-nothing until all agents are known or the grace time is over (:func:`is_settled`).
+yet" counts as here for planning, because it ran before the controller was restarted; nothing is deployed
+until all agents are known or the grace time is over (:func:`is_settled`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
 
-from .handover import Confinements, Constrained, Key
+from .handover import Constrained, Constraints, Key
 
 # A freshly started agent sends its first hello frames a moment after it dialled in; until then neighbours that
 # say "silent" only tell what was true before.
@@ -102,7 +102,7 @@ class State:
     """Measured capacities that plans count on, in the order of the links; None: the network file's."""
     interference: Interference | None = None
     """What was inferred from who hears whom; None: the network file's rule."""
-    constrained: Confinements = field(default_factory=dict)
+    constrained: Constraints = field(default_factory=dict)
     """Clients whose flows do not use all the places they could: they were handed over, or are being."""
     places: Mapping[str, Place | None] = field(default_factory=dict)
     """Plain clients that are not where the network file has them; None: nowhere."""

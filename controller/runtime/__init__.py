@@ -1,1 +1,1 @@
-"""runtime."""
+"""The event loop, the deployer of plans, faults, telemetry and persistence."""

@@ -1,6 +1,7 @@
-"""Brings agents and switches to a plan: asks the gate what each may be told now, tells it; knows what is in force.
+"""Deploys plans: sends agents and switches what differs from what they run, in a safe order.
 
-Brings joined agents to what they are ordered to run: whole configurations, or only rates where only rates differ.
+The update ordering (``control.update_order``) says what each may be sent now. An agent gets a whole configuration, or
+only rates where nothing else differs. What is confirmed is recorded, and lets the next step go out.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class AgentLink:
         return have > 0 if coming is None or (coming > 0) == (have > 0) else None
 
 
-class AgentPusher:
+class AgentDeployer:
     """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered."""
 
     def __init__(
@@ -90,7 +91,7 @@ class AgentPusher:
         return True
 
     def views(self) -> dict[str, AgentView]:
-        """What the gate needs to know."""
+        """What the update ordering needs to know."""
         return {node: AgentView(link.acked, link.sent) for node, link in self._links.items()}
 
     def synced(self, plan: Plan, node: str) -> bool:
@@ -137,7 +138,7 @@ class AgentPusher:
         return sent
 
     def push_rates(self, plan: Plan) -> None:
-        """Send only rates that changed, without looking at anything else: the way of every slot.
+        """Send only rates that changed, without looking at anything else, as each slot does.
 
         Fill is said again each time, because it ends by itself.
         """
@@ -233,13 +234,13 @@ def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
 _NONE: Mapping[str, ClassifiedFlow] = {}
 
 
-class Pusher:
+class Deployer:
     """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile."""
 
     def __init__(
         self,
         live: Live,
-        agents: AgentPusher,
+        agents: AgentDeployer,
         switches: Mapping[str, SwitchSession],
         is_overtaken: Callable[[], bool],
     ) -> None:
@@ -258,13 +259,13 @@ class Pusher:
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        if self._agents.push(plan, self._gate(plan)):
+        if self._agents.push(plan, self._ordered(plan)):
             # What is on its way to one may let another go on.
-            self._agents.push(plan, self._gate(plan))
+            self._agents.push(plan, self._ordered(plan))
         self._is_overtaken()
-        self._push_switches(self._gate(self._live.in_force))
+        self._push_switches(self._ordered(self._live.in_force))
 
-    def _gate(self, plan: Plan) -> Orders:
+    def _ordered(self, plan: Plan) -> Orders:
         views = self.views()
         if self._asked is None or self._asked[0] is not plan or self._asked[1] != views:
             self._asked, self._orders = (plan, views), gate(plan, views)
@@ -329,6 +330,6 @@ class Pusher:
                 continue
             new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
-            # something else happened meanwhile, the next cycle asks the gate again and goes on from here.
+            # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
             if new and self._is_overtaken():
                 return

@@ -1,20 +1,18 @@
-"""The controller's loop: events change the state, the state is planned, the plan is pushed, confirmations let it go on.
+"""The controller's event loop: events change the state, the state is planned, and the plan is deployed.
 
-All of it runs in green threads of one operating-system thread; nothing here blocks but the loop itself, which waits for
-something to do.
-
-What the settings say of plans and of the loop. Pure.
+Everything runs in green threads of one operating-system thread. Only the loop itself blocks, while there is nothing to
+do. Services use it as their ``services.port.ControllerPort``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hyroads.controller.agents.markers import Marks
+from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.control.live import TOGETHER_S, Live, directly
@@ -50,11 +48,11 @@ from hyroads.controller.model.state import (
     switch_up,
 )
 from hyroads.controller.settings.controller import MEASURED, Settings
-from hyroads.controller.switches.server import SwitchBook
+from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.controller.switches.sessions import Connection
 
-from .deployer import AgentPusher, Pusher
-from .faults import FaultBook, log_plan
+from .deployer import AgentDeployer, Deployer
+from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .persistence import Saver
 
@@ -134,13 +132,13 @@ class Coordinator:
         self.planned_at_s = 0.0
         self.reports = ReportBook(clock)
         self.counters: Counter[str] = Counter()
-        self.faults = FaultBook(clock, self.counters, self.events)
+        self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
-        self.agents = AgentPusher(clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self._book = SwitchBook(context, clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self.switches, self.session_of = self._book.sessions, self._book.of
-        self._pusher = Pusher(self.live, self.agents, self.switches, self._is_overtaken)
-        self.views, self.additions = self._pusher.views, self._pusher.additions
+        self.agents = AgentDeployer(clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self._registry = SwitchRegistry(context, clock, self.counters, self.fault, lambda: self.wake(now=True))
+        self.switches, self.session_of = self._registry.sessions, self._registry.of
+        self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
+        self.views, self.additions = self._deployer.views, self._deployer.additions
         self.settled = False
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
@@ -159,7 +157,7 @@ class Coordinator:
             events=self.events,
             clock=clock,
         )
-        self.marks = Marks(self._hear)
+        self.markers = SequenceMarkers(self._hear)
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
@@ -169,6 +167,11 @@ class Coordinator:
     def plan(self) -> Plan | None:
         """What is in force, or on its way."""
         return self.live.plan
+
+    def note_unsaved(self) -> None:
+        """What a service saves has changed."""
+        self.saver.note()
+        self.wake()
 
     # -- events: flows
 
@@ -182,7 +185,7 @@ class Coordinator:
         self._become(flow_removed(self.state, flow))
         self._plan_if_changed()
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows of clients shall use other paths (docs/services.md, section 3)."""
         self._become(constrained(self.state, changes), urgent=True)
         self._plan_if_changed()
@@ -209,7 +212,7 @@ class Coordinator:
 
     def switch_up(self, connection: Connection) -> None:
         """A switch is ready for requests."""
-        session = self._book.opened(connection)
+        session = self._registry.opened(connection)
         if session is not None:
             self._become(switch_up(self.state, session.node, session.ports))
 
@@ -222,7 +225,7 @@ class Coordinator:
 
     def switch_gone(self, connection: Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
-        node = self._book.closed(connection)
+        node = self._registry.closed(connection)
         if node is not None:
             self._await_switch(node)
             self.wake()
@@ -236,7 +239,7 @@ class Coordinator:
             if agent_lost:
                 self.switches[node].ask_sign_of_life(SIGN_OF_LIFE_S)
         elif self.state.switches.get(node) is Presence.UP:
-            self._book.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
+            self._registry.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
 
     # -- events: agents (agents.Listener)
 
@@ -246,8 +249,8 @@ class Coordinator:
         # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
         silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
         self.agents.joined(session, silent if fresh else None)
-        if self._book.is_awaited(session.node):
-            self._book.wait_for(session.node, self.settings.timings.switch_grace_s)
+        if self._registry.is_awaited(session.node):
+            self._registry.wait_for(session.node, self.settings.timings.switch_grace_s)
         self._become(agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
@@ -255,7 +258,7 @@ class Coordinator:
         """An agent is gone."""
         if self.agents.left(session):
             self.reports.forget(session.node)
-            self.marks.left(session.node)
+            self.markers.left(session.node)
             self._become(agent_down(self.state, self.context, session.node), urgent=True)
             self._await_switch(session.node)
 
@@ -273,7 +276,7 @@ class Coordinator:
     def agent_report(self, session: Session, report: dict[str, Any]) -> None:
         """Counters of an agent."""
         self.reports.take(session.node, report)
-        if self.marks.reported(session.node, report):
+        if self.markers.reported(session.node, report):
             self._tell()
 
     def agent_misbehaved(self, peer: str, what: str) -> None:
@@ -342,7 +345,7 @@ class Coordinator:
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
-            self._pusher.push(self.plan)
+            self._deployer.push(self.plan)
             self._is_overtaken()
         if self.settled:
             before = self.plan
@@ -350,7 +353,7 @@ class Coordinator:
             if better is not None:
                 log_plan(before, better, self.events)
                 self.saver.note()
-                self._pusher.push(better)
+                self._deployer.push(better)
         self.saver.begin()
         self.progress.notify()
 
@@ -380,7 +383,7 @@ class Coordinator:
             state = agents_grace_over(state)
         if age_s > timings.switch_grace_s:
             state = switch_grace_over(state)
-        for node in self._book.overdue():
+        for node in self._registry.overdue():
             state = switch_down(state, node)
         self._become(state)
         for session in list(self.switches.values()):
@@ -435,12 +438,16 @@ class Coordinator:
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
-        return self.settled and self._pusher.carries(flows, self.state.version)
+        return self.settled and self._deployer.carries(self._declared(flows), self.state.version)
 
-    def carried_out(self, flows: Collection[str]) -> bool:
+    def carried_out(self, flows: Iterable[str]) -> bool:
         """Whether the state of now is in force for flows, at all agents and switches."""
-        return self.settled and self._pusher.carried_out(flows, self.state.version)
+        return self.settled and self._deployer.carried_out(self._declared(flows), self.state.version)
+
+    def _declared(self, flows: Iterable[str]) -> list[str]:
+        # A flow that was removed has nothing left to confirm.
+        return [flow for flow in flows if flow in self.state.flows]
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted."""
-        return self._pusher.unsynced(self.state.switches, self.state.agents)
+        return self._deployer.unsynced(self.state.switches, self.state.agents)

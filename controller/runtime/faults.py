@@ -1,10 +1,7 @@
-"""What went wrong lately: for the log, for health and for those who listen to events.
+"""Faults and warnings: the latest faults for health and events, log lines about new plans, and a limit on warnings.
 
-Tells of flows that take other ways: in the log, and to those who listen to events.
-
-Keeps hostile peers from filling the disk: warnings beyond a burst are counted instead of written.
-
-Waiting for confirmations: the one loop for all who wait for one.
+The limit prevents that hostile peers fill the disk: warnings beyond a burst are counted instead of written.
+:func:`wait_until` is the one loop for those who wait for a confirmation.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import FlowPlan, Plan
 
 LOG = logging.getLogger("hyroads.controller")
-KEPT = 50
+MAX_FAULTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +30,14 @@ class Fault:
     what: str
 
 
-class FaultBook:
+class FaultLog:
     """The latest faults. Defects are counted in ``counters``."""
 
     def __init__(self, clock: Callable[[], float], counters: Counter[str], events: EventLog) -> None:
         self._clock = clock
         self._counters = counters
         self._events = events
-        self._faults: deque[Fault] = deque(maxlen=KEPT)
+        self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(tuple(self._faults))
@@ -66,7 +63,7 @@ def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
     """Tell what differs between two plans but for rates."""
     for flow, plan in after.flows.items():
         old = before.flows.get(flow) if before else None
-        if old is None or _way(old) != _way(plan):
+        if old is None or _route(old) != _route(plan):
             multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]
             moved = {"id": flow, "state": plan.mode, "reason": plan.reason, "multipath": multipath}
             events.publish("flow.moved", moved)
@@ -74,7 +71,7 @@ def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
             LOG.info("flow %s: %s%s: %s", flow, plan.mode, why, "; ".join(_paths(plan)))
 
 
-def _way(plan: FlowPlan) -> tuple[object, ...]:
+def _route(plan: FlowPlan) -> tuple[object, ...]:
     return plan.mode, plan.reason, [path.id for path in plan.paths]
 
 
@@ -122,12 +119,12 @@ class Waits(Protocol):
         """Let others run until something was confirmed, or the time is over."""
 
 
-def wait_until(done: Callable[[], bool], within_s: float, clock: Callable[[], float], office: Waits) -> bool:
+def wait_until(done: Callable[[], bool], within_s: float, clock: Callable[[], float], progress: Waits) -> bool:
     """Whether something became so in time. It is looked at first, and whenever something was confirmed."""
     until_s = clock() + within_s
     while not done():
         left_s = until_s - clock()
         if left_s <= 0:
             return False
-        office.wait(min(left_s, LOOK_EVERY_S))
+        progress.wait(min(left_s, LOOK_EVERY_S))
     return True

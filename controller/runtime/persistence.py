@@ -1,13 +1,11 @@
-"""What survives a restart, in one JSON file (``state_file``): flows declared over REST, file flows removed, numbers
-given, and what the services of services keep.
+"""The state file: what survives a restart of the controller, as JSON.
 
-Whatever is in the file, the controller starts with what is sound of it.
+It contains flows declared over REST, file flows that were removed, the numbers given to flows and paths, and what
+services save. Whatever the file contains, the controller starts with the valid part of it.
 
-Writes what must survive a restart, in a green thread of its own: a disk takes as long as it likes.
-
-What somebody asked for is a :class:`Change`. If it can't be written it is taken back, together with all that was asked
-for since the last time that something was: what is in force then is what the file says. Writing is tried again, at
-growing intervals, and at once when somebody asks for something new.
+A green thread of its own writes the file, because a disk may be slow. Each request is a :class:`Change`. If it can't be
+written it is undone, together with all other changes since the last successful write, so that the file matches what is
+in force. Writing is tried again at growing intervals, and at once when somebody asks for something new.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from hyroads.controller.model.handover import Constrained, Key, places_of
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.rest.contract import NotConfirmedError, NotSavedError
 
-from .faults import FaultBook, wait_until
+from .faults import FaultLog, wait_until
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def _path_ids(entries: Mapping[str, Any], left_out: LeftOut) -> Iterator[tuple[s
 
 
 class Store:
-    """The file; without a name nothing is kept."""
+    """The file; without a name nothing is saved."""
 
     def __init__(self, path: str | None) -> None:
         self.file = None if path is None else StateFile(Path(path), FORMAT)
@@ -279,7 +277,7 @@ class Saver:
         *,
         wake: Callable[[], None],
         progress: shim.Signal,
-        faults: FaultBook,
+        faults: FaultLog,
         events: EventLog,
         clock: Callable[[], float],
     ) -> None:

@@ -1,11 +1,8 @@
-"""What brings measurements in: the inbox, sessions of radios, the SNMP collector, port statistics each second.
+"""Starts everything that measures: telemetry sessions of access points, the SNMP collector, port statistics.
 
-All of it runs beside the loop of slots, in green threads that do little at a time, or in processes of its own.
-
-The controller's end of the collector: starts the process, and hands over its events in a green thread.
-
-Everything slow (SNMP, cryptography, differences) happens in the other process; here a line of JSON is parsed, some
-tens of microseconds each.
+Measurements arrive beside the slots of the control loop, in green threads that do little at a time. SNMP, cryptography
+and differences of counters are slow; they run in the collector's process. Here one line of JSON per event is parsed, in
+some tens of microseconds.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Shell objects of services: each holds pure state, takes events, and says what it wants to the coordinator."""
+"""Services: each holds pure state, takes events, and changes the network through its ``port.ControllerPort``."""

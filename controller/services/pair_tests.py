@@ -1,6 +1,6 @@
-"""The service of pair tests: brings the flows of dummies that a test needs into the plan, and out of it; tells REST.
+"""The service of pair tests: declares the probe flows that a test needs, removes them again, reports to REST.
 
-What is tested when is decided by ``control.pair_tests``, inside the slots.
+``control.pair_tests`` decides, inside the slots, what is tested when.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PairTestService:
             self._coordinator.change_flows(new, gone)
 
     def tests(self) -> Document:
-        """See ``rest.pair_tests.PairTests``."""
+        """What was tested, what is being tested, and whether that changed the domains."""
         coordinator = self._coordinator
         nothing: Document = {"count": 0, "running": None, "pairs": []}
         found = nothing if self._tests is None else self._tests.report(coordinator.clock())

@@ -1,99 +1,88 @@
-"""The coordinator as services see it."""
+"""What services need of the controller. The event loop (:mod:`hyroads.controller.runtime.event_loop`) provides it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from hyroads.controller.agents.markers import Marks
-from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.model.handover import Confinements, Constrained, Key
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.agents.markers import SequenceMarkers
+from hyroads.controller.control.live import Live
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.handover import Constrained, Key
+from hyroads.controller.model.plan import Plan
+from hyroads.controller.model.state import State, TopologyContext
+from hyroads.controller.runtime.faults import Waits
 from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.switches.sessions import SwitchSession
 
 
-class CoordinatorOffice:
-    """See ``services.handover_requests.Office`` and ``services.ncasts.Office``."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+class ControllerPort(Protocol):
+    """The controller as services see it. A service reads the network and its plan here, and changes them here."""
 
     @property
-    def marks(self) -> Marks:
-        """What came by watched paths."""
-        return self._coordinator.marks
+    def context(self) -> TopologyContext:
+        """The network file, and what is derived from it."""
 
     @property
-    def network(self) -> Network:
-        """As the file says."""
-        return self._coordinator.context.network
+    def state(self) -> State:
+        """Declared flows, path constraints of clients, and what is known of switches, agents and links."""
 
     @property
-    def live_network(self) -> Network:
-        """With the capacities that plans count on, 0 where a link is down."""
-        return self._coordinator.live.network.network
-
-    def flow_known(self, flow: str) -> bool:
-        """Whether a flow is declared."""
-        return flow in self._coordinator.state.flows
+    def live(self) -> Live:
+        """The control loop: the network with its current capacities, and the rates of flows."""
 
     @property
-    def confinements(self) -> Confinements:
-        """Where clients' flows are."""
-        return self._coordinator.state.constrained
+    def plan(self) -> Plan | None:
+        """The latest plan; agents and switches may not have confirmed all of it yet."""
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
-        """Flows shall use these ways."""
-        self._coordinator.confine(changes)
+    @property
+    def settled(self) -> bool:
+        """Whether enough switches and agents have joined since the start for plans to be deployed."""
 
-    def carries(self, flows: Iterable[str]) -> bool:
-        """Whether packets of flows go as was asked for."""
-        return self._coordinator.carries(self._declared(flows))
+    @property
+    def switches(self) -> Mapping[str, SwitchSession]:
+        """Sessions of the connected switches, by node."""
 
-    def carried_out(self, flows: Iterable[str]) -> bool:
-        """Whether all that was asked for is in force for flows."""
-        return self._coordinator.carried_out(self._declared(flows))
-
-    def _declared(self, flows: Iterable[str]) -> list[str]:
-        """A flow that is gone has nothing left to do."""
-        return [flow for flow in flows if flow in self._coordinator.state.flows]
-
-    def flow_plan(self, flow: str) -> FlowPlan | None:
-        """What is planned for a flow, if it is a multipath."""
-        plan = self._coordinator.plan
-        planned = plan.flows.get(flow) if plan is not None else None
-        return planned if planned is not None and planned.mode == MULTIPATH else None
-
-    def first_number(self, flow: str) -> int | None:
-        """The first sequence number since the set of paths in use of a flow last changed."""
-        planned = self.flow_plan(flow)
-        return None if planned is None else self._coordinator.marks.first(planned.ingress or "", planned.number)
-
-    def link_up(self, link: str) -> bool:
-        """Whether a link is up, as far as is known."""
-        context = self._coordinator.context
-        return (
-            self._coordinator.state.link_down(context, context.network.links[context.network.link_index[link]]) is None
-        )
-
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
-        self._coordinator.saver.note()
-        self._coordinator.wake()
+    @property
+    def markers(self) -> SequenceMarkers:
+        """The sequence numbers that agents report of watched flows."""
 
     @property
     def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-        return self._coordinator.saver
+        """Writes the state file, and takes back what can't be written."""
 
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-        return not self._coordinator.saver.pending
+    @property
+    def events(self) -> EventLog:
+        """Publishes events to listeners of the REST API."""
 
-    def flows(self) -> Mapping[str, FlowSpec]:
-        """All declared flows."""
-        return {flow: declared.spec for flow, declared in self._coordinator.state.flows.items()}
+    @property
+    def progress(self) -> Waits:
+        """Notified whenever something was confirmed or saved; for ``runtime.faults.wait_until``."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed, or the time is over."""
-        self._coordinator.progress.wait(timeout_s)
+    def clock(self) -> float:
+        """Monotonic time in seconds."""
+
+    def wake(self, *, now: bool = False) -> None:
+        """Let the event loop run a cycle soon; ``now``: without waiting for further changes."""
+
+    def note_unsaved(self) -> None:
+        """What a service saves has changed: write the state file soon."""
+
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
+        """Constrain flows of clients to paths; None lifts a constraint."""
+
+    def place_client(self, client: str, place: Place) -> None:
+        """A client without agent is attached at ``place`` from now on."""
+
+    def carries(self, flows: Iterable[str]) -> bool:
+        """Whether the first edges of these flows send by the planned paths only. Removed flows do not count."""
+
+    def carried_out(self, flows: Iterable[str]) -> bool:
+        """Whether all agents and switches have confirmed the plan of these flows. Removed flows do not count."""
+
+    def fault(self, where: str, what: str) -> None:
+        """Log and count something that went wrong."""
+
+    def exception(self, where: str, error: BaseException) -> None:
+        """Log and count a defect of the program."""

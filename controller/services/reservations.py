@@ -1,6 +1,5 @@
-"""The service of reservations: least rates of flows and sessions, admitted if the airtime exists, kept by the slots.
-
-What the service of reservations needs of the coordinator.
+"""The service of reservations: minimum rates of flows and sessions. They are admitted if the airtime exists, and each
+slot of the control loop allocates them first.
 """
 
 from __future__ import annotations
@@ -13,19 +12,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hyroads.controller.control.allocators import Grant
-from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.sessions import LiveSession, airtime_per_mbps, finite
 from hyroads.controller.core.checking import id_problem
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.multicast import Media
-from hyroads.controller.core.network import Network, Policy
+from hyroads.controller.core.network import Policy
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
 from hyroads.controller.core.services.sessions import rate
-from hyroads.controller.runtime.event_loop import Coordinator
-from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
 LOG = logging.getLogger("hyroads.reservations")
@@ -46,7 +42,7 @@ class Reservation:
 
     @property
     def subject(self) -> tuple[str | None, str | None]:
-        """Whom it is for."""
+        """The flow or the session that it is for."""
         return self.flow, self.session
 
 
@@ -61,43 +57,8 @@ class NotAdmittedError(ConflictError):
         super().__init__(f"{what}: {missing:.3g} of {rate_mbps:.3g} Mb/s are missing{full}")
 
 
-class Office(Protocol):
-    """What the service needs of the coordinator."""
-
-    def clock(self) -> float:
-        """Monotonic time."""
-
-    def network(self) -> Network:
-        """The network of the file."""
-
-    def ready(self) -> bool:
-        """Whether rates are planned."""
-
-    def has_minimums(self) -> bool:
-        """Whether the allocation keeps least rates."""
-
-    def problem(self) -> RateProblem:
-        """The rate problem of now, with the airtime of others taken out, and of no session."""
-
-    def routes(self) -> Mapping[str, FlowRoute]:
-        """All flows that are carried, and how."""
-
-    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
-        """Least rates of flows from the next slot on, oldest first."""
-
-    def granted(self) -> Mapping[str, Grant]:
-        """What was made of them in the last slot."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
-        """Tell listeners of an event."""
-
-
 class Sessions(Protocol):
-    """What the service needs of that of sessions."""
+    """What the service needs of the service of sessions."""
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -116,19 +77,19 @@ class Sessions(Protocol):
 
 
 class ReservationService:
-    """One per controller. Promises are kept in the order in which they were made."""
+    """One per controller. Reservations are served in the order in which they were made."""
 
-    def __init__(self, office: Office, sessions: Sessions) -> None:
-        self._office = office
+    def __init__(self, port: ControllerPort, sessions: Sessions) -> None:
+        self._port = port
         self._sessions = sessions
-        self._kept: dict[str, Reservation] = {}
+        self._reservations: dict[str, Reservation] = {}
         self._short_since_s: dict[str, float] = {}
         self._short: dict[str, float] = {}
 
     # -- the state file
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Takes in what an earlier controller promised; what is wrong with some of it."""
+        """Take in the reservations of an earlier controller; returns what is wrong with them."""
         problems = []
         for document in documents if isinstance(documents, list) else ():
             try:
@@ -136,62 +97,64 @@ class ReservationService:
             except ConfigError as error:
                 problems.append(error)
             else:
-                self._kept[reservation.id] = reservation
+                self._reservations[reservation.id] = reservation
         self._tell()
         return problems
 
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
-        return [_declared(reservation) for reservation in self._kept.values()]
+        return [_declared(reservation) for reservation in self._reservations.values()]
 
     # -- REST
 
     def names(self) -> Sequence[str]:
-        """See ``rest.reservations.Reservations``."""
-        return tuple(self._kept)
+        """Ids of all reservations, the most important first."""
+        return tuple(self._reservations)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """See ``rest.reservations.Reservations``."""
-        return [self.document(name) for name in names if name in self._kept]
+        """The reservations of these ids; unknown ids are left out."""
+        return [self.document(name) for name in names if name in self._reservations]
 
     def document(self, name: str) -> Document:
-        """See ``rest.reservations.Reservations``."""
+        """The reservation of this id; NotFoundError if there is none."""
         reservation = self._get(name)
         state, given = self._state(reservation)
         return {**_declared(reservation), "state": state, "given_mbps": given}
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
-        """See ``rest.reservations.Reservations``."""
+        """The reservation, made if it is new, and whether it is. ConfigError, TooBusyError, ConflictError (e.g. not
+        admitted).
+        """
         new = _parsed(document, "request")
-        known = self._kept.get(new.id)
+        known = self._reservations.get(new.id)
         if known is not None:
             if known != new:
                 raise ConflictError(f"reservation {new.id!r} exists with other content")
             return self.document(new.id), False
-        self._office.saver.check()
+        self._port.saver.check()
         self._admit(new)
-        self._office.publish("reservation.made", _declared(new))
+        self._port.events.publish("reservation.made", _declared(new))
         return self.document(new.id), True
 
     def change(self, name: str, document: Mapping[str, Any]) -> Document:
-        """See ``rest.reservations.Reservations``."""
+        """Change the rate of a reservation; errors as of :meth:`reserve`, and NotFoundError."""
         old = self._get(name)
         new = _parsed({**_declared(old), **document}, "request")
         if new != old:
-            self._office.saver.check()
+            self._port.saver.check()
             self._admit(new)
-            self._office.publish("reservation.changed", _declared(new))
+            self._port.events.publish("reservation.changed", _declared(new))
         return self.document(name)
 
     def release(self, name: str) -> None:
-        """See ``rest.reservations.Reservations``."""
+        """Release a reservation; NotFoundError."""
         self._get(name)
-        self._office.saver.check()
+        self._port.saver.check()
         self._put(name, None)
-        self._office.publish("reservation.released", {"id": name})
+        self._port.events.publish("reservation.released", {"id": name})
 
     def _get(self, name: str) -> Reservation:
-        found = self._kept.get(name)
+        found = self._reservations.get(name)
         if found is None:
             raise NotFoundError(f"no reservation {name[:64]!r}")
         return found
@@ -199,15 +162,15 @@ class ReservationService:
     # -- admission
 
     def _admit(self, new: Reservation) -> None:
-        others = [each for each in self._kept.values() if each.id != new.id]
+        others = [each for each in self._reservations.values() if each.id != new.id]
         for other in others:
             if other.subject == new.subject:
                 raise ConflictError(f"reservation {other.id!r} is for the same")
         if len(others) >= MAX_RESERVATIONS:
             raise TooBusyError(f"there are {MAX_RESERVATIONS} reservations already")
-        if not self._office.ready():
+        if not self._port.settled or self._port.plan is None:
             raise TooBusyError("the controller is starting; no rates are planned yet")
-        if not self._office.has_minimums():
+        if self._port.live.loop.options.mode != "solver":
             raise ConflictError("mode controller keeps no least rates")
         answer = self._asked(new, others)
         if not answer.admitted:
@@ -216,18 +179,18 @@ class ReservationService:
         self._put(new.id, new)
 
     def _put(self, name: str, new: Reservation | None) -> None:
-        """There is such a reservation (None: none) from now on, and once this returns it is on the disk."""
-        before = dict(self._kept)
-        change = self._office.saver.change(f"reservation {name}", partial(self._become, before))
+        """Set a reservation (None: remove it); returns once that is saved."""
+        before = dict(self._reservations)
+        change = self._port.saver.change(f"reservation {name}", partial(self._become, before))
         self._become({**before, name: new} if new is not None else {n: r for n, r in before.items() if n != name})
-        self._office.saver.wait(change)
+        self._port.saver.wait(change)
 
     def _become(self, reservations: Mapping[str, Reservation]) -> None:
-        self._kept = dict(reservations)
+        self._reservations = dict(reservations)
         self._tell()
 
     def _asked(self, new: Reservation, others: Sequence[Reservation]) -> Answer:
-        problem = self._office.problem()
+        problem = self._problem()
         flows = {each.flow: each.rate_mbps for each in others if each.flow is not None}
         promised = Reservations(flows, self._loads(new))
         if new.flow is not None:
@@ -241,8 +204,15 @@ class ReservationService:
         share = airtime_per_mbps(media, live)
         return reserve_session(Reservations(flows, sessions), problem, live.spec.id, new.rate_mbps, share)
 
+    def _problem(self) -> RateProblem:
+        """The current rate problem without sessions, less the airtime of others; all flows want what they can get."""
+        loop = self._port.live.loop
+        others = loop.state.external.per_link(self._port.clock())
+        unlimited = np.full(loop.state.problem.layout.flow_count, np.inf)
+        return loop.state.problem.changed(external=others, demand_mbps=unlimited)
+
     def _check_flow(self, flow: str) -> None:
-        route = self._office.routes().get(flow)
+        route = self._port.live.loop.routes.get(flow)
         if route is None:
             raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
         if route.reason is not None:
@@ -255,7 +225,7 @@ class ReservationService:
         media = self._sessions.media
         if media is None:
             return {}
-        promised = {each.session: each.rate_mbps for each in self._kept.values() if each.id != but.id}
+        promised = {each.session: each.rate_mbps for each in self._reservations.values() if each.id != but.id}
         loads = {}
         for name, live in self._sessions.sessions.items():
             least = max(live.spec.rate_mbps or 0.0, promised.get(name, 0.0))
@@ -266,7 +236,7 @@ class ReservationService:
 
     def _domains(self, full: Sequence[int]) -> list[Document]:
         """Links whose domains are full, by technology."""
-        links = self._office.network().links
+        links = self._port.context.network.links
         by_technology: dict[str, list[str]] = {}
         for index in full:
             by_technology.setdefault(links[index].technology, []).append(links[index].id)
@@ -274,20 +244,20 @@ class ReservationService:
             {"technology": technology, "links": names[:MAX_DOMAINS_TOLD]} for technology, names in by_technology.items()
         ]
 
-    # -- keeping
+    # -- allocation
 
     def _tell(self) -> None:
-        kept = self._kept.values()
-        self._office.guarantee({each.flow: each.rate_mbps for each in kept if each.flow is not None})
-        self._sessions.promise({each.session: each.rate_mbps for each in kept if each.session is not None})
+        reservations = self._reservations.values()
+        self._port.live.loop.guarantee({each.flow: each.rate_mbps for each in reservations if each.flow is not None})
+        self._sessions.promise({each.session: each.rate_mbps for each in reservations if each.session is not None})
 
     def _state(self, reservation: Reservation) -> tuple[str, float | None]:
         if reservation.session is not None:
             there = reservation.session in self._sessions.sessions
             return ("kept", reservation.rate_mbps) if there else ("idle", None)
-        grant = self._office.granted().get(reservation.flow or "")
+        grant = self._port.live.loop.granted.get(reservation.flow or "")
         if grant is None:
-            route = self._office.routes().get(reservation.flow or "")
+            route = self._port.live.loop.routes.get(reservation.flow or "")
             is_carried = route is not None and route.reason is None
             # Until the next slot.
             return ("kept", reservation.rate_mbps) if is_carried else ("idle", None)
@@ -295,23 +265,23 @@ class ReservationService:
         return ("short", grant.given_mbps) if grant.is_short else ("kept", reservation.rate_mbps)
 
     def follow(self) -> None:
-        """Called after slots: tells of promises that can't be kept, and of those that can again."""
-        now_s, granted = self._office.clock(), self._office.granted()
-        for name, reservation in self._kept.items():
+        """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
+        now_s, granted = self._port.clock(), self._port.live.loop.granted
+        for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
             if grant is None or not grant.is_short:
                 self._short_since_s.pop(name, None)
                 if self._short.pop(name, None) is not None:
-                    LOG.info("reservation %s is kept again", name)
-                    self._office.publish("reservation.kept", {"id": name})
+                    LOG.info("reservation %s has its full rate again", name)
+                    self._port.events.publish("reservation.kept", {"id": name})
                 continue
             since_s = self._short_since_s.setdefault(name, now_s)
             if name not in self._short and now_s - since_s >= SHORT_FOR_S:
                 self._short[name] = grant.given_mbps
-                LOG.warning("reservation %s: only %.2f Mb/s can be kept", name, grant.given_mbps)
+                LOG.warning("reservation %s: only %.2f Mb/s of its rate can be given", name, grant.given_mbps)
                 told = {**_declared(reservation), "given_mbps": grant.given_mbps}
-                self._office.publish("reservation.short", told)
-        for gone in (self._short.keys() | self._short_since_s.keys()) - self._kept.keys():
+                self._port.events.publish("reservation.short", told)
+        for gone in (self._short.keys() | self._short_since_s.keys()) - self._reservations.keys():
             self._short.pop(gone, None)
             self._short_since_s.pop(gone, None)
 
@@ -343,54 +313,3 @@ def _parsed(document: Mapping[str, Any], name: str) -> Reservation:
     if mbps is None:
         raise ConfigError(name, "rate_mbps", "expected a rate")
     return Reservation(str(document["id"]), flow, session, mbps)
-
-
-class ReservationOffice:
-    """The coordinator, as ``services.reservations.Office`` wants it."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    def clock(self) -> float:
-        """See ``Office``."""
-        return self._coordinator.clock()
-
-    def network(self) -> Network:
-        """See ``Office``."""
-        return self._coordinator.context.network
-
-    def ready(self) -> bool:
-        """See ``Office``."""
-        return self._coordinator.settled and self._coordinator.plan is not None
-
-    def has_minimums(self) -> bool:
-        """See ``Office``."""
-        return self._coordinator.live.loop.options.mode == "solver"
-
-    def problem(self) -> RateProblem:
-        """See ``Office``."""
-        loop = self._coordinator.live.loop
-        others = loop.state.external.per_link(self._coordinator.clock())
-        everything = np.full(loop.state.problem.layout.flow_count, np.inf)
-        return loop.state.problem.changed(external=others, demand_mbps=everything)
-
-    def routes(self) -> Mapping[str, FlowRoute]:
-        """See ``Office``."""
-        return self._coordinator.live.loop.routes
-
-    def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
-        """See ``Office``."""
-        self._coordinator.live.loop.guarantee(minimum_mbps)
-
-    def granted(self) -> Mapping[str, Grant]:
-        """See ``Office``."""
-        return self._coordinator.live.loop.granted
-
-    @property
-    def saver(self) -> Saver:
-        """See ``Office``."""
-        return self._coordinator.saver
-
-    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
-        """See ``Office``."""
-        return self._coordinator.events.publish(kind, document)

@@ -1,1 +1,1 @@
-"""switches."""
+"""Sessions with OpenFlow switches."""

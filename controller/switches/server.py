@@ -1,9 +1,7 @@
-"""Accepts the switches' connections, plain or over TLS, in place of the framework's server.
+"""Accepts connections of switches, plain or over TLS, instead of the framework's server; registers who is connected.
 
-The framework's shares its port with whoever else listens there, has its certificate only for the first connection,
-takes any number of connections, and ends for ever when ``accept`` fails once.
-
-Which switches are connected, and how long those that are not may take to dial again.
+The framework's server shares its port with whoever else listens there, uses its certificate for the first connection
+only, accepts any number of connections, and ends for ever when ``accept`` fails once.
 """
 
 from __future__ import annotations
@@ -129,7 +127,7 @@ class TlsSocket:
 LOG = logging.getLogger("hyroads.controller")
 
 
-class SwitchBook:
+class SwitchRegistry:
     """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something."""
 
     def __init__(

@@ -292,8 +292,8 @@ class SwitchSession:
         if self._readback_xid or self._groups_xid is not None:
             return
         learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.table, rule.priority)]
-        kept = {rule.key for rule in learned}
-        self._installed = {rule.key: rule for rule in self._reading if rule.key not in kept}
+        known = {rule.key for rule in learned}
+        self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
         self._applied += 1
         self.hosts.start(learned)
         LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))

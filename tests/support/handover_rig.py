@@ -1,4 +1,4 @@
-"""A controller without sockets for handovers: state, plans, gate, agents that do at once what they are told."""
+"""A controller without sockets for handovers: state, plans, update ordering, agents that do at once what they are told."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any
 from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 
-from hyroads.controller.agents.markers import Marks, PathMarks
+from hyroads.controller.agents.markers import PathMarkers, SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.handover import Constrained, Key
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Options, hello_configs
+from hyroads.controller.model.plan import MULTIPATH, Options, hello_configs
 from hyroads.controller.model.state import (
     DeclaredFlow,
     Origin,
@@ -30,7 +29,7 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
-from hyroads.controller.runtime.deployer import AgentPusher
+from hyroads.controller.runtime.deployer import AgentDeployer
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.ncasts import NCastService
@@ -70,12 +69,22 @@ class Agent:
         self._rig.told.append((self.node, document["type"]))
         self._rig.check()
         if first:
-            self._rig.marks.first_numbers(self.node, first)
+            self._rig.markers.first_numbers(self.node, first)
         answer(None)
 
     def sending(self, number: int) -> tuple[frozenset[int], bool]:
         flow = self.ingress[number]
         return frozenset(p["id"] for p in flow["paths"] if p["rate_mbps"]), "split" in flow
+
+
+class NoPlainClients:
+    """A network whose clients all have agents."""
+
+    def places(self, client: str) -> tuple[()]:
+        return ()
+
+    def refusal(self, client: str) -> None:
+        return None
 
 
 class Rig:
@@ -91,12 +100,12 @@ class Rig:
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.sent: dict[int, int] = {} if after is None else after.sent
-        self.marks = Marks()
+        self.markers = SequenceMarkers()
         self.counters: Counter[str] = Counter()
-        self.pusher = AgentPusher(lambda: self.now_s, self.counters, self._fault, lambda: None)
-        kept = self._kept(after, before)
-        self.state = initial(self.context, kept.flows, kept.constrained)
-        self.live = live_of(self.context, kept.numbers)
+        self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self._fault, lambda: None)
+        restored = self._restored(after, before)
+        self.state = initial(self.context, restored.flows, restored.constrained)
+        self.live = live_of(self.context, restored.numbers)
         nodes = sorted(self.context.addressing.agents)
         self.agents = {node: Agent(node, self) for node in nodes} if after is None else after.agents
         for node, agent in self.agents.items():
@@ -105,14 +114,14 @@ class Rig:
             hello = AgentConfig(hello_configs(self.context, Options())[node])
             if after is None:
                 agent.hello = replace(agent.hello, revision=hello.revision)
-            self.pusher.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
-        self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0)
+            self.deployer.joined(agent, hello if after is None else None)  # type: ignore[arg-type]
+        self.service = HandoverService(self, self._publish, lambda: self.now_s, lambda: 0.0, plain=NoPlainClients())
         self.ncasts = NCastService(self, self._publish, lambda: self.now_s)
-        self.ncasts.restore(kept.ncasts)
+        self.ncasts.restore(restored.ncasts)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
         self.step()
 
-    def _kept(self, after: Rig | None, before: Mapping[Key, Constrained] | None) -> RestoredState:
+    def _restored(self, after: Rig | None, before: Mapping[Key, Constrained] | None) -> RestoredState:
         network = self.context.network
         flows = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows]
         if after is None:
@@ -121,9 +130,9 @@ class Rig:
         declared = after.state.flows.values()
         text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.constrained, services)))
         saved, _ = decode(json.loads(text), "state file", network)
-        kept, problems = ready(saved, self.context)
+        restored, problems = ready(saved, self.context)
         assert not problems
-        return kept
+        return restored
 
     def _fault(self, where: str, what: str) -> None:
         raise AssertionError(f"{where}: {what}")
@@ -140,7 +149,7 @@ class Rig:
             if self.plan.version != self.state.version:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
             self.plan = self.live.improve(NO_REPORTS, self.now_s) or self.plan
-            self.pusher.push(self.plan, gate(self.plan, self.views()))
+            self.deployer.push(self.plan, gate(self.plan, self.views()))
             self.service.advance()
             self.ncasts.advance()
             if before == (len(self.told), self.state.version):
@@ -165,8 +174,8 @@ class Rig:
         self.sent[plan.number] += 10
         number = self.sent[plan.number]
         used = [path for path in plan.paths if set(links) & set(path.links)]
-        paths = tuple(PathMarks(path.id, number, number if arrived else None, paused=False) for path in used)
-        self.marks.paths_passed(plan.egress, plan.number, paths)
+        paths = tuple(PathMarkers(path.id, number, number if arrived else None, paused=False) for path in used)
+        self.markers.paths_passed(plan.egress, plan.number, paths)
         self.step()
 
     # -- what is so
@@ -202,57 +211,31 @@ class Rig:
             node: SwitchView(ready=True, confirmed=frozenset(self.plan.flows), possible=frozenset(self.plan.flows))
             for node in self.context.addressing.dpid
         }
-        return Views(self.pusher.views(), switches)
+        return Views(self.deployer.views(), switches)
 
-    # -- services.handovers.Office
-
-    @property
-    def network(self):
-        return self.context.network
+    # -- services.port.ControllerPort
 
     @property
-    def live_network(self):
-        return self.live.network.network
+    def progress(self) -> Rig:
+        return self
 
-    def flow_known(self, flow: str) -> bool:
-        return flow in self.state.flows
-
-    @property
     def confinements(self):
         return self.state.constrained
 
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
+    def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         self.state = constrained(self.state, changes)
         self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
 
     def carries(self, flows: Iterable[str]) -> bool:
-        return all(self.pusher.carries(self.plan.flows[flow]) for flow in flows)
+        return all(self.deployer.carries(self.plan.flows[flow]) for flow in flows)
 
     def carried_out(self, flows: Iterable[str]) -> bool:
         plans = [self.plan.flows[flow] for flow in flows]
         waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
-        return not waiting and all(plan.mode != MULTIPATH or self.pusher.carries(plan) for plan in plans)
-
-    def flow_plan(self, flow: str) -> FlowPlan | None:
-        plan = self.plan.flows.get(flow)
-        return plan if plan is not None and plan.mode == MULTIPATH else None
-
-    def first_number(self, flow: str) -> int | None:
-        plan = self.flow_plan(flow)
-        return None if plan is None else self.marks.first(plan.ingress or "", plan.number)
-
-    def link_up(self, link: str) -> bool:
-        network = self.context.network
-        return self.state.link_down(self.context, network.links[network.link_index[link]]) is None
-
-    def flows(self) -> Mapping[str, FlowSpec]:
-        return {flow: declared.spec for flow, declared in self.state.flows.items()}
+        return not waiting and all(plan.mode != MULTIPATH or self.deployer.carries(plan) for plan in plans)
 
     def note_unsaved(self) -> None:
         self.unsaved += 1
-
-    def is_saved(self) -> bool:
-        return True
 
     def wait(self, timeout_s: float) -> None:
         self.after(timeout_s)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.runtime.faults import FaultBook
+from hyroads.controller.runtime.faults import FaultLog
 from hyroads.controller.runtime.persistence import Saver
 
 
@@ -38,13 +38,13 @@ class Progress:
 
 def instant_saver(
     save: Callable[[], None] = lambda: None, clock: Callable[[], float] | None = None
-) -> tuple[Saver, EventLog, FaultBook]:
+) -> tuple[Saver, EventLog, FaultLog]:
     """And the events and faults that it tells of. By default time passes a tenth of a second a look."""
     times = itertools.count()
     clock = clock or (lambda: next(times) / 10)
     progress: Any = Progress()
     events = EventLog(lambda: 1.0, progress)
-    faults = FaultBook(lambda: 0.0, Counter(), events)
+    faults = FaultLog(lambda: 0.0, Counter(), events)
     saver = Saver(save, wake=lambda: None, progress=progress, faults=faults, events=events, clock=clock)
     progress.saver = saver
     return saver, events, faults

@@ -1,1 +1,1 @@
-"""clients."""
+"""Where clients are, and what was asked for them."""

@@ -1,4 +1,4 @@
-"""Where the clients of the network file are, as far as agents and switches tell."""
+"""Where the clients of the network file are, as agents and switches report it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def saved_places(places: Mapping[str, Place | None]) -> list[dict[str, str]]:
 
 
 def places_from(documents: object, context: TopologyContext) -> tuple[dict[str, Place | None], list[ConfigError]]:
-    """What :func:`saved_places` kept; places that the network file does not have any more are left out."""
+    """What :func:`saved_places` saved; places that the network file does not have any more are left out."""
     found: dict[str, Place | None] = {}
     problems = []
     for index, entry in enumerate(documents if isinstance(documents, list) else ()):

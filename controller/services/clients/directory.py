@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Interface
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
@@ -23,20 +24,6 @@ MAX_PREFERENCES = 4096
 MAX_NAME = 64
 
 
-class Office(Protocol):
-    """What the book needs of the coordinator."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed or saved, or the time is over."""
-
-
 @dataclass(frozen=True, slots=True)
 class Preference:
     """What was asked for a client. ``steering``: policies may move it."""
@@ -45,7 +32,7 @@ class Preference:
     steering: bool = True
 
 
-class ClientBook:
+class ClientDirectory:
     """``declared`` are the clients of the network file. Managers that clients prefer go into ``managers``;
     ``check_manager`` raises if there is none of a name.
     """
@@ -54,7 +41,7 @@ class ClientBook:
         self,
         service: ClientService,
         steering: Steering,
-        office: Office,
+        port: ControllerPort,
         declared: Mapping[str, tuple[str, ...]],
         *,
         managers: dict[str, str],
@@ -64,7 +51,7 @@ class ClientBook:
         self._managers = managers
         self._service = service
         self._steering = steering
-        self._office = office
+        self._port = port
         self._declared = declared
         self._check_manager = check_manager
         self._clock = clock
@@ -78,8 +65,8 @@ class ClientBook:
     # -- the state file
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Takes in what an earlier controller kept; what is wrong with some of it. Whether there is a manager of a name
-        is seen when it is needed: a plugin's may come yet.
+        """Take in what an earlier controller saved; returns what is wrong with it. Managers are not looked up yet,
+        because a plugin's manager may come later.
         """
         problems = []
         for index, document in enumerate(documents if isinstance(documents, list) else ()):
@@ -103,12 +90,12 @@ class ClientBook:
     # -- rest.clients.Clients
 
     def ids(self) -> Sequence[str]:
-        """See ``rest.clients.Clients``."""
+        """All clients."""
         others = {mac for mac in self._service.state.interfaces if mac not in self._owner}
         return sorted({*self._declared, *others})
 
     def documents(self, clients: Sequence[str]) -> list[Document]:
-        """See ``rest.clients.Clients``."""
+        """The clients of these names; unknown names are left out."""
         addresses: dict[str, list[Document]] = {}
         for address in self._service.state.addresses.values():
             addresses.setdefault(address.mac, []).append({"ip": address.ip, "by_dhcp": address.by_dhcp})
@@ -120,11 +107,11 @@ class ClientBook:
         ]
 
     def document(self, client: str) -> Document:
-        """See ``rest.clients.Clients``."""
+        """The client of this name; NotFoundError if there is none."""
         return self.documents([self._id(client)])[0]
 
     def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
-        """See ``rest.clients.Clients``."""
+        """Set the preferences of a client that the document names; NotFoundError, ConfigError."""
         name = self._id(client)
         old = self._preferences.get(name, Preference())
         manager = wishes.get("manager", old.manager)
@@ -135,14 +122,14 @@ class ClientBook:
         if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
         if new != old:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._change(name, old)
             self._put(name, new)
-            self._office.saver.wait(change)
+            self._port.saver.wait(change)
         return self.document(name)
 
     def _change(self, client: str, old: Preference) -> Change:
-        return self._office.saver.change(f"preferences of client {client}", partial(self._put, client, old))
+        return self._port.saver.change(f"preferences of client {client}", partial(self._put, client, old))
 
     def _put(self, client: str, preference: Preference) -> None:
         tables: tuple[tuple[dict[str, Any], object], ...] = (
@@ -156,7 +143,7 @@ class ClientBook:
                 table[client] = value
 
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
-        """See ``rest.clients.Clients``."""
+        """Ask a client to go to another access point; NotFoundError, ConflictError."""
         name, place = self._id(client), Place(to["node"], to["technology"])
         macs = self._declared.get(name, (name,))
         associated = [mac for mac in macs if (i := self._service.state.interfaces.get(mac)) and i.place is not None]
@@ -166,27 +153,27 @@ class ClientBook:
         return transition.document()
 
     def forget(self, client: str, *, wait: bool) -> None:
-        """See ``rest.clients.Clients``."""
+        """Forget a client and remove its rules; NotFoundError, ConflictError, NotConfirmedError."""
         name = self._id(client)
         if name in self._declared:
             raise ConflictError(f"client {name} is declared in the network file")
         old = self._preferences.get(name)
         if old is not None:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._change(name, old)
             self._put(name, Preference())
             if wait:
-                self._office.saver.wait(change)
+                self._port.saver.wait(change)
         self._service.forget(name)
         if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._service.progress):
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
-        """See ``rest.clients.Clients``."""
-        self._office.saver.check_refused(f"preferences of client {client}")
+        """Switches that have not confirmed where a client is, or that it was forgotten."""
+        self._port.saver.check_refused(f"preferences of client {client}")
         macs = self._declared.get(client, (client.lower(),))
         switches = [f"switch {node}" for mac in macs for node in self._service.tables.pending(mac)]
-        return [*dict.fromkeys(switches), *([] if self._office.is_saved() else ["state file"])]
+        return [*dict.fromkeys(switches), *(["state file"] if self._port.saver.pending else [])]
 
     # -- inside
 

@@ -9,7 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from hyroads.controller.agents.telemetry import JOINED, LEFT, StationEvent
 from hyroads.controller.core.errors import HyroadsError
@@ -18,10 +18,11 @@ from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
 from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import State, TopologyContext
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.readback import parse_packet_in
+from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
@@ -51,27 +52,6 @@ _KINDS: Mapping[Happened, str] = {
 _FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
 
 
-class Office(Protocol):
-    """What the service needs of the coordinator."""
-
-    @property
-    def switches(self) -> Mapping[str, SwitchSession]:
-        """Connected switches by node."""
-
-    @property
-    def state(self) -> State:
-        """What is known of agents and links."""
-
-    def place_client(self, client: str, place: Place) -> None:
-        """A plain client of the network file is there."""
-
-    def fault(self, where: str, what: str) -> None:
-        """Note something that went wrong."""
-
-    def exception(self, where: str, error: BaseException) -> None:
-        """Note a defect."""
-
-
 Publish = Callable[[str, Mapping[str, Any]], object]
 
 
@@ -82,7 +62,7 @@ class ClientService:
         self,
         context: TopologyContext,
         settings: AccessSettings,
-        office: Office,
+        port: ControllerPort,
         publish: Publish,
         clock: Callable[[], float],
         *,
@@ -93,7 +73,7 @@ class ClientService:
         self.counters: Counter[str] = Counter()
         self.progress = shim.Signal()
         self._context = context
-        self._office = office
+        self._port = port
         self._publish = publish
         self._clock = clock
         self._started_s = clock()
@@ -107,7 +87,7 @@ class ClientService:
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
         for mac, client in self._plain.items():
-            place = first_place(context, office.state, client)
+            place = first_place(context, port.state, client)
             if place is not None:
                 self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
@@ -178,7 +158,7 @@ class ClientService:
             try:
                 self._turn()
             except Exception as error:  # noqa: BLE001 - the service outlives a defect; it is counted and shown
-                self._office.exception("the service of clients", error)
+                self._port.exception("the service of clients", error)
                 shim.sleep(TICK_S)
 
     def _turn(self) -> None:
@@ -199,7 +179,7 @@ class ClientService:
     def _each_second(self, now_s: float) -> None:
         self._sent_on.clear()
         self._take(core.expired(self.state, now_s))
-        for client, places in reported_places(self._context, self._office.state).items():
+        for client, places in reported_places(self._context, self._port.state).items():
             self._take(core.reported(self.state, client, places, now_s))
         for session in self._ready.values():
             session.hosts.ask_packets()
@@ -215,9 +195,9 @@ class ClientService:
 
     def _look_at_switches(self) -> None:
         """Learn what came, went or changed since the last time."""
-        for node in [node for node, session in self._ready.items() if self._office.switches.get(node) is not session]:
+        for node in [node for node, session in self._ready.items() if self._port.switches.get(node) is not session]:
             del self._ready[node]
-        for node, session in self._office.switches.items():
+        for node, session in self._port.switches.items():
             if session.is_read and node not in self._ready:
                 self._welcome(node, session)
             elif session.is_read and session.ports != self._ports[node]:
@@ -376,7 +356,7 @@ class ClientService:
     def _follow(self, notice: Notice) -> None:
         # Clients of the network file have rules of their own, which follow from links.
         if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
-            self._office.place_client(self._plain[notice.mac], notice.place)
+            self._port.place_client(self._plain[notice.mac], notice.place)
         if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
             return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
@@ -394,7 +374,7 @@ class ClientService:
         if len(self._complaints) >= MAX_COMPLAINTS:
             return False
         self._complaints[key] = now_s + COMPLAINT_EVERY_S
-        self._office.fault(where, what)
+        self._port.fault(where, what)
         return True
 
 

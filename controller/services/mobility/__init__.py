@@ -1,1 +1,1 @@
-"""mobility."""
+"""Handovers and n-casts."""

@@ -1,18 +1,17 @@
-"""Brings what a manager wants into force, step by step, and tells it what came of it (docs/services.md, section 3).
+"""Carries out what a mobility manager wants, step by step, and reports back to it (docs/services.md, section 3).
 
-One :class:`Executor` serves the flows of one handover or n-cast. It says to the network which ways the flows shall take
-(``Network.confine``), and once that is confirmed takes the next step, until what is wanted is in force.
-
-One handover on its way: a manager's machine, what carries it out, and what there is to tell of it.
+One :class:`Executor` serves the flows of one handover or n-cast. It constrains the flows to paths
+(``ControllerPort.constrain``), waits until that is confirmed, and takes the next step, until the manager's wish is in
+force. A :class:`HandoverRun` joins a manager's state, its executor, and what REST shows of the handover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from hyroads.controller.agents.markers import Marks, PathMarks, has_reached
+from hyroads.controller.agents.markers import PathMarkers, has_reached
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.services.mobility import (
     Arrived,
@@ -29,7 +28,7 @@ from hyroads.controller.core.services.mobility import (
 from hyroads.controller.model.handover import (
     Constrained,
     Key,
-    Way,
+    Via,
     drained,
     first_place,
     last_place,
@@ -37,41 +36,22 @@ from hyroads.controller.model.handover import (
     reached,
 )
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
+from hyroads.controller.services.port import ControllerPort
 
-Confine = Callable[[Mapping[Key, Constrained | None]], None]
 
-
-class ExecutorPort(Protocol):
-    """What is needed of the coordinator."""
-
-    @property
-    def marks(self) -> Marks:
-        """What came by watched paths."""
-
-    def confine(self, changes: Mapping[Key, Constrained | None]) -> None:
-        """Flows shall use these ways."""
-
-    def carries(self, flows: Iterable[str]) -> bool:
-        """Whether packets of flows go as was asked for; elsewhere something may still be on its way."""
-
-    def carried_out(self, flows: Iterable[str]) -> bool:
-        """Whether all that was asked for is in force for flows."""
-
-    def flow_plan(self, flow: str) -> FlowPlan | None:
-        """What is planned for a flow."""
-
-    def first_number(self, flow: str) -> int | None:
-        """The first sequence number since the set of paths in use of a flow last changed."""
+def multipath_plan(port: ControllerPort, flow: str) -> FlowPlan | None:
+    """The plan of a flow that uses a multipath between agents; None for any other flow."""
+    planned = port.plan.flows.get(flow) if port.plan is not None else None
+    return planned if planned is not None and planned.mode == MULTIPATH else None
 
 
 @dataclass
 class Executor:
-    """``keys`` are what is constrained (all flows of a client, or some), ``dropped`` what gives way to that.
-
-    ``now`` is what was asked for last.
+    """Constrains flows of one client. ``keys``: the constraints that it sets, for all flows of the client or for some.
+    ``dropped``: constraints that it lifts. ``now``: the constraint that it set last.
     """
 
-    port: ExecutorPort
+    port: ControllerPort
     network: Network
     client: str
     keys: tuple[Key, ...]
@@ -84,14 +64,14 @@ class Executor:
     watching: set[tuple[str, int]] = field(default_factory=set)
 
     def want(self, wanted: Wanted) -> None:
-        """What shall be in force from now on."""
+        """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
             if not reached(self.now, wanted):
                 self._declare(next_step(self.now, wanted))
 
     def events(self) -> Iterator[Event]:
-        """What is so by now; takes the next step where the last one is confirmed."""
+        """What agents and switches confirmed or reported since the last call. Takes the next step if one is due."""
         wanted = self.wanted
         if wanted is None or not self.port.carried_out(self.flows):
             return
@@ -103,7 +83,7 @@ class Executor:
             self.told = True
             yield Confirmed(wanted)
         if self.now is not None and self.now.is_moving:
-            yield from self._marks(wanted)
+            yield from self._markers(wanted)
 
     @property
     def sends(self) -> bool:
@@ -117,28 +97,28 @@ class Executor:
         return self.is_in_force and self.now is not None and not self.now.waits
 
     def settle(self) -> None:
-        """Receivers wait no longer for what has come."""
+        """Let receivers stop waiting once everything in flight has arrived."""
         now = self.now
         if now is not None and now.waits and self.is_in_force and self._is_drained(now.waits):
             self._declare(drained(now))
 
     def restore(self, before: Mapping[Key, Constrained | None]) -> None:
-        """Everything shall be as it was."""
+        """Put back the constraints of before the handover."""
         self.wanted = None
-        self.port.confine(before)
+        self.port.constrain(before)
         self.end()
 
     def end(self) -> None:
-        """Nothing is watched any more."""
+        """Stop watching sequence markers."""
         for node, number in self.watching:
-            self.port.marks.forget(node, number)
+            self.port.markers.forget(node, number)
         self.watching.clear()
 
     def _declare(self, step: Constrained) -> None:
         before, self.now, self.is_in_force = self.now, step, False
         if before is None or (before.carry, before.copies) != (step.carry, step.copies):
             self._watch()
-        self.port.confine({**dict.fromkeys(self.dropped), **dict.fromkeys(self.keys, step)})
+        self.port.constrain({**dict.fromkeys(self.dropped), **dict.fromkeys(self.keys, step)})
 
     def _watch(self) -> None:
         """What was told before the paths in use changed does not count."""
@@ -146,44 +126,44 @@ class Executor:
         for plan in self._plans():
             if plan.egress is not None:
                 self.watching.add((plan.egress, plan.number))
-                self.port.marks.await_(plan.egress, plan.number)
+                self.port.markers.await_(plan.egress, plan.number)
 
-    def _marks(self, wanted: Wanted) -> Iterator[Event]:
+    def _markers(self, wanted: Wanted) -> Iterator[Event]:
         for plan in self._plans():
-            first = self.port.first_number(plan.spec.id)
+            first = self.port.markers.first(plan.ingress or "", plan.number)
             if first is None:
                 continue
-            for way, paths in self._by_way(plan, wanted.known).items():
-                place = cast("Place", way)  # A way is whatever the manager calls a place.
-                marks = [self._mark(plan, path) for path in paths]
-                if all(has_reached(mark.passed, first) for mark in marks):
+            for via, paths in self._by_via(plan, wanted.known).items():
+                place = cast("Place", via)  # To a manager of n-casts a path is a place.
+                markers = [self._marker(plan, path) for path in paths]
+                if all(has_reached(marker.passed, first) for marker in markers):
                     yield Passed(plan.spec.id, place)
-                if any(has_reached(mark.arrived, first) for mark in marks):
+                if any(has_reached(marker.arrived, first) for marker in markers):
                     yield Arrived(plan.spec.id, place)
 
-    def _is_drained(self, ways: Iterable[Way]) -> bool:
+    def _is_drained(self, vias: Iterable[Via]) -> bool:
         for plan in self._plans():
-            first = self.port.first_number(plan.spec.id)
-            marks = [self._mark(plan, path) for paths in self._by_way(plan, ways).values() for path in paths]
-            if first is None or any(not has_reached(mark.passed, first) for mark in marks):
+            first = self.port.markers.first(plan.ingress or "", plan.number)
+            markers = [self._marker(plan, path) for paths in self._by_via(plan, vias).values() for path in paths]
+            if first is None or any(not has_reached(marker.passed, first) for marker in markers):
                 return False
         return True
 
-    def _mark(self, plan: FlowPlan, path: PlannedPath) -> PathMarks:
-        return self.port.marks.of(plan.egress or "", plan.number, path.id)
+    def _marker(self, plan: FlowPlan, path: PlannedPath) -> PathMarkers:
+        return self.port.markers.of(plan.egress or "", plan.number, path.id)
 
     def _plans(self) -> Iterator[FlowPlan]:
-        plans = (self.port.flow_plan(flow) for flow in sorted(self.flows))
-        return (plan for plan in plans if plan is not None and plan.mode == MULTIPATH)
+        plans = (multipath_plan(self.port, flow) for flow in sorted(self.flows))
+        return (plan for plan in plans if plan is not None)
 
-    def _by_way(self, plan: FlowPlan, ways: Iterable[Way]) -> dict[Way, list[PlannedPath]]:
-        """The paths of a flow by the ways that they are of; ways without a path are left out."""
-        found: dict[Way, list[PlannedPath]] = {}
-        known = set(ways)
+    def _by_via(self, plan: FlowPlan, vias: Iterable[Via]) -> dict[Via, list[PlannedPath]]:
+        """The paths of a flow by the place or path that they belong to."""
+        found: dict[Via, list[PlannedPath]] = {}
+        known = set(vias)
         for path in plan.paths:
-            for way in (path.links, self._place(plan, path)):
-                if way in known:
-                    found.setdefault(way, []).append(path)
+            for via in (path.links, self._place(plan, path)):
+                if via in known:
+                    found.setdefault(via, []).append(path)
         return found
 
     def _place(self, plan: FlowPlan, path: PlannedPath) -> Place:
@@ -197,10 +177,8 @@ CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
 MAX_STEPS = 50
 
 
-class CarriesOut(Protocol):
-    """What a handover_run and its service need of whatever brings the manager's wishes into force
-    (``executor.Executor``).
-    """
+class AnyExecutor(Protocol):
+    """What the service of handovers needs of an executor: :class:`Executor`, or ``plain.PlainExecutor``."""
 
     @property
     def wanted(self) -> Wanted | None:
@@ -215,19 +193,19 @@ class CarriesOut(Protocol):
         """Whether packets go as is wanted, confirmed by those who send them."""
 
     def want(self, wanted: Wanted) -> None:
-        """What shall be in force from now on."""
+        """Bring this into force from now on."""
 
     def events(self) -> Iterator[Event]:
-        """What is so by now."""
+        """What agents and switches confirmed or reported since the last call."""
 
     def settle(self) -> None:
-        """Receivers wait no longer for what has come."""
+        """Let receivers stop waiting once everything in flight has arrived."""
 
     def restore(self, before: Mapping[Key, Constrained | None]) -> None:
-        """Everything shall be as it was."""
+        """Put back the constraints of before the handover."""
 
     def end(self) -> None:
-        """Nothing is watched any more."""
+        """Stop watching sequence markers."""
 
 
 @dataclass
@@ -236,7 +214,7 @@ class HandoverRun:
 
     handover: Handover
     manager: MobilityManager
-    executor: CarriesOut
+    executor: AnyExecutor
     before: Mapping[Key, Constrained | None]
     asked_s: float
     asked_at_s: float
@@ -278,7 +256,7 @@ class HandoverRun:
         self.become(self.manager.tick(self.handover, now_s), now_s)
 
     def cancel(self, reason: str, now_s: float) -> bool:
-        """Nobody wants it any more; False if it is too late for that."""
+        """Cancel it; False if it is too late for that."""
         if self.handover.phase not in CANCELLABLE:
             return False
         self.on(Cancelled(reason), now_s)
@@ -328,7 +306,7 @@ class HandoverRun:
         }
 
 
-def idle_document(  # noqa: PLR0917 - what is known of a handover that is not on its way
+def idle_document(  # noqa: PLR0917 - the fields of a handover that takes no steps
     name: str, client: str, to: Place | None, manager: str, asked_at_s: float, flows: Iterable[str] = ()
 ) -> Document:
     """A handover that waits for another, or needs no steps."""

@@ -1,9 +1,8 @@
-"""The service of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
+"""The service of handovers: moves clients' flows to another place without loss (docs/services.md, section 3).
 
-It runs the machine of a mobility manager per handover, tells it what happens, and has carried out what it wants. One
-handover per client at a time: a second one cancels the first while nothing has moved, else it waits.
-
-What handovers took, as Prometheus metrics.
+It runs the state machine of a mobility manager for each handover: it passes events to the machine and carries out what
+the machine wants. There is one handover per client at a time. A second request cancels the first while nothing has
+moved; otherwise it waits. :func:`handover_metrics` shows how long handovers took, for Prometheus.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Associated, Left, Phase, Refused, Request, Steady
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
+from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 
 from . import plain as plain_handovers
-from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, place_document
-from .plain import NoPlainClients, PlainClients
-from .requests import HARD, Asked, Managers, Office, asked_for, flows_of, is_here, new_id, old_place
+from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, multipath_plan, place_document
+from .plain import PlainClients
+from .requests import HARD, CheckedRequest, Managers, checked_request, flows_of, links_are_up, new_id, old_place
 
-KEPT = 1000
+MAX_HISTORY = 1000
 MAX_AT_ONCE = 1000
 BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 Publish = Callable[[str, Mapping[str, Any]], object]
@@ -39,24 +39,24 @@ class HandoverService:
 
     def __init__(
         self,
-        office: Office,
+        port: ControllerPort,
         publish: Publish,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         managers: Managers | None = None,
         *,
-        plain: PlainClients | None = None,
+        plain: PlainClients,
     ) -> None:
         self.seconds: dict[tuple[str, str], Histogram] = {}
         """By manager and outcome: from the request until the flows had moved."""
-        self._office = office
+        self._port = port
         self._publish = publish
         self._clock = clock
         self._wall_clock = wall_clock
         self._managers = managers or Managers()
-        self._plain = plain or NoPlainClients()
+        self._plain = plain
         self._active: dict[str, HandoverRun] = {}
-        self._waiting: dict[str, Asked] = {}
+        self._waiting: dict[str, CheckedRequest] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
         self.counters: Counter[str] = Counter()
@@ -65,16 +65,16 @@ class HandoverService:
     # -- rest.handovers.Handovers
 
     def names(self) -> list[str]:
-        """Ids of the latest handovers: those that are over, on their way, and waiting."""
+        """Ids of handovers: the latest that are over, those that run, and those that wait."""
         active = (handover_run.id for handover_run in self._active.values())
         return [*self._history, *active, *(asked.id for asked in self._waiting.values())]
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are kept."""
+        """The handovers of these ids; unknown ids are left out."""
         return [document for name in names if (document := self._found(name)) is not None]
 
     def document(self, handover: str) -> Document:
-        """One; NotFoundError."""
+        """The handover of this id; NotFoundError if there is none."""
         found = self._found(handover)
         if found is None:
             raise NotFoundError(f"no handover {handover[:64]!r}")
@@ -88,7 +88,7 @@ class HandoverService:
 
     def _keep(self, document: Document) -> None:
         self._history[document["id"]] = document
-        if len(self._history) > KEPT:
+        if len(self._history) > MAX_HISTORY:
             self._history.popitem(last=False)
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
@@ -105,7 +105,7 @@ class HandoverService:
             self._waiting[asked.client] = asked
             busy.cancel("another handover was asked for", self._clock())
         self.advance()
-        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._office)
+        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._port.progress)
         return self.document(asked.id)
 
     def cancel(self, handover: str) -> Document:
@@ -131,12 +131,14 @@ class HandoverService:
         """A client's flows use all its places again: paths come and go without loss anyway."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
-        places = {key: constrained.stays for key, constrained in self._office.confinements.items() if key[0] == client}
+        places = {
+            key: constrained.stays for key, constrained in self._port.state.constrained.items() if key[0] == client
+        }
         keys = [key for key, place in places.items() if place is not None]
         if not keys:
             raise ConflictError(f"{client} uses all its places already")
         old = places[keys[0]]
-        self._office.confine(dict.fromkeys(keys))
+        self._port.constrain(dict.fromkeys(keys))
         document = {
             **idle_document(new_id(), client, None, HARD, self._wall_clock()),
             "from": place_document(old),
@@ -147,14 +149,14 @@ class HandoverService:
         self._publish("handover.done", document)
         return document
 
-    def _asked(self, body: Mapping[str, Any]) -> Asked:
+    def _asked(self, body: Mapping[str, Any]) -> CheckedRequest:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
-            raise TooBusyError(f"there are {MAX_AT_ONCE} handovers on their way")
+            raise TooBusyError(f"there are {MAX_AT_ONCE} handovers already")
         if self._plain.places(body["client"]):
-            return plain_handovers.asked_for(self._plain, body, self._clock(), self._wall_clock())
-        return asked_for(self._office, self._managers, body, self._clock(), self._wall_clock())
+            return plain_handovers.checked_request(self._plain, body, self._clock(), self._wall_clock())
+        return checked_request(self._port, self._managers, body, self._clock(), self._wall_clock())
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: CheckedRequest) -> None:
         is_plain = bool(self._plain.places(asked.client))
         handover_run = plain_handovers.handover_run_of(self._plain, asked) if is_plain else self._handover_run(asked)
         self._active[asked.client] = handover_run
@@ -165,25 +167,25 @@ class HandoverService:
                 self._here.pop((asked.client, place), None)
         self._look(handover_run)
 
-    def _handover_run(self, asked: Asked) -> HandoverRun:
-        office, client = self._office, asked.client
-        chosen = flows_of(office, client).keys() if asked.flows is None else asked.flows
+    def _handover_run(self, asked: CheckedRequest) -> HandoverRun:
+        port, client = self._port, asked.client
+        chosen = flows_of(port, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
-        # What was said of single flows gives way to what is said of all.
-        others = ((key, constrained) for key, constrained in office.confinements.items() if key[0] == client)
+        # A constraint of all flows replaces those of single flows.
+        others = ((key, constrained) for key, constrained in port.state.constrained.items() if key[0] == client)
         dropped = tuple(key for key, constrained in others if key not in keys and not constrained.is_of_paths)
         if asked.flows is not None:
             keys, dropped = tuple((client, flow) for flow in sorted(asked.flows)), ()
-        before = {key: office.confinements.get(key) for key in (*keys, *dropped)}
+        before = {key: port.state.constrained.get(key) for key in (*keys, *dropped)}
         # A flow that is no multipath follows the single path, which knows of no place.
-        flows = frozenset(flow for flow in chosen if office.flow_plan(flow) is not None)
+        flows = frozenset(flow for flow in chosen if multipath_plan(port, flow) is not None)
         now = before.get((client, None)) or next((each for each in before.values() if each is not None), None)
-        old = old_place(office, client, now, flows, asked.to)
+        old = old_place(port, client, now, flows, asked.to)
         if old == asked.to:
             raise ConflictError(f"{client} is at {asked.to} already")
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
         manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
-        executor = Executor(office, office.network, client, keys, flows, now, dropped)
+        executor = Executor(port, port.context.network, client, keys, flows, now, dropped)
         return HandoverRun(
             manager.start(request, asked.asked_s), manager, executor, before, asked.asked_s, asked.asked_at_s
         )
@@ -250,7 +252,7 @@ class HandoverService:
     def _is_here(self, client: str, place: Place) -> bool:
         if self._plain.places(client):
             return self._plain.is_here(client, place)
-        return is_here(self._office, client, place)
+        return links_are_up(self._port, client, place)
 
     def _carry_out(self, handover_run: HandoverRun) -> None:
         handover, now_s = handover_run.handover, self._clock()
@@ -316,13 +318,13 @@ class HandoverService:
             self._keep(document)
             self._publish("handover.failed", document)
 
-    def _is_answered(self, asked: Asked) -> bool:
+    def _is_answered(self, asked: CheckedRequest) -> bool:
         if asked.client in self._waiting:
             return self._waiting[asked.client].id != asked.id
         handover_run = self._active.get(asked.client)
         return handover_run is None or handover_run.id != asked.id or handover_run.moved_s is not None
 
-    def _waiting_document(self, asked: Asked) -> Document:
+    def _waiting_document(self, asked: CheckedRequest) -> Document:
         manager = self._managers.selection.name(asked=asked.manager, client=asked.client)
         return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
 

@@ -1,12 +1,11 @@
-"""The service of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
+"""The service of n-casts: sends a flow's packets by several paths at once (docs/services.md, section 5).
 
-Paths are chosen by ``core.ncast`` for disjoint interference domains, or given. The first edge copies, the last one
-passes each packet on once. It is carried out as handovers are: receivers first, markers behind what was sent before.
+Paths are chosen by ``core.ncast`` for disjoint interference domains, or given by the user. The first edge copies each
+packet; the last edge passes it on once. Paths change as in handovers: receivers first, and sequence markers tell when
+nothing is in flight any more.
 
-n-casts in the state file: what a new controller needs to go on with them as if nothing had happened. Pure.
-
-The agents go on copying while no controller is there. A new one must want from its first plan on exactly what the old
-one wanted last: then nothing is sent to anybody, and no packet is lost or doubled.
+N-casts are saved, because agents go on copying while no controller is there. A new controller must want from its first
+plan on exactly what the old one wanted last. Then no agent is reconfigured, and no packet is lost or doubled.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from hyroads.controller.core import ncast
 from hyroads.controller.core.addressing import PathName
@@ -26,11 +25,12 @@ from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change, Saver
+from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.services.port import ControllerPort
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
-from .execution import MAX_STEPS, Executor, ExecutorPort
+from .execution import MAX_STEPS, Executor, multipath_plan
 
 MAX_PATHS = 16
 _DOCUMENT = "state file"
@@ -61,34 +61,34 @@ class RestoredNCast:
         return Constrained(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
 
 
-def ncast_document(kept: RestoredNCast) -> dict[str, Any]:
-    """What the state file keeps."""
+def ncast_document(saved: RestoredNCast) -> dict[str, Any]:
+    """An n-cast as the state file holds it."""
     return {
-        "flow": kept.flow,
-        "paths": [list(path) for path in kept.paths],
-        "before": [list(path) for path in kept.before],
-        "copying_after_s": kept.copying_after_s,
-        "chosen": dict(kept.chosen),
+        "flow": saved.flow,
+        "paths": [list(path) for path in saved.paths],
+        "before": [list(path) for path in saved.before],
+        "copying_after_s": saved.copying_after_s,
+        "chosen": dict(saved.chosen),
     }
 
 
 def ncasts_from(
     documents: object, network: Network, flows: Mapping[str, FlowSpec]
 ) -> tuple[list[RestoredNCast], list[ConfigError]]:
-    """What :func:`ncast_document` kept; what the network or the flows do not have any more is left out."""
+    """What :func:`ncast_document` saved; what the network or the flows do not have any more is left out."""
     found: dict[str, RestoredNCast] = {}
     problems = []
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         try:
-            kept = _kept(document, network, flows, f"services.ncasts[{index}]")
+            restored = _restored(document, network, flows, f"services.ncasts[{index}]")
         except ConfigError as error:
             problems.append(error)
         else:
-            found[kept.flow] = kept
+            found[restored.flow] = restored
     return list(found.values()), problems
 
 
-def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> RestoredNCast:
+def _restored(document: Any, network: Network, flows: Mapping[str, FlowSpec], where: str) -> RestoredNCast:
     match document:
         case {
             "flow": str(flow),
@@ -101,8 +101,8 @@ def _kept(document: Any, network: Network, flows: Mapping[str, FlowSpec], where:
         case _:
             raise ConfigError(_DOCUMENT, where, "expected a flow that is declared, and its paths")
     said = {name: value for name, value in chosen.items() if name in CHOSEN and isinstance(value, int | float)}
-    ways = [_paths(given, network, spec, where) for given in (paths, before)]
-    return RestoredNCast(flow, spec.target, ways[0], ways[1], float(after_s), said if len(said) == len(CHOSEN) else {})
+    both = [_paths(given, network, spec, where) for given in (paths, before)]
+    return RestoredNCast(flow, spec.target, both[0], both[1], float(after_s), said if len(said) == len(CHOSEN) else {})
 
 
 def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
@@ -128,35 +128,7 @@ def _is_link(link: object, known: Container[str]) -> bool:
 MAX_NCASTS = 1000
 CONFIRM_S = 5.0
 Publish = Callable[[str, Mapping[str, Any]], object]
-Ways = tuple[PathName, ...]
-
-
-class Office(ExecutorPort, Protocol):
-    """What the service needs of the coordinator."""
-
-    @property
-    def network(self) -> Network:
-        """As the file says."""
-
-    @property
-    def live_network(self) -> Network:
-        """With the capacities that plans count on, 0 where a link is down."""
-
-    def flow_known(self, flow: str) -> bool:
-        """Whether a flow is declared."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
-
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was confirmed, or the time is over."""
+Paths = tuple[PathName, ...]
 
 
 @dataclass
@@ -171,7 +143,7 @@ class Running:
     asked_s: float
     copying_s: float | None = None
     change: Change | None = None
-    """Once copies are wanted: their way to the state file."""
+    """Once copies are wanted: how far they are saved."""
 
     @property
     def key(self) -> Key:
@@ -193,22 +165,22 @@ class Running:
         }
 
     @property
-    def kept(self) -> RestoredNCast | None:
+    def saved(self) -> RestoredNCast | None:
         """What a new controller needs to go on with it; None as long as, or once, there is nothing to go on with."""
         state = self.state
         if state.phase is not Phase.COPYING:
             return None
         target, _ = self.key
         after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
-        return RestoredNCast(self.flow, target, self.paths, cast("Ways", state.before), after_s, self.chosen)
+        return RestoredNCast(self.flow, target, self.paths, cast("Paths", state.before), after_s, self.chosen)
 
 
 class NCastService:
     """One per controller. :meth:`advance` is called whenever something may have happened."""
 
-    def __init__(self, office: Office, publish: Publish, clock: Callable[[], float]) -> None:
+    def __init__(self, port: ControllerPort, publish: Publish, clock: Callable[[], float]) -> None:
         self.counters: Counter[str] = Counter()
-        self._office = office
+        self._port = port
         self._publish = publish
         self._clock = clock
         self._running: dict[str, Running] = {}
@@ -216,39 +188,39 @@ class NCastService:
 
     # -- the state file
 
-    def restore(self, kept: Iterable[RestoredNCast]) -> None:
-        """Goes on with what an earlier controller had; what is wanted of the flows is what ``kept`` says already."""
-        for one in kept:
+    def restore(self, restored: Iterable[RestoredNCast]) -> None:
+        """Go on with n-casts of an earlier controller, whose flows are constrained already."""
+        for one in restored:
             flows, now_s = frozenset((one.flow,)), self._clock()
             state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
-            network, keys = self._office.network, (one.key,)
-            executor = Executor(self._office, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
+            network, keys = self._port.context.network, (one.key,)
+            executor = Executor(self._port, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
             asked_s = now_s - one.copying_after_s
             self._running[one.flow] = Running(one.flow, state, executor, one.chosen, one.paths, asked_s, now_s)
 
     def to_save(self) -> list[Document]:
         """What ``ncasts_from`` needs."""
-        found = (running.kept for running in self._running.values())
-        return [ncast_document(kept) for kept in found if kept is not None]
+        found = (running.saved for running in self._running.values())
+        return [ncast_document(ncast) for ncast in found if ncast is not None]
 
     # -- rest.ncasts.NCasts
 
     def names(self) -> list[str]:
-        """Flows that are n-cast, or on the way to it or from it."""
+        """Flows that are n-cast, or that begin or end to be."""
         return list(self._running)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The n-casts of these flows; flows that are not n-cast are left out."""
         return [self._running[flow].document() for flow in names if flow in self._running]
 
     def document(self, flow: str) -> Document:
-        """One; NotFoundError."""
+        """The n-cast of this flow; NotFoundError if there is none."""
         return self._of(flow).document()
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
         flow = body["flow"]
-        self._office.saver.check()
+        self._port.saver.check()
         if flow in self._running:
             raise ConflictError(f"flow {flow} is n-cast already")
         if len(self._running) >= MAX_NCASTS:
@@ -258,7 +230,7 @@ class NCastService:
         before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
         state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
         keys: tuple[Key, ...] = ((plan.spec.target, flow),)
-        executor = Executor(self._office, self._office.network, plan.spec.target, keys, frozenset((flow,)), None)
+        executor = Executor(self._port, self._port.context.network, plan.spec.target, keys, frozenset((flow,)), None)
         running = Running(flow, state, executor, chosen, paths, self._clock())
         self._running[flow] = running
         self.counters["on"] += 1
@@ -276,34 +248,34 @@ class NCastService:
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
         running = self._of(flow)
-        self._office.saver.check()
+        self._port.saver.check()
         self._end_copies(running)
         return self._until(lambda: not self.pending_end(flow), wait_s)
 
     def pending(self, flow: str) -> list[str]:
-        """See ``rest.ncasts.NCasts``."""
-        self._office.saver.check_refused(f"n-cast of {flow}")
+        """What an n-cast still waits for until its copies are sent and saved; NotFoundError, NotSavedError."""
+        self._port.saver.check_refused(f"n-cast of {flow}")
         running = self._of(flow)
         if running.copying_s is None:
             return [f"n-cast of {flow}: {running.state.phase.value}"]
         return ["state file"] if running.change is not None and not running.change.is_saved else []
 
     def pending_end(self, flow: str) -> list[str]:
-        """See ``rest.ncasts.NCasts``."""
+        """What the end of an n-cast still waits for; empty: it is over and saved."""
         if flow in self._running:
             return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
-        return [] if self._office.is_saved() else ["state file"]
+        return ["state file"] if self._port.saver.pending else []
 
     def _take_back(self, flow: str) -> None:
         if flow in self._running:
             self._end_copies(self._running[flow])
 
     def _end_copies(self, running: Running) -> None:
-        plan = self._office.flow_plan(running.flow)
+        plan = multipath_plan(self._port, running.flow)
         alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
         keep = next((path for path in running.paths if path in alive), running.paths[0])
         running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
-        self._office.note_unsaved()
+        self._port.note_unsaved()
         self._go_on(running)
 
     # -- what is asked for
@@ -315,17 +287,17 @@ class NCastService:
         return running
 
     def _plan(self, flow: str) -> FlowPlan:
-        if not self._office.flow_known(flow):
+        if flow not in self._port.state.flows:
             raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
-        plan = self._office.flow_plan(flow)
+        plan = multipath_plan(self._port, flow)
         if plan is None:
             raise ConflictError(f"flow {flow} is not carried by agents now")
         if plan.spec.policy is Policy.PRIVATE:
             raise ConflictError(f"flow {flow} is private: copies would show both networks all of it")
         return plan
 
-    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Ways, Mapping[str, Any]]:
-        network = self._office.live_network
+    def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Paths, Mapping[str, Any]]:
+        network = self._port.live.network.network
         if body.get("paths"):
             paths = tuple(tuple(path) for path in body["paths"])
             for index, path in enumerate(paths):
@@ -335,7 +307,7 @@ class NCastService:
             return paths, {}
         choice = ncast.choose(network, plan.spec.source, plan.spec.target, body["copies"])
         if len(choice.paths) < 2:
-            raise ConflictError(f"flow {plan.spec.id} has a single way only")
+            raise ConflictError(f"flow {plan.spec.id} has a single path only")
         chosen = dict(zip(CHOSEN, (choice.shared_links, choice.contending_pairs, choice.loss), strict=True))
         return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), chosen
 
@@ -369,9 +341,9 @@ class NCastService:
                 break
         if running.state.phase is Phase.COPYING is not phase:
             undo = partial(self._take_back, running.flow)
-            running.change = self._office.saver.change(f"n-cast of {running.flow}", undo)
+            running.change = self._port.saver.change(f"n-cast of {running.flow}", undo)
         elif running.state.phase is not phase:
-            self._office.note_unsaved()
+            self._port.note_unsaved()
         running.executor.settle()
         if running.state.phase is Phase.COPYING and running.executor.is_drained:
             # Copies may be sent for days: until they end nobody needs to know what comes by which path.
@@ -379,7 +351,7 @@ class NCastService:
         if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
             running.copying_s = self._clock()
             self._publish("ncast.on", running.document())
-        if running.state.is_over or not self._office.flow_known(running.flow):
+        if running.state.is_over or running.flow not in self._port.state.flows:
             self._end(running)
 
     def _want(self, running: Running) -> None:
@@ -387,7 +359,7 @@ class NCastService:
             running.executor.want(running.state.wanted)
 
     def _copies(self, running: Running) -> bool:
-        plan = self._office.flow_plan(running.flow)
+        plan = multipath_plan(self._port, running.flow)
         return running.executor.is_in_force and plan is not None and plan.copies
 
     def _end(self, running: Running) -> None:
@@ -396,10 +368,10 @@ class NCastService:
         failed = running.state.phase is Phase.FAILED
         self.counters["failed" if failed else "off"] += 1
         self._publish("ncast.failed" if failed else "ncast.off", running.document())
-        self._office.note_unsaved()
+        self._port.note_unsaved()
 
     def _until(self, done: Callable[[], bool], wait_s: float) -> bool:
-        return wait_until(done, wait_s, self._clock, self._office)
+        return wait_until(done, wait_s, self._clock, self._port.progress)
 
 
 def _as_places(paths: Iterable[PathName]) -> tuple[Place, ...]:

@@ -1,10 +1,8 @@
-"""Handovers of plain clients: hard alone. The rules of switches follow the client's place (docs/services.md, 3).
+"""Handovers of plain clients, those without an agent (docs/services.md, section 3).
 
-Such a client has no agent that could receive by two places or tell what came, so that all of it is at one place. Its
-handover goes the way of all others (``services.mobility.handovers``); only what is wanted is carried out
-otherwise: the client is placed, and once every switch has confirmed what concerns it, that is in force.
-
-Plain clients of the network file, as their handovers need them: places, associations, what switches confirmed.
+No agent could receive by two places, or tell what arrived, so a plain client is at one place, and its handovers are
+hard. They run as all others do (``services.mobility.handovers``) but for the executor. It attaches the client to the
+new place; that is in force once every switch has confirmed the rules that concern the client.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence
 from hyroads.controller.core.services.mobility import Confirmed, Event, Request, Timings, Wanted
-from hyroads.controller.model.handover import Constrained, Key, links_at
+from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.ofp.intents import SwitchIntent
-from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.services.clients.declared import first_place, possible_places
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import REFUSED, Steering, Transition
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 from .execution import HandoverRun
-from .requests import BUILT_IN, HARD, Asked, checked_place, new_id
+from .requests import BUILT_IN, HARD, CheckedRequest, checked_place, links_are_up, new_id
 
 
 class PlainClients(Protocol):
@@ -58,40 +56,6 @@ class PlainClients(Protocol):
         """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
 
 
-class NoPlainClients:
-    """Where there are none."""
-
-    def places(self, client: str) -> tuple[Place, ...]:
-        """See :class:`PlainClients`."""
-        return ()
-
-    def place(self, client: str) -> Place | None:
-        """See :class:`PlainClients`."""
-        return None
-
-    def is_here(self, client: str, place: Place) -> bool:
-        """See :class:`PlainClients`."""
-        return False
-
-    def flows(self, client: str) -> frozenset[str]:
-        """See :class:`PlainClients`."""
-        return frozenset()
-
-    def ask(self, client: str, place: Place) -> None:
-        """See :class:`PlainClients`."""
-
-    def refusal(self, client: str) -> str | None:
-        """See :class:`PlainClients`."""
-        return None
-
-    def move(self, client: str, place: Place) -> None:
-        """See :class:`PlainClients`."""
-
-    def is_in_force(self, client: str) -> bool:
-        """See :class:`PlainClients`."""
-        return False
-
-
 @dataclass
 class PlainExecutor:
     """Carries out what the manager of a plain client's handover wants; ``before`` is where it was."""
@@ -104,14 +68,14 @@ class PlainExecutor:
     is_in_force: bool = False
 
     def want(self, wanted: Wanted) -> None:
-        """See ``executor.Executor``."""
+        """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
             for place in wanted.carry[:1]:
                 self.clients.move(self.client, place)
 
     def events(self) -> Iterator[Event]:
-        """See ``executor.Executor``."""
+        """What agents and switches confirmed or reported since the last call."""
         wanted = self.wanted
         if wanted is None or not self.clients.is_in_force(self.client):
             return
@@ -122,7 +86,7 @@ class PlainExecutor:
 
     @property
     def sends(self) -> bool:
-        """See ``executor.Executor``."""
+        """Whether packets go as is wanted, confirmed by those who send them."""
         return self.is_in_force
 
     def settle(self) -> None:
@@ -138,7 +102,7 @@ class PlainExecutor:
         """Nothing was watched."""
 
 
-def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> Asked:
+def checked_request(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> CheckedRequest:
     """A request for a plain client; :class:`ConfigError` says what is wrong with it."""
     client = body["client"]
     if body["to"] is None:
@@ -149,10 +113,10 @@ def asked_for(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_
         raise ConfigError("request", "manager", f"{client} has no agent: expected {HARD}; got {manager[:40]!r}")
     if body.get("flows") is not None:
         raise ConfigError("request", "flows", f"{client} has no agent: all its flows move together")
-    return Asked(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
+    return CheckedRequest(client, to, HARD, None, Timings(**body.get("timings", {})), new_id(), now_s, now_at_s)
 
 
-def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
+def handover_run_of(clients: PlainClients, asked: CheckedRequest) -> HandoverRun:
     """A handover that has begun; :class:`ConflictError` if the client is there already."""
     client, manager = asked.client, BUILT_IN[HARD]
     old = clients.place(client)
@@ -164,67 +128,66 @@ def handover_run_of(clients: PlainClients, asked: Asked) -> HandoverRun:
 
 
 class FollowedClients:
-    """See ``plain_handovers.PlainClients``."""
+    """Plain clients of the network file, whose places the service of clients follows."""
 
-    def __init__(self, coordinator: Coordinator, service: ClientService, steering: Steering) -> None:
-        self._coordinator = coordinator
+    def __init__(self, port: ControllerPort, service: ClientService, steering: Steering) -> None:
+        self._port = port
         self._service = service
         self._steering = steering
         self._asked: dict[str, Transition] = {}
 
     def places(self, client: str) -> tuple[Place, ...]:
-        """See ``PlainClients``."""
-        return possible_places(self._coordinator.context, client)
+        """Where it can be; nowhere if it is no plain client."""
+        return possible_places(self._port.context, client)
 
     def place(self, client: str) -> Place | None:
-        """See ``PlainClients``."""
-        return first_place(self._coordinator.context, self._coordinator.state, client)
+        """Where it is."""
+        return first_place(self._port.context, self._port.state, client)
 
     def is_here(self, client: str, place: Place) -> bool:
-        """See ``PlainClients``."""
-        context, state = self._coordinator.context, self._coordinator.state
-        network = context.network
-        links = [network.links[network.link_index[name]] for name in links_at(network, client, place)]
-        if not links or any(state.link_down(context, link) is not None for link in links):
+        """Whether it can be heard at a place: its links are up there, and no association holds it elsewhere."""
+        if not links_are_up(self._port, client, place):
             return False
         interface = self._service.state.interfaces.get(self._mac(client))
         held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
         return not held or (interface is not None and interface.place == place)
 
     def flows(self, client: str) -> frozenset[str]:
-        """See ``PlainClients``."""
-        flows = self._coordinator.state.flows.values()
+        """Flows that begin or end there: all of them move with it."""
+        flows = self._port.state.flows.values()
         return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
 
     def ask(self, client: str, place: Place) -> None:
-        """See ``PlainClients``. Who can't be asked may still come, within the handover's time."""
+        """It shall go there, if access points can ask it to. Who can't be asked may still come, within the handover's
+        time.
+        """
         self._asked.pop(client, None)
         with suppress(ConflictError, NotFoundError):
             self._asked[client] = self._steering.request(self._mac(client), place)
 
     def refusal(self, client: str) -> str | None:
-        """See ``PlainClients``."""
+        """Why it does not go where it was asked to go last; None: it could not be asked, has not answered, or goes."""
         asked = self._asked.get(client)
         return f"802.11v status {asked.status}" if asked is not None and asked.state == REFUSED else None
 
     def move(self, client: str, place: Place) -> None:
-        """See ``PlainClients``."""
+        """It is there from now on, unless an association holds it elsewhere."""
         self._service.hand_over(client, place)
 
     def is_in_force(self, client: str) -> bool:
-        """See ``PlainClients``."""
-        coordinator = self._coordinator
-        if not coordinator.carried_out(self.flows(client)):
+        """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
+        port = self._port
+        if not port.carried_out(self.flows(client)):
             return False
-        mac, wanted = self._mac(client), coordinator.live.network.intents
-        for node, session in coordinator.switches.items():
+        mac, wanted = self._mac(client), port.live.network.intents
+        for node, session in port.switches.items():
             confirmed = session.confirmed
             if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
                 return False
         return True
 
     def _mac(self, client: str) -> str:
-        return self._coordinator.context.addressing.host_mac[client]
+        return self._port.context.addressing.host_mac[client]
 
 
 def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:

@@ -1,1 +1,1 @@
-"""multicast."""
+"""Multicast sessions."""

@@ -1,4 +1,4 @@
-"""Sessions as JSON documents: for REST, and what the state file keeps of them."""
+"""Multicast sessions as JSON documents, for REST and for the state file."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ Saved = tuple[SessionSpec, Mapping[str, LabelledPlan], tuple[Host, ...]]
 
 
 def from_saved(document: object, network: Network, name: str) -> Saved:
-    """What :func:`to_save` kept; trees that the network does not have any more are left out. ``ConfigError``."""
+    """What :func:`to_save` saved; trees that the network does not have any more are left out. ``ConfigError``."""
     if not isinstance(document, Mapping):
         raise ConfigError(name, "sessions", "expected a session")
     declared = {key: value for key, value in document.items() if key not in ("trees", "hosts")}

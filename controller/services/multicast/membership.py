@@ -1,12 +1,11 @@
-"""Hosts join and leave sessions by IGMP and MLD: what switches hand up, at a bounded rate, becomes participants.
+"""Hosts join and leave sessions by IGMP and MLD; switches send their reports up at a bounded rate.
 
-Only sessions with ``membership``. A host comes in under its MAC, and goes under it; who was declared by another name
-stays. Hosts are asked now and then (``services.querier``); one that came in this way and says nothing any more goes.
+This applies to sessions with ``membership``. A host joins under its MAC and leaves under it; a participant that was
+declared by another name stays.
 
-Asks hosts behind access ports, and stations, which groups they want (``core.services.querier``).
-
-Only while some session follows what hosts say, and only at switches that hand reports up: elsewhere nobody would hear
-the answers.
+A querier asks hosts behind access ports, and stations, which groups they want (``core.services.querier``). A host that
+joined by a report and no longer answers leaves. Only switches that send reports up are asked, and only while some
+session has ``membership``.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ class MembershipService:
             self._waiting[key] = host, member
         if member is None or not member.for_all:
             return
-        # Others who want it have kept their reports back.
+        # Others who want it have held back their reports.
         for participant in live.spec.participants:
             other = key[0], participant.name
             known = self._members.get(other)

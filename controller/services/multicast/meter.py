@@ -1,29 +1,22 @@
-"""What sources of sessions send: counters of the rules by which their messages enter, asked for each second.
+"""Measures what sources of sessions send, by the counters of the rules by which their packets enter.
 
-What the service of sessions needs of the coordinator, and where hosts are.
+It also finds hosts by name: those of the network file, and those that were learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.sessions import Host, LiveSession
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.network import WIRED
 from hyroads.controller.core.services.clients import Clients
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.readback import FlowStat
-from hyroads.controller.runtime.event_loop import Coordinator
-from hyroads.controller.runtime.persistence import Saver
 from hyroads.controller.switches.sessions import SwitchSession
 
 INTERVAL_S = 1.0
@@ -120,71 +113,6 @@ def _without_port(fields: bytes) -> bytes:
     """OXM fields without in_port, which comes first if it is there (class 0x8000, field 0, four bytes)."""
     canonical = wire.canonical_fields(fields)
     return canonical[8:] if canonical[:4] == b"\x80\x00\x00\x04" else canonical
-
-
-class SessionOffice:
-    """The coordinator, as ``services.sessions.Office`` wants it."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    @property
-    def context(self) -> TopologyContext:
-        """See ``Office``."""
-        return self._coordinator.context
-
-    def clock(self) -> float:
-        """See ``Office``."""
-        return self._coordinator.clock()
-
-    def live_network(self) -> LiveNetwork | None:
-        """See ``Office``."""
-        ready = self._coordinator.settled and self._coordinator.plan is not None
-        return self._coordinator.live.network if ready else None
-
-    def confirmed_intent(self, node: str) -> SwitchIntent | None:
-        """See ``Office``."""
-        session = self._coordinator.switches.get(node)
-        confirmed = session.confirmed if session is not None else None
-        return confirmed.intent if confirmed is not None else None
-
-    def nodes_connected(self) -> Sequence[str]:
-        """See ``Office``."""
-        return list(self._coordinator.switches)
-
-    def wake(self) -> None:
-        """See ``Office``."""
-        self._coordinator.wake(now=True)
-
-    def note_unsaved(self) -> None:
-        """See ``Office``."""
-        self._coordinator.saver.note()
-        self._coordinator.wake()
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-        return self._coordinator.saver
-
-    def is_saved(self) -> bool:
-        """See ``Office``."""
-        return not self._coordinator.saver.pending
-
-    def wait(self, timeout_s: float) -> None:
-        """See ``Office``."""
-        self._coordinator.progress.wait(timeout_s)
-
-    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
-        """See ``Office``."""
-        return self._coordinator.events.publish(kind, document)
-
-    def exception(self, where: str, error: BaseException) -> None:
-        """See ``Office``."""
-        self._coordinator.exception(where, error)
-
-    def take_airtime(self, airtime: GroupAirtime) -> None:
-        """See ``Office``."""
-        self._coordinator.live.loop.groups = airtime
 
 
 def fixed_hosts(addressing: Addressing) -> Callable[[str], Host | None]:

@@ -1,4 +1,4 @@
-"""The service of multicast sessions: declares them, lets hosts join and leave, tells how they stand."""
+"""The service of multicast sessions: declares and removes them, lets hosts join and leave, shows their state."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ class SessionService(SessionSupervisor):
     """One per controller; everything of it runs in green threads of one thread of the system."""
 
     def names(self) -> Sequence[str]:
-        """See ``rest.sessions.Sessions``."""
+        """Ids of all sessions in order of declaration."""
         return tuple(self._live)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """See ``rest.sessions.Sessions``."""
+        """The sessions of these ids; unknown ids are left out."""
         return [self.document(name) for name in names if name in self._live]
 
     def document(self, name: str) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """The session of this id; NotFoundError if there is none."""
         return session_view(self._get(name), self.media, self._rates, self.waits_for(name))
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
-        """See ``rest.sessions.Sessions``."""
+        """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,
+        NotConfirmedError.
+        """
         spec = session_spec(document, "request")
         known, change = self._live.get(spec.id), None
         if known is not None:
@@ -50,14 +52,14 @@ class SessionService(SessionSupervisor):
         return self.document(spec.id), known is None
 
     def _begin(self, spec: SessionSpec) -> Change | None:
-        self._office.saver.check()
+        self._port.saver.check()
         if len(self._live) >= MAX_SESSIONS:
             raise TooBusyError(f"there are {MAX_SESSIONS} sessions already")
         if spec.id in self._ending:
             # The labels of its last trees are still on their way out; new trees have other ones.
             self._ending[f"{spec.id} {next(self._count_endings)}"] = self._ending.pop(spec.id)
         change = self._admit(spec)
-        self._office.publish("session.declared", session_document(spec))
+        self._port.events.publish("session.declared", session_document(spec))
         return change
 
     def _admit(self, spec: SessionSpec, found: Collection[Host] = (), *, is_asked: bool = True) -> Change | None:
@@ -72,9 +74,9 @@ class SessionService(SessionSupervisor):
             known = {} if before is None else before.lost
             for source, nodes in sorted(after.lost.items()):
                 for node in sorted(nodes - known.get(source, frozenset())):
-                    raise ConflictError(f"session {spec.id!r}: no way from {source} to {node}")
+                    raise ConflictError(f"session {spec.id!r}: no path from {source} to {node}")
             undo = partial(self._remove, spec.id) if before is None else partial(self._admit_again, before.spec)
-            change = self._office.saver.change(f"session {spec.id}", undo) if is_asked else None
+            change = self._port.saver.change(f"session {spec.id}", undo) if is_asked else None
             self._put(spec.id, after)
         self._improve_later()
         return change
@@ -106,7 +108,7 @@ class SessionService(SessionSupervisor):
                 raise ConfigError("request", f"participants[{place}]", f"no host {one.name[:64]!r} is known")
 
     def change(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Change participants, sources or rate; errors as of :meth:`declare`, and NotFoundError."""
         live = self._get(name)
         fixed = {"id": name, "group": live.spec.group.text}
         wanted = {**session_document(live.spec), **document, **fixed}
@@ -117,12 +119,12 @@ class SessionService(SessionSupervisor):
         return self._become(name, session_spec(wanted, "request"), wait=wait)
 
     def join(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Add a participant; errors as of :meth:`change`."""
         new = Participant(str(document.get("name", "")), document.get("source", True) is True)
         return self._become(name, self._get(name).spec.with_participant(new), wait=wait)
 
     def leave(self, name: str, participant: str, *, wait: bool) -> Document:
-        """See ``rest.sessions.Sessions``."""
+        """Remove a participant; NotFoundError, NotConfirmedError."""
         spec = self._get(name).spec
         if spec.find(participant) is None:
             raise NotFoundError(f"session {name!r} has no participant {participant[:64]!r}")
@@ -135,7 +137,7 @@ class SessionService(SessionSupervisor):
         if spec != live.spec:
             # Where it was heard is where it is, until somebody knows better.
             self._admit(spec, [host] if joins else [], is_asked=False)
-            self._office.publish("session.changed", session_document(spec))
+            self._port.events.publish("session.changed", session_document(spec))
 
     def knows(self, name: str) -> bool:
         """Whether a session is declared, planned or not."""
@@ -143,23 +145,23 @@ class SessionService(SessionSupervisor):
 
     def keep(self) -> None:
         """Something else about sessions is to be saved."""
-        self._office.note_unsaved()
+        self._port.note_unsaved()
 
     def _become(self, name: str, spec: SessionSpec, *, wait: bool) -> Document:
         live, change = self._get(name), None
         if spec != live.spec:
-            self._office.saver.check()
+            self._port.saver.check()
             change = self._admit(spec)
-            self._office.publish("session.changed", session_document(spec))
+            self._port.events.publish("session.changed", session_document(spec))
         if wait:
             self._wait(name, change)
         return self.document(name)
 
     def remove(self, name: str, *, wait: bool) -> None:
-        """See ``rest.sessions.Sessions``."""
+        """End a session; NotFoundError, NotConfirmedError."""
         spec = self._get(name).spec
-        self._office.saver.check()
-        change = self._office.saver.change(f"session {name}", partial(self._admit_again, spec))
+        self._port.saver.check()
+        change = self._port.saver.change(f"session {name}", partial(self._admit_again, spec))
         self._remove(name)
         if wait:
             self._wait(name, change)
@@ -170,9 +172,9 @@ class SessionService(SessionSupervisor):
         self._ending[name] = forgotten(self._live.pop(name))
         self._rates = {key: value for key, value in self._rates.items() if key[0] != name}
         self._count()
-        self._office.note_unsaved()
-        self._office.publish("session.removed", {"id": name})
-        self._office.wake()
+        self._port.note_unsaved()
+        self._port.events.publish("session.removed", {"id": name})
+        self._port.wake(now=True)
 
     def _get(self, name: str) -> LiveSession:
         live = self._live.get(name)
@@ -181,18 +183,16 @@ class SessionService(SessionSupervisor):
         return live
 
     def pending(self, name: str) -> list[str]:
-        """See ``rest.sessions.Sessions``."""
-        self._office.saver.check_refused(f"session {name}")
-        return self.waits_for(name) or ([] if self._office.is_saved() else ["state file"])
+        """Switches that have not confirmed a session or its end, and the state file; NotSavedError."""
+        self._port.saver.check_refused(f"session {name}")
+        return self.waits_for(name) or ([] if self._port.is_saved() else ["state file"])
 
     def _wait(self, name: str, change: Change | None = None) -> None:
-        office = self._office
-
         def is_over() -> bool:
             is_saved = change is None or change.is_saved
             return (is_saved and not self.waits_for(name)) or (change is not None and change.refusal is not None)
 
-        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, office.clock, office)
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, self._port.clock, self._port.progress)
         if change is not None:
             change.check()
         if not is_confirmed:

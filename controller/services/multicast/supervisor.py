@@ -1,17 +1,16 @@
-"""Keeps sessions: plans their trees on the living network and brings them to the switches.
+"""Plans the trees of multicast sessions on the live network, and adds them to what switches shall do.
 
-It works in the coordinator's loop: before switches are told anything it follows the network and what they have
-confirmed (``follow``), and adds what they shall do for sessions to their intents (``added_to``).
+It works in the event loop. Before switches are sent anything, ``follow`` takes in changes of the network and what
+switches confirmed; ``added_to`` adds the rules of sessions to the intent of a switch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
 
 from hyroads.controller.control.live import directly
 from hyroads.controller.control.live_network import LiveNetwork
@@ -31,15 +30,13 @@ from hyroads.controller.control.sessions import (
     with_better_trees,
     with_trees,
 )
-from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.sessions import RootedTree
-from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError
 
 from .documents import Saved, from_saved, to_save
@@ -57,51 +54,6 @@ IDLE_SHARE = 3.0
 _NOTHING = Told()
 
 
-class Office(Protocol):
-    """What the service needs of the coordinator."""
-
-    @property
-    def context(self) -> TopologyContext:
-        """The network file and what is derived from it."""
-
-    def clock(self) -> float:
-        """Monotonic time."""
-
-    def live_network(self) -> LiveNetwork | None:
-        """The network that is planned with; None: not yet."""
-
-    def confirmed_intent(self, node: str) -> SwitchIntent | None:
-        """What a switch has confirmed last; None while it is not connected or has confirmed nothing."""
-
-    def nodes_connected(self) -> Sequence[str]:
-        """Nodes whose switches are connected."""
-
-    def wake(self) -> None:
-        """There is something to tell switches."""
-
-    @property
-    def saver(self) -> Saver:
-        """Writes what is asked for, or takes it back."""
-
-    def note_unsaved(self) -> None:
-        """What is to be saved has changed."""
-
-    def is_saved(self) -> bool:
-        """Whether all that is to be saved is on disk."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Let others run until something was confirmed, or the time is over."""
-
-    def publish(self, kind: str, document: Mapping[str, Any]) -> object:
-        """Tell listeners of an event."""
-
-    def exception(self, where: str, error: BaseException) -> None:
-        """Note a defect."""
-
-    def take_airtime(self, airtime: GroupAirtime) -> None:
-        """Airtime of sessions, for the rates of flows."""
-
-
 Find = Callable[[str], Host | None]
 """The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
 
@@ -109,11 +61,11 @@ Find = Callable[[str], Host | None]
 class SessionSupervisor:
     """One per controller; everything of it runs in green threads of one thread of the system."""
 
-    def __init__(self, office: Office, find: Find, *, group_rate: GroupRate = GroupRate.NEIGHBOURS) -> None:
-        self._office = office
+    def __init__(self, port: ControllerPort, find: Find, *, group_rate: GroupRate = GroupRate.NEIGHBOURS) -> None:
+        self._port = port
         self._find = find
         self._group_rate = group_rate
-        self._context = office.context
+        self._context = port.context
         self._saved: dict[str, Saved] = {}
         self._documents: dict[str, Document] = {}
         self._live: dict[str, LiveSession] = {}
@@ -166,13 +118,14 @@ class SessionSupervisor:
 
     def follow(self) -> None:
         """Called before switches are told anything, and whenever one may have confirmed something."""
-        network = self._office.live_network()
-        if network is None:
+        port = self._port
+        if not port.settled or port.plan is None:
             return
+        network = port.live.network
         if network is not self._network:
             self._on(network)
         for name, live in [*self._live.items(), *self._ending.items()]:
-            after = stepped(live, self._confirmed, self._enters, self._office.clock())
+            after = stepped(live, self._confirmed, self._enters, self._port.clock())
             if after is not live:
                 where = self._live if name in self._live and self._live[name] is live else self._ending
                 where[name] = after
@@ -216,7 +169,7 @@ class SessionSupervisor:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - counted and shown
-            self._office.exception("sessions", error)
+            self._port.exception("sessions", error)
 
     def _replan_aside(self) -> None:
         with self._planning:
@@ -239,7 +192,7 @@ class SessionSupervisor:
             return
         if after.lost != live.lost:
             lost = sorted({node for nodes in after.lost.values() for node in nodes})
-            self._office.publish("session.reach", {"id": name, "lost": lost})
+            self._port.events.publish("session.reach", {"id": name, "lost": lost})
         self._put(name, after)
 
     def _planned(self, spec: SessionSpec, hosts: tuple[Host, ...]) -> LiveSession:
@@ -265,9 +218,9 @@ class SessionSupervisor:
         before = self._live.get(name)
         self._live[name] = live
         if before is None or before.plans != live.plans or before.spec != live.spec:
-            self._office.note_unsaved()
+            self._port.note_unsaved()
         self._count()
-        self._office.wake()
+        self._port.wake(now=True)
 
     def _hosts(self, live: LiveSession) -> tuple[Host, ...]:
         """The participants where they are now; one that nobody knows any more is where it was last."""
@@ -294,11 +247,16 @@ class SessionSupervisor:
         self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
 
     def _confirmed(self, node: str, label: int) -> bool:
-        intent = self._office.confirmed_intent(node)
+        intent = self._confirmed_intent(node)
         return intent is not None and any(branch.label == label for branch in intent.branches)
 
+    def _confirmed_intent(self, node: str) -> SwitchIntent | None:
+        """What a switch confirmed last; None while it is not connected or has confirmed nothing."""
+        session = self._port.switches.get(node)
+        return session.confirmed.intent if session is not None and session.confirmed is not None else None
+
     def _enters(self, tree: RootedTree) -> bool:
-        intent = self._office.confirmed_intent(tree.root)
+        intent = self._confirmed_intent(tree.root)
         labels = (entry.branch.label for entry in (intent.entries if intent else ()) if entry.branch is not None)
         return intent is None or tree.label in labels
 
@@ -329,9 +287,9 @@ class SessionSupervisor:
             now = self._live.get(name)
             if now is None or now.session is not live.session or self._world is not world:
                 return None
-            began_s = self._office.clock()
+            began_s = self._port.clock()
             trees[source] = shim.aside(better_tree, world, live, source)
-            shim.sleep(IDLE_SHARE * (self._office.clock() - began_s))
+            shim.sleep(IDLE_SHARE * (self._port.clock() - began_s))
         now = self._live.get(name)
         return trees if now is not None and now.session is live.session and self._world is world else None
 
@@ -340,7 +298,8 @@ class SessionSupervisor:
     def _count(self) -> None:
         if self._world is not None:
             sessions = self._live.values()
-            self._office.take_airtime(group_airtime(self._world.media, sessions, self._rates, self._promised))
+            airtime = group_airtime(self._world.media, sessions, self._rates, self._promised)
+            self._port.live.loop.groups = airtime
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""
@@ -394,15 +353,15 @@ class SessionSupervisor:
                 nodes.add(rollout.current.root)
             nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
         if not nodes and name in self._live:
-            nodes = {node for node in self._office.nodes_connected() if not self._is_in_force(node)}
-        return [*(f"switch {node}" for node in sorted(nodes)), *([] if self._office.is_saved() else ["state file"])]
+            nodes = {node for node in self._port.switches if not self._is_in_force(node)}
+        return [*(f"switch {node}" for node in sorted(nodes)), *(["state file"] if self._port.saver.pending else [])]
 
     def _enters_now(self, tree: RootedTree) -> bool:
-        return self._office.confirmed_intent(tree.root) is not None and self._enters(tree)
+        return self._confirmed_intent(tree.root) is not None and self._enters(tree)
 
     def _is_in_force(self, node: str) -> bool:
         """Whether a switch has confirmed who gets and who may send the messages of sessions."""
-        intent, told = self._office.confirmed_intent(node), self._told.get(node, Told())
+        intent, told = self._confirmed_intent(node), self._told.get(node, Told())
         if intent is None or intent.hears_reports != told.hears_reports:
             return False
         return (intent.entries, intent.members) == (told.entries, told.members)

@@ -1,1 +1,1 @@
-"""plugins."""
+"""Plugins, and SFNet."""

@@ -41,7 +41,7 @@ class Open:
 
 
 class ForeignManager:
-    """See :class:`MobilityManager`. ``call`` runs a call of the plugin, ``wrong`` counts an answer that is none."""
+    """A ``MobilityManager`` in a plugin's process. ``call`` calls the plugin, ``wrong`` counts invalid answers."""
 
     def __init__(self, name: str, call: Call, wrong: Callable[[str], None], wake: Callable[[], None]) -> None:
         self._name = name
@@ -54,11 +54,11 @@ class ForeignManager:
 
     @property
     def name(self) -> str:
-        """See :class:`MobilityManager`."""
+        """The name that requests and settings choose it by."""
         return self._name
 
     def start(self, request: Request, now_s: float) -> Handover:
-        """See :class:`MobilityManager`."""
+        """The state of a new handover; its first step is sent to the plugin."""
         begun = Handover(request, Phase.ASSOCIATING, now_s)
         self._open[request.id] = Open(begun, before(begun))
         while len(self._open) > MAX_HANDOVERS:
@@ -67,7 +67,7 @@ class ForeignManager:
         return begun
 
     def on(self, handover: Handover, event: Event, now_s: float) -> Handover:
-        """See :class:`MobilityManager`."""
+        """Send an event to the plugin; the state as far as the plugin has answered."""
         known = self._open.get(handover.request.id)
         if known is None or handover.is_over or event in known.told:
             return self._now(handover)
@@ -76,7 +76,7 @@ class ForeignManager:
         return self._now(handover)
 
     def tick(self, handover: Handover, now_s: float) -> Handover:
-        """See :class:`MobilityManager`."""
+        """Tell the plugin that time passed, if it is due; the state as far as it has answered."""
         known = self._open.get(handover.request.id)
         if known is not None and not known.is_ticking and known.due_s is not None and now_s >= known.due_s:
             known.is_ticking = True
@@ -84,12 +84,12 @@ class ForeignManager:
         return self._now(handover)
 
     def due_s(self, handover: Handover) -> float | None:
-        """See :class:`MobilityManager`."""
+        """When :meth:`tick` is next needed; None: not before the plugin answers."""
         known = self._open.get(handover.request.id)
         return None if known is None or known.handover.is_over or known.is_ticking else known.due_s
 
     def wanted(self, handover: Handover) -> Wanted:
-        """See :class:`MobilityManager`."""
+        """What the plugin wanted last of the client's flows."""
         known = self._open.get(handover.request.id)
         return settled(handover) if known is None or handover.is_over or known.handover != handover else known.wanted
 

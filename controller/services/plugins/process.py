@@ -1,10 +1,8 @@
-"""A plugin's process as the controller sees it: started, called with deadlines, killed, its own requests answered.
+"""The process of a foreign plugin: started, called with deadlines, killed; its own requests are answered.
 
-A process rather than a thread: a thread that loops for ever can't be ended and holds the interpreter's lock every other
-millisecond; one that takes all memory or leaves the interpreter takes the controller with it. A call costs a third of a
+It is a process rather than a thread. A thread that loops for ever can't be ended, and holds the interpreter's lock
+every other millisecond; one that takes all memory, or exits, takes the controller with it. A call costs a third of a
 millisecond (docs/plugins.md).
-
-A bound on how often something happens.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Requests:
-    """The way to the REST API. ``use`` is called once it is there."""
+    """Sends requests to the REST API. ``use`` is called once it is there."""
 
     def __init__(self) -> None:
         self._application: Wsgi | None = None

@@ -1,7 +1,4 @@
-"""The service of plugins: knows all of them, keeps the foreign ones running, answers what they ask for.
-
-Foreign plugins, as Prometheus metrics.
-"""
+"""The service of plugins: finds them, runs the foreign ones, answers their requests, and exports their metrics."""
 
 from __future__ import annotations
 
@@ -107,12 +104,12 @@ class PluginService:
     # -- rest.plugins.Plugins
 
     def documents(self) -> list[Document]:
-        """See ``rest.plugins.Plugins``."""
+        """All plugins, by kind and name."""
         names = sorted((kind, name) for name, kind in self._kinds().items())
         return [self.document(name) for _, name in names]
 
     def document(self, name: str) -> Document:
-        """See ``rest.plugins.Plugins``."""
+        """The plugin of this kind and name; NotFoundError if there is none."""
         kind = self._kinds().get(name)
         if kind is None:
             raise NotFoundError(f"no plugin {name[:64]!r}")
@@ -127,7 +124,7 @@ class PluginService:
         return {**head, **supervisor.document()}
 
     def enable(self, name: str) -> Document:
-        """See ``rest.plugins.Plugins``."""
+        """Start a plugin, even after faults; returns once it runs. NotFoundError, NotConfirmedError."""
         self.document(name)
         supervisor = self._supervisors.get(name)
         if name in POLICIES:
@@ -142,7 +139,7 @@ class PluginService:
         return self.document(name)
 
     def disable(self, name: str) -> Document:
-        """See ``rest.plugins.Plugins``."""
+        """Stop a plugin until it is enabled again. NotFoundError, ConflictError."""
         self.document(name)
         supervisor = self._supervisors.get(name)
         if name in POLICIES:

@@ -1,4 +1,4 @@
-"""SFNet's service: answers who looks for the controller, and carries requests in JSON over TCP to the REST API."""
+"""The service for SFNet clients: answers discovery, and passes requests in JSON over TCP to the REST API."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class SfnetService:
 
     @property
     def requests(self) -> Requests:
-        """The way to the REST API."""
+        """Sends requests to the REST API."""
         return self._requests
 
 

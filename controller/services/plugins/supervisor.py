@@ -1,4 +1,4 @@
-"""Keeps one foreign plugin running as long as it is wanted and its health allows; what it does wrong is counted."""
+"""Keeps one foreign plugin running while it is enabled and healthy; counts its faults."""
 
 from __future__ import annotations
 

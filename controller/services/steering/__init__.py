@@ -1,1 +1,1 @@
-"""steering."""
+"""Policies that move clients, and how they move them."""

@@ -1,8 +1,7 @@
-"""Clients of the network file as policies and plugins see them, moved by the service of handovers.
+"""How policies move clients of the network file, and what policies and plugins see of the network.
 
-Stations of the network file as policies see them, moved by asking them (802.11v).
-
-What plugins and policies see of the network, made from the live state (``core.services.view``).
+Clients with agents are moved by handovers, others by asking their station to go (802.11v). The view of the network
+(``core.services.view``) is made from the live state.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import places_of
-from hyroads.controller.runtime.event_loop import Coordinator
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService
+from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import NotFoundError
 
 from .policies import Outcome
 from .stations import ASSOCIATED, Steering
 
 
-class SteeringMover:
-    """See ``services.policies.Actuator``. Only stations that an access point told of can be asked."""
+class SteeringActuator:
+    """Moves stations by asking them to (802.11v), for policies. Only associated stations can be asked."""
 
-    def __init__(self, service: ClientService, steering: Steering, coordinator: Coordinator) -> None:
+    def __init__(self, service: ClientService, steering: Steering, port: ControllerPort) -> None:
         self._service = service
         self._steering = steering
-        self._coordinator = coordinator
-        addressing = coordinator.context.addressing
+        self._port = port
+        addressing = port.context.addressing
         self._stations = {client: addressing.host_mac[client] for client in addressing.attachments}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Actuator``. A client has no better place than one that stations can be sent to."""
-        state, context, loop = self._coordinator.state, self._coordinator.context, self._coordinator.live.loop
+        """Clients that can be moved, and the places where they could be: those that stations can be sent to."""
+        state, context, loop = self._port.state, self._port.context, self._port.live.loop
         network, capacity = context.network, loop.capacities()
         interference = state.interference or network.interference
         found = {}
@@ -56,12 +55,12 @@ class SteeringMover:
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Actuator``."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         self._steering.request(self._stations[client], place)
         return self._stations[client]
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Actuator``."""
+        """How a move ended; None while it goes on."""
         transition = self._steering.last(move)
         if transition is None:
             return Outcome("nobody knows of it any more")
@@ -78,9 +77,9 @@ def _signal(interface: Interface, place: Place) -> float | None:
     return interface.signal_dbm if interface.place == place else None
 
 
-def network_view(coordinator: Coordinator) -> NetworkView:
+def network_view(port: ControllerPort) -> NetworkView:
     """The network now, without clients. Slots may pass while it is made."""
-    network, state, loop, plan = coordinator.context.network, coordinator.state, coordinator.live.loop, coordinator.plan
+    network, state, loop, plan = port.context.network, port.state, port.live.loop, port.plan
     capacity, airtime = loop.capacities(), loop.airtime()
     links = {
         link.id: LinkView(
@@ -88,7 +87,7 @@ def network_view(coordinator: Coordinator) -> NetworkView:
             link.source,
             link.target,
             link.technology,
-            state.link_fault(coordinator.context, link) is None,
+            state.link_fault(port.context, link) is None,
             capacity.get(link.id, 0.0),
             airtime.get(link.id, 0.0),
         )
@@ -99,17 +98,17 @@ def network_view(coordinator: Coordinator) -> NetworkView:
         for name, flow in (plan.flows.items() if plan is not None else ())
     }
     nodes = {node.id: node.role.value for node in network.nodes.values()}
-    return NetworkView(coordinator.clock(), nodes, links, flows)
+    return NetworkView(port.clock(), nodes, links, flows)
 
 
-class HandoverMover:
-    """See ``services.policies.Actuator``. A client that uses all its places at once has no place."""
+class HandoverActuator:
+    """Moves clients with agents by handovers, for policies. A client that uses all its places at once has no place."""
 
-    def __init__(self, service: HandoverService, coordinator: Coordinator, inbox: Inbox) -> None:
+    def __init__(self, service: HandoverService, port: ControllerPort, inbox: Inbox) -> None:
         self._service = service
-        self._coordinator = coordinator
+        self._port = port
         self._inbox = inbox
-        network = coordinator.context.network
+        network = port.context.network
         self._clients = tuple(
             name
             for name, node in network.nodes.items()
@@ -118,9 +117,8 @@ class HandoverMover:
         self._since: dict[str, tuple[Place | None, float]] = {}
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """See ``Actuator``."""
-        coordinator = self._coordinator
-        state, context, loop = coordinator.state, coordinator.context, coordinator.live.loop
+        """Clients that can be moved, and the places where they could be."""
+        state, context, loop = self._port.state, self._port.context, self._port.live.loop
         network = context.network
         interference = state.interference or network.interference
         capacity = loop.capacities()
@@ -136,12 +134,12 @@ class HandoverMover:
         return found
 
     def move(self, client: str, place: Place) -> str:
-        """See ``Actuator``."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         body = {"client": client, "to": {"node": place.node, "technology": place.technology}}
         return str(self._service.request(body)["id"])
 
     def outcome(self, move: str) -> Outcome | None:
-        """See ``Actuator``."""
+        """How a move ended; None while it goes on."""
         try:
             document = self._service.document(move)
         except NotFoundError:
@@ -158,12 +156,12 @@ class HandoverMover:
 
     def _demand(self, client: str) -> float:
         """What its flows send at most, Mb/s; infinite if one of them takes what it can get."""
-        flows, demands = self._coordinator.state.flows.values(), self._coordinator.live.loop.state.demands
+        flows, demands = self._port.state.flows.values(), self._port.live.loop.state.demands
         mine = (flow.spec for flow in flows if client in (flow.spec.source, flow.spec.target))
         return sum(demands.demand_mbps(spec.id) for spec in mine)
 
     def _signal_of(self, client: str, now_s: float) -> Callable[[Place], float | None]:
-        radios, macs = self._inbox.radios, self._coordinator.context.addressing.interface_mac
+        radios, macs = self._inbox.radios, self._port.context.addressing.interface_mac
 
         def signal(place: Place) -> float | None:
             interface, mac = (place.node, place.technology), macs.get((client, place.technology))
@@ -174,7 +172,7 @@ class HandoverMover:
         return signal
 
 
-def whole_view(coordinator: Coordinator, actuator: HandoverMover) -> NetworkView:
+def whole_view(port: ControllerPort, actuator: HandoverActuator) -> NetworkView:
     """The network with its clients."""
-    view = network_view(coordinator)
+    view = network_view(port)
     return replace(view, clients=actuator.clients(view.time_s))

@@ -1,6 +1,6 @@
-"""The service of policies: once a second it asks those that are on who should move, and has it done.
+"""The service of policies: asks the enabled policies once a second which clients should move, and moves them.
 
-What keeps clients from going to and fro is in the policies; what they refused, and when they may be asked again, is in
+Hysteresis is the policies' own. Refusals of clients, and when they may be asked again, are in
 ``core.services.choices``.
 """
 
@@ -39,13 +39,13 @@ class Actuator(Protocol):
     """Clients that can be moved, and who moves them."""
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
-        """They, and where they could be."""
+        """Clients that can be moved, and the places where they could be."""
 
     def move(self, client: str, place: Place) -> str:
-        """Begin; the name of the move. :class:`HyroadsError` if it can't be asked for."""
+        """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
 
     def outcome(self, move: str) -> Outcome | None:
-        """How it ended; None while it goes on."""
+        """How a move ended; None while it goes on."""
 
 
 class Policy(Protocol):
@@ -63,21 +63,21 @@ class LocalPolicy:
         self._memory = policy.fresh()
 
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
-        """See :class:`Policy`."""
+        """The moves that the policy wishes for."""
         wishes: tuple[Wish, ...]
         self._memory, wishes = shim.aside(self._policy.decide, self._memory, view)
         return wishes
 
 
 class ForeignPolicy:
-    """One in a plugin's process."""
+    """A policy that runs in a plugin's process."""
 
     def __init__(self, call: Callable[[str, Mapping[str, Any], float], Any], wrong: Callable[[str], None]) -> None:
         self._call = call
         self._wrong = wrong
 
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
-        """See :class:`Policy`; none from one that does something wrong."""
+        """The moves that the plugin wishes for; none if it fails or one of them is invalid."""
         try:
             wishes: tuple[Wish, ...] = decode(tuple[Wish, ...], self._call("decide", {"view": encode(view)}, CALL_S))
         except PluginFaultError:
@@ -94,11 +94,11 @@ class ForeignPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A move under way."""
+class Move:
+    """A client that is being moved; ``id`` is what the actuator calls the move."""
 
     place: Place
-    move: str
+    id: str
     actuator: Actuator
 
 
@@ -113,7 +113,7 @@ class PolicyService:
         defect: Defect,
         clock: Callable[[], float],
     ) -> None:
-        self.movers: list[Actuator] = []
+        self.actuators: list[Actuator] = []
         self.refusals = Refusals()
         self.may_steer: Callable[[str], bool] = lambda _client: True
         self._policies = policies
@@ -121,7 +121,7 @@ class PolicyService:
         self._publish = publish
         self._defect = defect
         self._clock = clock
-        self._asked: dict[str, Asked] = {}
+        self._moves: dict[str, Move] = {}
 
     def run(self) -> None:
         """For ever, in the calling green thread."""
@@ -136,27 +136,27 @@ class PolicyService:
         """One second."""
         self._note_outcomes()
         policies = self._policies()
-        if not policies or not self.movers:
+        if not policies or not self.actuators:
             return
-        movers: dict[str, Actuator] = {}
+        actuators: dict[str, Actuator] = {}
         clients: dict[str, ClientView] = {}
         now_s = self._clock()
-        for actuator in self.movers:
+        for actuator in self.actuators:
             found = {name: client for name, client in actuator.clients(now_s).items() if self.may_steer(name)}
             clients.update(found)
-            movers.update(dict.fromkeys(found, actuator))
+            actuators.update(dict.fromkeys(found, actuator))
         view = self.refusals.allowed(replace(self._view(), time_s=now_s, clients=self._settled(clients, now_s)))
         left = MAX_MOVES
         for name, policy in policies.items():
             for wish in policy.wishes(view):
-                if left and wish.client not in self._asked and self._may(view, wish):
-                    self._begin(name, wish, movers[wish.client])
+                if left and wish.client not in self._moves and self._may(view, wish):
+                    self._begin(name, wish, actuators[wish.client])
                     left -= 1
 
     def _settled(self, clients: Mapping[str, ClientView], now_s: float) -> dict[str, ClientView]:
         """Who is being moved has just come, as far as policies are concerned."""
         return {
-            name: replace(client, since_s=now_s) if name in self._asked else client for name, client in clients.items()
+            name: replace(client, since_s=now_s) if name in self._moves else client for name, client in clients.items()
         }
 
     def _may(self, view: NetworkView, wish: Wish) -> bool:
@@ -165,27 +165,27 @@ class PolicyService:
 
     def _begin(self, policy: str, wish: Wish, actuator: Actuator) -> None:
         place = {"node": wish.place.node, "technology": wish.place.technology}
-        told = {"policy": policy, "client": wish.client, "to": place, "reason": wish.reason[:200]}
+        document = {"policy": policy, "client": wish.client, "to": place, "reason": wish.reason[:200]}
         try:
             move = actuator.move(wish.client, wish.place)
         except HyroadsError as error:
             self._failed(wish.client, wish.place, str(error))
-            self._publish("policy.refused", {**told, "status": str(error)[:200]})
+            self._publish("policy.refused", {**document, "status": str(error)[:200]})
             return
-        self._asked[wish.client] = Asked(wish.place, move, actuator)
+        self._moves[wish.client] = Move(wish.place, move, actuator)
         LOG.info("%s: %s to %s: %s", policy, wish.client, wish.place, wish.reason)
-        self._publish("policy.moves", {**told, "handover": move})
+        self._publish("policy.moves", {**document, "handover": move})
 
     def _note_outcomes(self) -> None:
-        for client, asked in list(self._asked.items()):
-            outcome = asked.actuator.outcome(asked.move)
+        for client, move in list(self._moves.items()):
+            outcome = move.actuator.outcome(move.id)
             if outcome is None:
                 continue
-            del self._asked[client]
+            del self._moves[client]
             if outcome.failure is None:
-                self.refusals = self.refusals.accepted(client, asked.place)
+                self.refusals = self.refusals.accepted(client, move.place)
             else:
-                self._failed(client, asked.place, outcome.failure)
+                self._failed(client, move.place, outcome.failure)
 
     def _failed(self, client: str, place: Place, status: str) -> None:
         LOG.info("%s did not come to %s: %s", client, place, status)

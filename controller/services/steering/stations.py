@@ -1,7 +1,7 @@
-"""Stations are asked to go elsewhere by 802.11v; what they answer is kept. Flows move when the association does.
+"""Asks stations to go to another access point by 802.11v, and records their answers.
 
-One request per station at a time: asked, then accepted or refused (the status is the station's), then associated, or
-failed if it does not come.
+A station has one request at a time: asked, then accepted or refused (with the station's status), then associated, or
+failed if it does not come. Its flows move when the association does.
 """
 
 from __future__ import annotations

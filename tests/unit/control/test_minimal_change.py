@@ -20,7 +20,7 @@ from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial, links_heard
-from hyroads.controller.runtime.deployer import AgentPusher
+from hyroads.controller.runtime.deployer import AgentDeployer
 
 # f1 and f2 share nothing; f3 begins where f1 does and uses another medium; f4 contends with f1 for WiFi only.
 DOCUMENT: dict[str, Any] = {
@@ -76,7 +76,7 @@ class Readings:
 
 
 class Controller:
-    """State, live loop, gate and pusher as the coordinator joins them, with agents that answer at once."""
+    """State, live loop, gate and deployer as the coordinator joins them, with agents that answer at once."""
 
     def __init__(self) -> None:
         self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
@@ -84,14 +84,14 @@ class Controller:
         self.live = Live(FABRIC, Numbers(), Options(), loop, measures=True)
         self.state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
         self.told: list[tuple[str, dict[str, Any]]] = []
-        self.pusher = AgentPusher(lambda: self.now_s, self.counters, self.fail, lambda: None)
+        self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self.fail, lambda: None)
         self.rules: dict[str, frozenset[str]] = dict.fromkeys(FABRIC.addressing.dpid, frozenset())
         self.changed_rules: list[str] = []
         for node in self.rules:
             self.state = agent_up(self.state, FABRIC, node, fresh=False, now_s=-10.0)
         self.plan()
         for node in self.rules:
-            self.pusher.joined(Session(node, self.told), AgentConfig(self.live.in_force.agents[node].hello))  # type: ignore[arg-type]
+            self.deployer.joined(Session(node, self.told), AgentConfig(self.live.in_force.agents[node].hello))  # type: ignore[arg-type]
         self.settle()
         self.run(5.0)
         self.told.clear()
@@ -107,9 +107,9 @@ class Controller:
 
     def settle(self) -> None:
         for _ in range(10):
-            views = Views(self.pusher.views(), {n: SwitchView(True, f, f) for n, f in self.rules.items()})
+            views = Views(self.deployer.views(), {n: SwitchView(True, f, f) for n, f in self.rules.items()})
             orders = gate(self.live.in_force, views)
-            self.pusher.push(self.live.in_force, orders)
+            self.deployer.push(self.live.in_force, orders)
             self.changed_rules += [node for node, flows in orders.classified.items() if flows != self.rules[node]]
             self.rules.update(orders.classified)
 
@@ -134,7 +134,7 @@ class Controller:
             self.become(self.live.links_damped(self.state, self.now_s))
             state, plan = self.live.slot(self.state, NO_REPORTS, self.now_s)
             if plan is not None:
-                self.pusher.push_rates(plan)
+                self.deployer.push_rates(plan)
             self.become(state)
 
     def configured(self) -> Counter[str]:

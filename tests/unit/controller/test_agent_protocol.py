@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.agents.markers import PathMarks, has_reached, parse_first, parse_passed
+from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_first, parse_passed
 from hyroads.controller.agents.protocol import (
     MAX_LINE,
     AgentConfig,
@@ -114,7 +114,7 @@ def test_markers_are_read_and_compared_across_the_wrap() -> None:
     assert parse_first(parse_line(b'{"type":"ok","seq":7}')) == {}
     paths = [{"id": 1, "passed": 4711, "arrived": None, "paused": True}, {"id": 2}]
     message = parse_line(encode({"type": "passed", "number": 16, "paths": paths}))
-    assert parse_passed(message) == (16, (PathMarks(1, 4711, None, True), PathMarks(2, None, None, False)))
+    assert parse_passed(message) == (16, (PathMarkers(1, 4711, None, True), PathMarkers(2, None, None, False)))
     assert has_reached(5, 5) and has_reached(3, 2**32 - 3) and not has_reached(2**32 - 3, 3)
     assert not has_reached(None, 0)
 

@@ -42,7 +42,7 @@ class Bell:
 @given(st.lists(st.integers(0, 60), max_size=20), st.integers(1, 40))
 def test_readers_get_every_event_once_and_in_order_or_see_that_they_missed_some(bursts: list[int], kept: int) -> None:
     bell = Bell()
-    log = EventLog(lambda: 1000.0, bell, kept=kept)
+    log = EventLog(lambda: 1000.0, bell, max_events=kept)
     place, seen, published = log.last, [], []
     for burst in bursts:
         published += [log.publish("thing.happened", {"n": n}) for n in range(burst)]

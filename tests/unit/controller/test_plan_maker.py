@@ -38,9 +38,9 @@ events = st.lists(
 
 def happen(rig: Rig, kind: str, link: str) -> None:
     if kind == "go":
-        rig.confine({("c", None): Constrained((PLACES[link],), (PLACES[link],))})
+        rig.constrain({("c", None): Constrained((PLACES[link],), (PLACES[link],))})
     elif kind == "release":
-        rig.confine({("c", None): None})
+        rig.constrain({("c", None): None})
     elif kind == "rest":
         rig.after(1.0)
     else:

@@ -26,7 +26,6 @@ from hyroads.controller.core.services.sessions import SessionSpec, group_address
 from hyroads.controller.services.reservations import (
     SHORT_FOR_S,
     NotAdmittedError,
-    ReservationOffice,
     ReservationService,
 )
 from hyroads.rest import reservations
@@ -72,7 +71,7 @@ class World:
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
         self.coordinator = coordinator
-        self.service = ReservationService(ReservationOffice(coordinator), self)
+        self.service = ReservationService(coordinator, self)
         self.loop.lay_out(self.network, self.routes)
         self.turn()
 

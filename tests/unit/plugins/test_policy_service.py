@@ -37,7 +37,7 @@ class World:
             lambda where, error: self.defects.append(error),
             lambda: self.now_s,
         )
-        self.service.movers.append(self)
+        self.service.actuators.append(self)
 
     def put(self, client, place, a_dbm, b_dbm):
         self.at[client] = place, self.at.get(client, (None, 0.0))[1]
@@ -112,7 +112,7 @@ def test_clients_of_a_crowded_access_point_spread_and_then_stay():
 def test_nothing_is_asked_of_anybody_while_no_policy_is_on():
     world = World()
     world.put("c", A, -80, -55)
-    world.service.movers.append(None)  # it would fail if it were asked
+    world.service.actuators.append(None)  # it would fail if it were asked
     world.run(5)
     assert world.asked == []
 

@@ -32,9 +32,9 @@ class Bell:
 
 
 class Web:
-    def __init__(self, kept: int = 100, **options: Any) -> None:
+    def __init__(self, max_events: int = 100, **options: Any) -> None:
         self.bell = Bell()
-        self.log = EventLog(lambda: 1.0, self.bell, kept=kept)
+        self.log = EventLog(lambda: 1.0, self.bell, max_events=max_events)
         app = Flask("test")
         app.config.update(API_TITLE="t", API_VERSION="1", OPENAPI_VERSION="3.1.0")
         Api(app).register_blueprint(blueprint(self.log, **options))
@@ -84,7 +84,7 @@ def test_a_listener_hears_what_happens_and_a_heartbeat() -> None:
 
 
 def test_who_is_too_slow_is_told_and_let_go() -> None:
-    web = Web(kept=10)
+    web = Web(max_events=10)
     stream = chunks(web.get())
     next(stream)
     web.log.publish("link.up", {})

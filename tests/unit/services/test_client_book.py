@@ -21,7 +21,7 @@ from hyroads.controller.core.services.clients import seen
 from hyroads.controller.model.state import TopologyContext, client_placed, initial
 from hyroads.controller.runtime.persistence import Saved, Store, to_save
 from hyroads.controller.services.clients.declared import interfaces_of, saved_places
-from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientBook
+from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
@@ -43,7 +43,7 @@ interference: {rule: technology}
 MAC = "02:aa:00:00:00:01"
 
 
-class Office:
+class Controller:
     """A coordinator that saves at the next look."""
 
     def __init__(self, context: TopologyContext) -> None:
@@ -54,8 +54,9 @@ class Office:
     def _write(self) -> None:
         self.writes += 1
 
-    def is_saved(self) -> bool:
-        return not self.saver.pending
+    @property
+    def progress(self) -> Controller:
+        return self
 
     def wait(self, timeout_s: float) -> None:
         self.saver.once()
@@ -71,20 +72,20 @@ class Office:
 
 
 class Lab:
-    def __init__(self, office: Office | None = None) -> None:
+    def __init__(self, controller: Controller | None = None) -> None:
         self.context = TopologyContext.of(load_text(NETWORK, "lab"))
-        self.office = office or Office(self.context)
+        self.controller = controller or Controller(self.context)
         self.now_s = 10.0
         self.managers: dict[str, str] = {}
         clock = self.clock
         self.service = ClientService(
-            self.context, AccessSettings(), self.office, lambda *_: None, clock, switch_grace_s=15.0
+            self.context, AccessSettings(), self.controller, lambda *_: None, clock, switch_grace_s=15.0
         )
         steering = Steering(self.service, dict, lambda *_: None, clock)
-        self.book = ClientBook(
+        self.book = ClientDirectory(
             self.service,
             steering,
-            self.office,
+            self.controller,
             interfaces_of(self.context),
             managers=self.managers,
             check_manager=self.check,
@@ -110,9 +111,9 @@ def lab() -> Lab:
 
 def test_wishes_are_on_disk_when_they_are_answered_and_come_back(lab: Lab) -> None:
     assert lab.book.prefer("p", {"manager": "bicast", "steering": False})["manager"] == "bicast"
-    assert lab.office.is_saved() and lab.office.writes == 1
+    assert not lab.controller.saver.pending and lab.controller.writes == 1
     lab.book.prefer("p", {"steering": False})
-    assert lab.office.writes == 1  # nothing new
+    assert lab.controller.writes == 1  # nothing new
     after = Lab()
     assert after.book.restore(lab.book.to_save()) == []
     assert after.managers == {"p": "bicast"} and not after.book.may_steer("p")
@@ -160,7 +161,7 @@ def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> Non
     answer = ask("DELETE", f"/clients/{MAC}?wait=false")
     assert answer.status_code == 202 and answer.json["what"] == f"forget client {MAC}"
     assert answer.json["pending"] == ["state file"] and answer.headers["Location"].endswith(answer.json["id"])
-    lab.office.wait(0.1)
+    lab.controller.wait(0.1)
     assert ask("GET", f"/operations/{answer.json['id']}").json["state"] == "confirmed"
     assert lab.book.to_save() == [] and ask("DELETE", f"/clients/{MAC}").status_code == 404
     assert ask("DELETE", "/clients/p").status_code == 409
@@ -170,9 +171,9 @@ def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> Non
 
 def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path) -> None:
     lab.service.hand_over("p", Place("b", "wifi"))
-    assert lab.office.state.places == {"p": Place("b", "wifi")}
+    assert lab.controller.state.places == {"p": Place("b", "wifi")}
     store = Store(str(tmp_path / "state.json"))
-    places = saved_places(lab.office.state.places)
+    places = saved_places(lab.controller.state.places)
     gone = {"client": "p", "node": "z", "technology": "wifi"}
     services = {"places": [gone, *places]}
     store.save(to_save(lab.context.network, [], Numbers(), {}, services))
@@ -180,11 +181,11 @@ def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path
     assert not problems
     kept, problems = ready(saved, lab.context)
     assert kept.places == {"p": Place("b", "wifi")} and [p.place for p in problems] == ["services.places[0]"]
-    office = Office(lab.context)
-    office.state = initial(lab.context, places=kept.places)
-    after = Lab(office)
+    controller = Controller(lab.context)
+    controller.state = initial(lab.context, places=kept.places)
+    after = Lab(controller)
     assert after.book.document("p")["attachments"][0]["node"] == "b"
     # Back at the place of the file there is nothing to keep.
     after.service.hand_over("p", Place("a", "wifi"))
-    assert saved_places(office.state.places) == []
+    assert saved_places(controller.state.places) == []
     assert ready(Saved(), lab.context)[0].places == {}

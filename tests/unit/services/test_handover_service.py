@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
 
-from hyroads.controller.agents.markers import PathMarks
+from hyroads.controller.agents.markers import PathMarkers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import Constrained
@@ -111,7 +111,7 @@ def test_rates_on_their_way_are_not_taken_for_what_was_before():
     rig.agents["g"].deaf = True
     handover = ask(rig, B, "hard")
     assert phase(rig, handover) == "switching" and rig.service.document(handover)["moved_after_s"] is None
-    rig.confine({("c", None): at(A)})
+    rig.constrain({("c", None): at(A)})
     assert not rig.carries(["down"])
 
 
@@ -187,8 +187,8 @@ def test_markers_of_before_do_not_count():
     for flow in FLOWS:
         plan = rig.plan.flows[flow]
         before = rig.sent[plan.number] - 1
-        paths = tuple(PathMarks(path.id, before, before, paused=False) for path in plan.paths)
-        rig.marks.paths_passed(plan.egress, plan.number, paths)
+        paths = tuple(PathMarkers(path.id, before, before, paused=False) for path in plan.paths)
+        rig.markers.paths_passed(plan.egress, plan.number, paths)
     rig.step()
     assert phase(rig, handover) == "draining"
 
@@ -341,6 +341,6 @@ def test_each_manager_leaves_nothing_behind(manager):
         rig.after(5.1)
         assert phase(rig, handover) == "done", rig.service.document(handover)
         assert rig.carry("down") == rig.carry("up") == {LINK[new]}
-    assert not rig.marks._marks and not rig.marks._waiting
+    assert not rig.markers._markers and not rig.markers._waiting
     for flow in FLOWS:
         assert rig.receiver(flow).keys() & {"hold", "watch"} == set()
