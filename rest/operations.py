@@ -23,11 +23,13 @@ from hyroads.controller.core.errors import HyroadsError
 
 from . import schemas
 from .contract import PREFIX, Document, NotConfirmedError, NotFoundError
-from .resource import Resource, page, problem, reply
+from .resource import Resource, page, page_schema, problem, reply
 
 MAX_OPERATIONS = 2048
 ADDRESS = f"{PREFIX}/operations"
 EXTENSION = "hyroads.operations"
+UNCONFIRMED = "wait=false, or not confirmed in time"
+"""Why 202 is answered."""
 
 Poll = Callable[[], Sequence[str]]
 """What has not confirmed yet (nothing: confirmed); a HyroadsError says why it can't be any more."""
@@ -105,37 +107,53 @@ class Operations:
 
 
 def accepted(what: str, resource: str | None, poll: Poll) -> Response:
-    """202: an operation was begun, its address is told, and the address of what it is about."""
+    """202 with a new operation, its address, and the address of what it is about."""
     operations: Operations = current_app.extensions[EXTENSION]
     document = operations.start(what, resource, poll)
     return reply(document, 202, location=f"{ADDRESS}/{document['id']}")
 
 
-def confirmed(do: Callable[[], Response | None], later: Callable[[], Response], *, wait: bool = True) -> Response:
-    """What ``do`` answers if it is confirmed; else ``later``, an operation: where nobody waits, where ``do`` says that
-    it is not confirmed, or where it has nothing to answer yet.
+def confirmed(
+    what: str,
+    resource: str | None,
+    poll: Poll,
+    do: Callable[[], Response | None],
+    *,
+    wait: bool = True,
+) -> Response:
+    """What ``do`` returns if it is confirmed, else 202 with an operation.
+
+    An operation is begun without ``wait``, if ``do`` raises NotConfirmedError, and if it returns None.
     """
     try:
         answer = do()
     except NotConfirmedError:
-        return later()
-    return answer if answer is not None and wait else later()
+        answer = None
+    return answer if answer is not None and wait else accepted(what, resource, poll)
+
+
+def removed(what: str, poll: Poll, remove: Callable[..., object], name: str, *, wait: bool) -> Response:
+    """204 once ``remove(name, wait=wait)`` is confirmed, else 202 with an operation."""
+
+    def do() -> Response:
+        remove(name, wait=wait)
+        return Response(status=204)
+
+    return confirmed(f"{what} {name}", None, poll, do, wait=wait)
 
 
 def blueprint(operations: Operations) -> Resource:
     """The resource ``operations``."""
     blueprint = Resource("operations", url_prefix=ADDRESS, description="What is not confirmed yet")
 
-    @blueprint.get("")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, schemas.OperationList)
+    @blueprint.endpoint(
+        "get", "", {200: None}, page_schema("operations", schemas.OperationSchema), query=schemas.PageQuery
+    )
     def list_operations(query: dict[str, object]) -> ResponseReturnValue:
         """The latest operations, oldest first."""
         return page("operations", operations.ids, operations.documents, query)
 
-    @blueprint.get("/<operation>")
-    @blueprint.response(200, schemas.OperationSchema)
-    @blueprint.alt_response(404, schema=schemas.ProblemSchema)
+    @blueprint.endpoint("get", "/<operation>", {200: None, 404: None}, schemas.OperationSchema)
     def show_operation(operation: str) -> ResponseReturnValue:
         """One operation: pending (and what has not confirmed), confirmed or failed (and why)."""
         return reply(operations.document(operation))

@@ -17,7 +17,7 @@ from hyroads.controller.framework.request_framing import refusal
 # The controller's own server, in a process of its own: green threads can't be woken from elsewhere.
 SERVER = """
 import logging, sys
-from hyroads.controller import ryu_shim as shim
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import NotFoundError
 
@@ -25,6 +25,8 @@ class Network:
     def health(self):
         return {"ok": True}
     def flow_ids(self):
+        return []
+    def flows(self, flows):
         return []
     def flow(self, flow):
         raise NotFoundError(f"no flow {flow}")
