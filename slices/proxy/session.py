@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
 from hyroads.slices.core.model import Permission
@@ -24,7 +25,7 @@ from .ports import MODIFIED, event_port, own_queue_config
 from .readback import flow_removed
 from .region import Regions
 from .roles import AsyncConfig, Roles
-from .xids import FIRST_OWN, Buffers, EntryQuota, TokenBucket, Xids, answer
+from .xids import FIRST_OWN, Buffers, EntryQuota, Xids, answer
 
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _EXPERIMENTER = 0, 1, 2, 3, 4
 _FEATURES, _GET_CONFIG, _SET_CONFIG, _PACKET_IN, _FLOW_REMOVED, _PORT_STATUS = 5, 7, 9, 10, 11, 12
