@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import Refused, error_message
 from hyroads.slices.proxy import xids as xids_module
