@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -119,7 +120,7 @@ def measure(emulation: Emulation, policy: str, load_mbps: float, seconds: float)
     sender = _python(emulation, "a", __file__, *options)
     began_s = time.monotonic()
     time.sleep(seconds_in_all - 0.5)
-    shown = _shown(rest.request("GET", "/flows/f"))
+    shown = _shown(rest.get("/flows/f"))
     sent = int(sender.communicate(timeout=20)[0])
     arrivals = np.array(json.loads(receiver.communicate(timeout=20)[0]), dtype=float)
     weather.over.set()
