@@ -1,7 +1,6 @@
-"""Who may ask what, and how often: bearer tokens with roles, and a bucket of requests for each.
+"""Access control: bearer tokens with roles, and a token bucket of requests for each principal.
 
-Without tokens there is one principal, who is on this machine and may do everything. ``find`` knows further tokens,
-such as those of owners of slices.
+Without configured tokens there is one principal, a program on this machine, which may do everything.
 """
 
 from __future__ import annotations

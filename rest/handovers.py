@@ -26,10 +26,10 @@ class Handovers(Protocol):
         """Ids of the latest handovers, oldest first: those that are over, on their way, and waiting."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are kept."""
+        """The documents of those of these ids that are there."""
 
     def document(self, handover: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; answers once its flows have moved, or it failed. ConfigError, ConflictError, TooBusyError."""

@@ -25,10 +25,10 @@ class NCasts(Protocol):
         """Flows that are n-cast, in order."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, flow: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow. ConfigError, ConflictError, TooBusyError."""

@@ -24,10 +24,10 @@ class Reservations(Protocol):
         """Ids of all reservations, in the order in which they go before each other."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, name: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
         """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError."""

@@ -49,13 +49,13 @@ _PIECE = 16 * 1024
 
 
 def pause() -> None:
-    """Let others run."""
+    """Let other green threads run."""
     let_others: Callable[[], None] = current_app.extensions[EXTENSION]
     let_others()
 
 
 def reply(document: Mapping[str, Any] | list[Any], status: int = 200, *, location: str | None = None) -> Response:
-    """An answer with a document; ``location`` is where what it is about can be read."""
+    """A response with a document; ``location`` is the address of the resource that it describes."""
     answer = Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
     if location is not None:
         answer.headers["Location"] = location
@@ -96,7 +96,7 @@ _ANCHORS = 3
 
 View = TypeVar("View", bound=Callable[..., Any])
 Documents = Callable[[Sequence[str]], Sequence[Document]]
-"""The documents of some ids; of those that are there."""
+"""The documents of those of some ids that are there."""
 
 
 def page(name: str, ids: Sequence[str], documents: Documents, query: Mapping[str, Any]) -> Response:
@@ -223,7 +223,7 @@ def _flat(messages: Any, place: str = "") -> list[tuple[str, list[str]]]:
 
 
 def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> None:
-    """Answer every error with a problem document; what nobody foresaw is told to ``on_defect``."""
+    """Answer every error with a problem document; ``on_defect`` hears of unexpected exceptions."""
 
     def defect(error: Exception) -> Response:
         on_defect("a REST request", error)

@@ -26,10 +26,10 @@ class Sessions(Protocol):
         """Ids of all sessions in order of declaration."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, name: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def pending(self, name: str) -> list[str]:
         """What has not confirmed its part of a session, or of its end."""
