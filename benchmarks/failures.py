@@ -34,10 +34,10 @@ from hyroads.mininet.access_points import write_private
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.probe import StreamReport
 from hyroads.mininet.programs import EmulationError, run
-from hyroads.mininet.rest_client import RestClient
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
+from hyroads.rest.client import Client, ClientError
 
 INTERVAL_S, PACKET_BYTES = 0.002, 1200
 TIMEOUT_S = 20.0
@@ -66,14 +66,14 @@ class Lab:
 
     def __init__(self, emulation: Emulation) -> None:
         self.emulation = emulation
-        self.rest = RestClient(timeout_s=REST_TIMEOUT_S)
+        self.rest = Client(timeout_s=REST_TIMEOUT_S, tries=1, keep_alive=False)
         (self.flow,) = emulation.network.flows
         self.before: dict = {}
         self.carried: dict[str, int] = {}
         self.garbage: subprocess.Popen | None = None
 
     def get(self, what):
-        return self.rest.request("GET", f"/{what}")
+        return self.rest.get(f"/{what}")
 
     def links(self, links, *, up):
         for link in links:
@@ -216,8 +216,8 @@ class Failure:
 
 def silent(lab):
     """The controller does not answer."""
-    with suppress(EmulationError):
-        RestClient(timeout_s=0.3).request("GET", "/health")
+    with suppress(ClientError), Client(timeout_s=0.3, tries=1) as client:
+        client.health()
         return False
     return True
 
@@ -294,7 +294,7 @@ def until(condition, within_s=TIMEOUT_S):
     """When an answer met the condition (seconds of the monotonic clock); None if none did."""
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
-        with suppress(EmulationError):
+        with suppress(EmulationError, ClientError):
             if condition():
                 return time.monotonic()
         time.sleep(0.01)

@@ -26,10 +26,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network, Place
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
@@ -104,7 +105,7 @@ class Trip(threading.Thread):
         """Series of pings, a handover within each."""
         try:
             self._go()
-        except EmulationError as error:
+        except HyroadsError as error:
             self.problem = str(error)
 
     def _go(self) -> None:
@@ -152,7 +153,7 @@ def run_pings(emulation: Emulation, args: argparse.Namespace, clients: dict[str,
         for document in trip.documents:
             if document["phase"] != "done":
                 print(f"    {document['phase']}: {document['reason']}: {json.dumps(document['steps'])}")
-    health = emulation.rest.request("GET", "/health")
+    health = emulation.rest.get("/health")
     for error in health["last_errors"]:
         print(f"    {error['time_s']:.1f} s {error['where']}: {error['what']}")
     print(f"exceptions: {health['counters']['exceptions']}")
@@ -254,7 +255,7 @@ def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
         began_s = time.monotonic()
         try:
             answer = Roamer(emulation, f"c{i}").ask(places_between(i)[1 - turn % 2], "hard")
-        except EmulationError as error:
+        except HyroadsError as error:
             wrong.append(str(error))
             return
         took_ms.append(1e3 * (time.monotonic() - began_s))
@@ -289,7 +290,7 @@ def run_rest(emulation: Emulation, args: argparse.Namespace) -> int:
     busy_s = processor_s(pid) - before_s - idle * (time.monotonic() - began_s)
     print(f"without success: {len(wrong)} {wrong[:3]}")
     print(f"controller: {1e3 * busy_s / len(took_ms):.1f} ms of processor time each, {idle:.0%} of a core without any")
-    health = emulation.rest.request("GET", "/health")
+    health = emulation.rest.get("/health")
     slots = health["slots"]
     print(f"slots: {slots['p50_ms']:.1f} ms, p99 {slots['p99_ms']:.1f}; errors: {health['last_errors'][-3:]}")
     return 0
@@ -312,7 +313,7 @@ def run_ncast(emulation: Emulation, args: argparse.Namespace) -> int:
     for i in range(args.copies):
         emulation.shared.set_link(f"c-{i}", loss=args.loss)
     wait_until("the flow", lambda: emulation.rest.flow("c-down")["state"] == "multipath", 10.0)
-    document = emulation.rest.request("POST", "/ncasts", {"flow": "c-down", "copies": args.copies})
+    document = emulation.rest.request("POST", "/ncasts", {"flow": "c-down", "copies": args.copies}).document
     print(f"copies sent after {1e3 * document['copying_after_s']:.1f} ms by {document['paths']}")
     found = Traffic(emulation, "g", "c", lambda: None).stream(args.seconds, 0.001, 200, lambda: None)
     lost = len(found.lost)

@@ -42,7 +42,7 @@ class Bench:
 
     def rates(self) -> dict[str, float]:
         """Mb/s of all flows now."""
-        return {flow["id"]: flow["rate_mbps"] or 0.0 for flow in self._rest.request("GET", "/flows")["flows"]}
+        return {flow["id"]: flow["rate_mbps"] or 0.0 for flow in self._rest.get("/flows")["flows"]}
 
     def offer(self, flow: str, mbps: float) -> float:
         """Sends so much; returns when it began."""
@@ -120,7 +120,7 @@ def main() -> int:
         for what, found in times.items():
             ms = 1e3 * np.array(found)
             print(f"{what:<14}{np.median(ms):10.0f}{ms.max():10.0f}   {' '.join(f'{each:.0f}' for each in ms)}")
-        slots = emulation.rest.request("GET", "/health")["slots"]
+        slots = emulation.rest.get("/health")["slots"]
         figures = f"p99 {slots['p99_ms']:.1f} ms, max {slots['max_ms']:.1f} ms"
         print(f"slots: {slots['count']}, missed {slots['missed']}, {figures}")
         return 0

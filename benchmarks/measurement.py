@@ -49,7 +49,7 @@ class Lab:
         self.truth = {(link.source, link.target, link.technology): link.capacity_mbps for link in links}
 
     def estimates(self) -> dict[tuple[str, str, str], float]:
-        rows = self.emulation.rest.request("GET", "/topology")["links"]
+        rows = self.emulation.rest.get("/topology")["links"]
         return {(r["from"], r["to"], r["technology"]): r["capacity_mbps"] for r in rows if r["capacity_mbps"]}
 
     def radios(self, errors: dict[str, float]) -> None:
@@ -127,7 +127,7 @@ def domains(emulation: Emulation) -> int:
     """Compares all pairs of links: contending by what is heard, and by the file."""
     network = emulation.network
     time.sleep(AFTER_S)
-    radios = emulation.rest.request("GET", "/measurements")["radios"]
+    radios = emulation.rest.get("/measurements")["radios"]
     hears = {(radio["node"], i["technology"]): i["hears"] for radio in radios for i in radio["interfaces"]}
     inferred = HearingInterference(tuple(network.nodes), network.links, hears, network.unshared)
     pairs = list(itertools.combinations(range(len(network.links)), 2))

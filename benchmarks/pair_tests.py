@@ -48,7 +48,7 @@ class Bench:
             load.open(flow.id, flow.source, flow.target)
 
     def ask(self, path: str) -> Any:
-        return self.emulation.rest.request("GET", path)
+        return self.emulation.rest.get(path)
 
     def offer(self, flow: str, mbps: float) -> float:
         return self.load.set_rate(flow, mbps)
@@ -168,7 +168,7 @@ def main() -> int:
             wakes(bench)
             wrong = verdicts(bench)
             saturated(bench, "domains after tests")
-        slots = emulation.rest.request("GET", "/health")["slots"]
+        slots = emulation.rest.get("/health")["slots"]
         print(f"slots: {slots['count']}, missed {slots['missed']}, longest {slots['max_ms']:.0f} ms")
         return wrong
 

@@ -208,9 +208,9 @@ def emulated(folder: Path, seconds: float) -> int:
             for verb in ("disable", "enable"):
                 rest.request("POST", f"/plugins/spins/{verb}")
                 time.sleep(1.0)
-                before = rest.request("GET", "/health")["slots"]
+                before = rest.get("/health")["slots"]
                 time.sleep(seconds)
-                after = rest.request("GET", "/health")["slots"]
+                after = rest.get("/health")["slots"]
                 counted = {name: after[name] - before[name] for name in ("count", "missed")}
                 print(f"{verb}d", counted, {name: round(after[name], 1) for name in ("p50_ms", "p99_ms", "max_ms")})
             sender.wait()

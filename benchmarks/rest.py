@@ -105,9 +105,7 @@ def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
 
     def body(emulation: Emulation) -> int:
-        deadline_s = time.monotonic() + 30
-        while not emulation.rest.healthy() and time.monotonic() < deadline_s:
-            time.sleep(0.1)
+        emulation.wait_ready()
         with Client() as client:
             results.extend(declared(client, found.nodes, flows))
             results.extend(slots(client))

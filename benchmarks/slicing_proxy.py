@@ -28,7 +28,7 @@ from hyroads.slices.core.model import EMPTY, FlowspaceRule, Limits, Permission, 
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.proxy.xids import EntryQuota, TokenBucket
+from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
 PORTS = frozenset(range(1, 49))
 FEATURES = wire.message(struct.pack("!QIBB2xII", 1, 0, 254, 0, 0, 0), 1, 6)
@@ -62,8 +62,8 @@ def rig(count: int, rules: int) -> Rig:
             name,
             GuestView(block, PORTS, regions, IdMap(groups, 100), IdMap(meters, 100)),
             frozenset({Permission.READ, Permission.WRITE}),
-            TokenBucket(1e9),
-            TokenBucket(1e9),
+            bucket_of(1e9),
+            bucket_of(1e9),
             EntryQuota(1 << 30),
         )
         for name, block in allocation.blocks[1].items()

@@ -11,18 +11,19 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Contention, Network
+from hyroads.rest.client import Client, ClientError
 
 from .access_points import RadioChannel, SnmpAgents
 from .control_sockets import EdgeClient
 from .hybrid import OpenVSwitch
 from .programs import EmulationError, Program, run, wait_until
-from .rest_client import RestClient
 from .run_directory import namespace_name, network_document
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ class Emulation:
         self.options = options
         self.addressing = Addressing.of(network)
         self.switch = OpenVSwitch(directory / "ovs")
-        self.rest = RestClient(REST_PORT)
+        # Several threads ask, and the controller may be started again: a connection for each request.
+        self.rest = Client(f"http://127.0.0.1:{REST_PORT}", tries=1, timeout_s=10.0, keep_alive=False)
         self.net: HybridNet | None = None
         self.controller = self._make_controller()
         self.slicer = self._make_slicer() if options.sliced and options.controller else None
@@ -204,7 +206,9 @@ class Emulation:
             self.check()
             if not self.controller.alive:
                 raise EmulationError(self.controller.failure())
-            return self.rest.healthy()
+            with suppress(ClientError):
+                return bool(self.rest.health()["ok"])
+            return False
 
         try:
             wait_until("controller", ready, timeout_s, interval_s=0.1)
@@ -214,8 +218,8 @@ class Emulation:
     def _missing(self) -> str:
         """What the controller says it waits for, and the last thing that went wrong."""
         try:
-            health = self.rest.request("GET", "/health")
-        except EmulationError:
+            health = self.rest.health()
+        except ClientError:
             return ""
         errors = [f"{error['where']}: {error['what']}" for error in health["last_errors"][-1:]]
         waiting = ", ".join(health["pending"])

@@ -46,7 +46,7 @@ def _watch(emulation: Emulation, stop: threading.Event) -> None:
     while not stop.wait(WATCH_INTERVAL_S):
         try:
             _watch_once(emulation)
-        except EmulationError as error:
+        except HyroadsError as error:
             # The prompt stays, so that the user can look at what is left.
             _tell(str(error))
             return
@@ -112,7 +112,7 @@ class HybridPrompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def do_flows(self, _line: str) -> None:
         """Show the controller's flows and their multipaths."""
         try:
-            flows = self.emulation.rest.request("GET", "/flows")["flows"]
+            flows = self.emulation.rest.get("/flows")["flows"]
         except HyroadsError as problem:
             error(f"{problem}\n")
             return

@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hyroads.rest.client import ClientError
+
 from .control_sockets import LinkStats
 from .emulation import Emulation
 from .programs import EmulationError
@@ -105,7 +107,7 @@ class Sampler:
             return (), False
         try:
             flows = self._emulation.rest.measurements()["flows"]
-        except EmulationError:
+        except ClientError:
             return (), False
         keys = ("rate_mbps", "received_mbps", "delay_ms")
         return tuple(

@@ -113,13 +113,13 @@ class Roamer:
         to = {"node": place.node, "technology": place.technology}
         body = {"client": self.client, "to": to, "manager": manager, **more}
         path = "/handovers" if wait else "/handovers?wait=false"
-        answer: dict[str, Any] = self._emulation.rest.request("POST", path, body)
+        answer: dict[str, Any] = self._emulation.rest.request("POST", path, body).document
         # Without waiting it is an operation, which names the handover.
         return answer if "phase" in answer else self.look(answer["resource"].rsplit("/", 1)[-1])
 
     def look(self, handover: str) -> dict[str, Any]:
         """How a handover stands."""
-        answer: dict[str, Any] = self._emulation.rest.request("GET", f"/handovers/{handover}")
+        answer: dict[str, Any] = self._emulation.rest.get(f"/handovers/{handover}")
         return answer
 
     def move(self, place: Place, manager: str, **more: object) -> dict[str, Any]:

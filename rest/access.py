@@ -1,7 +1,6 @@
-"""Who may ask what, and how often: bearer tokens with roles, and a bucket of requests for each.
+"""Access control: bearer tokens with roles, and a token bucket of requests for each principal.
 
-Without tokens there is one principal, who is on this machine and may do everything. ``find`` knows further tokens,
-such as those of owners of slices.
+Without configured tokens there is one principal, a program on this machine, which may do everything.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from flask import Response, g, request
+
+from hyroads.controller.core.token_bucket import TokenBucket
 
 from .contract import IDENTITY, PREFIX, Token
 from .resource import problem
@@ -54,17 +55,15 @@ class Buckets:
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, name: str, now_s: float) -> float:
         """Take one request out; 0, or how many seconds to wait until there is one."""
-        level, then_s = self._levels.pop(name, (self._limit.burst, now_s))
-        level = min(self._limit.burst, level + max(0.0, now_s - then_s) * self._limit.per_s)
-        wait_s = 0.0 if level >= 1.0 else (1.0 - level) / self._limit.per_s
-        self._levels[name] = (level if wait_s else level - 1.0, now_s)
-        if len(self._levels) > MAX_BUCKETS:
-            self._levels.popitem(last=False)
-        return wait_s
+        bucket = self._buckets.pop(name, None) or TokenBucket(self._limit.per_s, self._limit.burst)
+        self._buckets[name] = bucket
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return 0.0 if bucket.take(now_s) else bucket.wait_s(now_s)
 
 
 def principal() -> Token:

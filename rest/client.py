@@ -7,7 +7,7 @@
 
 Answers are the API's documents (docs/rest.md). Refusals raise :class:`ApiError` with the problem document; what may be
 tried again is: lost connections, 429 and 503. Requests to create carry an idempotency key, so that nothing is done
-twice. One client is for one thread.
+twice. One client is for one thread, unless it is told to keep no connection.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def address(*words: str) -> str:
 class Client:
     """Requests to one controller over one connection that is kept open; ``unix:PATH`` is a socket in the file system.
 
-    ``ca`` names a file of certificates by which a server is checked, instead of the system's.
+    ``ca`` names a file of certificates by which a server is checked, instead of the system's. Without
+    ``keep_alive`` each request has a connection of its own, and several threads may use the client.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Client:
         tries: int = 4,
         confirm_s: float = 30.0,
         ca: str | None = None,
+        keep_alive: bool = True,
     ) -> None:
         self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
         parts = urlsplit("http://localhost" if self._socket is not None else url)
@@ -112,6 +114,7 @@ class Client:
             raise ClientError(f"{url[:80]!r}: expected http://HOST:PORT or https://HOST:PORT")
         self._secure, self._host = parts.scheme == "https", parts.hostname
         self._ca = ca
+        self._keep_alive = keep_alive
         self._url = url
         self._token = token
         self._timeout_s = timeout_s
@@ -210,15 +213,20 @@ class Client:
         raise AssertionError("the last try returns or raises")
 
     def _exchange(self, method: str, target: str, text: str | None, headers: Mapping[str, str]) -> Answer:
-        if self._connection is None:
-            self._connection = self._connect(self._timeout_s)
-        self._connection.request(method, target, text, {**headers, **self._identity()})
-        response = self._connection.getresponse()
-        data = response.read(MAX_ANSWER_BYTES)
+        connection = self._connection or self._connect(self._timeout_s)
+        if self._keep_alive:
+            self._connection = connection
+        try:
+            connection.request(method, target, text, {**headers, **self._identity()})
+            response = connection.getresponse()
+            data = response.read(MAX_ANSWER_BYTES)
+        finally:
+            if not self._keep_alive:
+                connection.close()
         if response.will_close:
             self.close()
-        kept = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, _document(response, data), kept)
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, _document(response, data), received)
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
         if self._socket is not None:
@@ -289,6 +297,12 @@ class Client:
         document: Document = self.get("/health")
         return document
 
+    def metrics(self) -> dict[str, float]:
+        """The metrics in Prometheus' format: name with labels -> value."""
+        text: str = self._ask("GET", "/metrics", None, {}).document or ""
+        rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in rows}
+
     def measurements(self) -> Document:
         """Latest reports of the agents."""
         document: Document = self.get("/measurements")
@@ -346,7 +360,11 @@ def _query(query: Mapping[str, Any]) -> str:
 
 
 def _document(response: HTTPResponse, data: bytes) -> Any:
-    if not data or not response.headers.get_content_type().endswith("json"):
+    """Parsed JSON, or text; None for anything else."""
+    kind = response.headers.get_content_type()
+    if kind == "text/plain":
+        return data.decode("utf-8", "replace")
+    if not data or not kind.endswith("json"):
         return None
     try:
         return strict_json.parse(data)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import PREFIX, ConflictError, Document
-from .operations import accepted, confirmed
-from .resource import Resource, page, reply
-from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery
+from .contract import ConflictError, Document
+from .operations import UNCONFIRMED, confirmed, removed
+from .resource import Collection, Resource, reply
+from .schemas import PageSchema, Strict
 
-ADDRESS = f"{PREFIX}/clients"
 _OPEN = ("asked", "accepted")
 
 
@@ -117,61 +115,50 @@ class ClientWishes(Strict):
 
 
 def blueprint(service: Clients) -> Resource:
-    """The resource ``/clients``."""
-    found = Resource("clients", url_prefix=ADDRESS, description="Who is where")
+    """The resource ``clients``."""
+    found = Collection("clients", "<client>", ClientSchema, "Who is where", page=ClientList)
+    found.reads(
+        service.ids,
+        service.documents,
+        service.document,
+        listing="All clients, in the order of their ids.",
+        showing="One client, by its id or the MAC of one of its interfaces.",
+    )
 
-    @found.get("")
-    @found.arguments(PageQuery, location="query")
-    @found.response(200, ClientList)
-    def list_clients(query: dict[str, Any]) -> ResponseReturnValue:
-        """All clients, in the order of their ids."""
-        return page("clients", service.ids(), service.documents, query)
-
-    @found.get("/<client>")
-    @found.response(200, ClientSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    def show_client(client: str) -> ResponseReturnValue:
-        """One client, by its id or the MAC of one of its interfaces."""
-        return reply(service.document(client))
-
-    @found.patch("/<client>")
-    @found.arguments(ClientWishes)
-    @found.response(200, ClientSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(422, schema=ProblemSchema)
+    @found.operation("patch", found.one, {200: None, 404: None, 422: None}, body=ClientWishes)
     def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
         """Which manager serves its handovers, and whether policies may move it; what is not named stays."""
         return reply(service.prefer(client, body))
 
-    @found.post("/<client>/transition")
-    @found.arguments(TransitionRequest)
-    @found.arguments(WaitQuery, location="query")
-    @found.response(200, TransitionSchema)
-    @found.alt_response(202, schema=OperationSchema, description="wait=false; confirmed once it has come")
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(409, schema=ProblemSchema, description="it can't be asked")
+    @found.operation(
+        "post",
+        f"{found.one}/transition",
+        {200: None, 202: "wait=false; confirmed once it has come", 404: None, 409: "it can't be asked"},
+        body=TransitionRequest,
+        schema=TransitionSchema,
+    )
     def ask_to_go(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Ask an associated client to go to another access point (802.11v); it may refuse, which is no error."""
         document = service.transition(client, body["to"], wait=query["wait"])
-        address = f"{ADDRESS}/{quote(client, safe='')}"
-        later = partial(accepted, f"ask client {client} to go", address, partial(_going, service, client))
-        return confirmed(lambda: None if document["state"] in _OPEN else reply(document), later)
 
-    @found.delete("/<client>")
-    @found.arguments(WaitQuery, location="query")
-    @found.response(204, description="all switches have let go of it")
-    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not confirmed in time")
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(409, schema=ProblemSchema, description="it is declared in the network file")
+        def ended() -> Response | None:
+            return None if document["state"] in _OPEN else reply(document)
+
+        return confirmed(f"ask client {client} to go", found.address(client), partial(_going, service, client), ended)
+
+    @found.operation(
+        "delete",
+        found.one,
+        {
+            204: "all switches have let go of it",
+            202: UNCONFIRMED,
+            404: None,
+            409: "it is declared in the network file",
+        },
+    )
     def forget_client(query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Forget a client; answered once all switches have let go of it. It may come again at once."""
-        later = partial(accepted, f"forget client {client}", None, partial(service.pending, client))
-
-        def forget() -> Response:
-            service.forget(client, wait=query["wait"])
-            return Response(status=204)
-
-        return confirmed(forget, later, wait=query["wait"])
+        return removed("forget client", partial(service.pending, client), service.forget, client, wait=query["wait"])
 
     return found
 

@@ -1,6 +1,7 @@
 """Server-sent events at ``/api/v1/events``: what happens in the network, as it happens.
 
-A reader that is too slow for the bounded log of events is told so and let go; it can come back with its Last-Event-ID.
+The log of events is bounded. A reader that is too slow for it gets the event ``dropped`` and its stream ends; it can
+come back with its Last-Event-ID.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def blueprint(
     *,
     max_listeners: int = MAX_LISTENERS,
     heartbeat_s: float = HEARTBEAT_S,
-    told: Callable[[], Filter] = lambda: lambda event: True,
+    visible: Callable[[], Filter] = lambda: lambda event: True,
 ) -> Resource:
-    """The resource ``events``; ``told`` says which of them who asks may hear."""
+    """The resource ``events``; ``visible`` makes the filter of what the principal may see."""
     blueprint = Resource("events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
     # Who listens, by a number each: a reader that ends twice must not free two places.
     listening: set[int] = set()
@@ -92,7 +93,7 @@ def blueprint(
         listening.add(number)
         last = int(given) if given else log.last if query["follow"] else log.first - 1
         kinds = tuple(kind for kind in query["kinds"].split(",") if kind)
-        text = _stream(log, last, _filter(kinds, told()), heartbeat_s if query["follow"] else None)
+        text = _stream(log, last, _filter(kinds, visible()), heartbeat_s if query["follow"] else None)
         answer = Response(text, content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"Cache-Control": "no-store"})
         answer.call_on_close(lambda: listening.discard(number))
         return answer
@@ -128,10 +129,10 @@ def _stream(log: Events, last: int, wanted: Filter, heartbeat_s: float | None) -
             yield f"id: {last}\n: alive\n\n"
 
 
-def _filter(kinds: tuple[str, ...], told: Filter) -> Filter:
+def _filter(kinds: tuple[str, ...], visible: Filter) -> Filter:
     def wanted(event: Event) -> bool:
         kind = event.kind
-        return (not kinds or any(kind == one or kind.startswith(f"{one}.") for one in kinds)) and told(event)
+        return (not kinds or any(kind == one or kind.startswith(f"{one}.") for one in kinds)) and visible(event)
 
     return wanted
 

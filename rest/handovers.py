@@ -10,12 +10,11 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import PREFIX, ConflictError, Document
-from .operations import accepted, confirmed
-from .resource import Resource, page, reply
-from .schemas import Number, OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery, answered, told
+from .contract import ConflictError, Document
+from .operations import confirmed
+from .resource import Collection, Resource, reply
+from .schemas import Number, Strict, required
 
-ADDRESS = f"{PREFIX}/handovers"
 WAIT_S = 10.0
 MAX_SECONDS = 60.0
 
@@ -27,10 +26,10 @@ class Handovers(Protocol):
         """Ids of the latest handovers, oldest first: those that are over, on their way, and waiting."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are kept."""
+        """The documents of those of these ids that are there."""
 
     def document(self, handover: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; answers once its flows have moved, or it failed. ConfigError, ConflictError, TooBusyError."""
@@ -87,100 +86,83 @@ class HandoverRequest(Strict):
 
 
 def _place(text: str, **options: Any) -> Any:
-    return fields.Nested(PlaceSchema, **told(text, **options))
+    return fields.Nested(PlaceSchema, **required(text, **options))
 
 
 def _places(text: str) -> Any:
-    return fields.List(fields.Nested(PlaceSchema), **told(text))
+    return fields.List(fields.Nested(PlaceSchema), **required(text))
 
 
 class StepSchema(Schema):
     """When it came into a phase."""
 
-    phase = fields.String(**answered())
-    after_s = fields.Float(**answered())
+    phase = fields.String(**required())
+    after_s = fields.Float(**required())
 
 
 class HandoverSchema(Schema):
     """A handover."""
 
-    id = fields.String(**answered())
-    client = fields.String(**told("node id"))
+    id = fields.String(**required())
+    client = fields.String(**required("node id"))
     old = _place("null: nowhere, or it has not begun", data_key="from", allow_none=True)
     to = _place("null: all its places", allow_none=True)
-    manager = fields.String(**answered())
-    flows = fields.List(fields.String(), **told("that are handed over"))
-    phase = fields.String(**told("waiting, associating, preparing, ..., done, failed"))
-    reason = fields.String(**told("why it failed", allow_none=True))
-    over = fields.Boolean(**answered())
-    asked_at = fields.Float(**told("Unix time"))
+    manager = fields.String(**required())
+    flows = fields.List(fields.String(), **required("that are handed over"))
+    phase = fields.String(**required("waiting, associating, preparing, ..., done, failed"))
+    reason = fields.String(**required("why it failed", allow_none=True))
+    over = fields.Boolean(**required())
+    asked_at = fields.Float(**required("Unix time"))
     moved_after_s = fields.Float(
-        **told("until packets went by the new place, confirmed by who sends them", allow_none=True)
+        **required("until packets went by the new place, confirmed by who sends them", allow_none=True)
     )
-    over_after_s = fields.Float(**answered(allow_none=True))
+    over_after_s = fields.Float(**required(allow_none=True))
     known = _places("both ends are configured for these")
     carry = _places("packets go by these")
-    copies = fields.Boolean(**told("each packet by all of them"))
+    copies = fields.Boolean(**required("each packet by all of them"))
     join = _place("the client is asked to join this", allow_none=True)
     leave = _place("the client is asked to leave this", allow_none=True)
-    steps = fields.List(fields.Nested(StepSchema), **answered())
-
-
-class HandoverList(PageSchema):
-    """A page of handovers."""
-
-    handovers = fields.List(fields.Nested(HandoverSchema), **answered())
+    steps = fields.List(fields.Nested(StepSchema), **required())
 
 
 def blueprint(service: Handovers) -> Resource:
     """The resource ``handovers``."""
-    found = Resource("handovers", url_prefix=ADDRESS, description="Clients move without loss")
-    _reads(found, service)
-    _changes(found, service)
-    return found
+    found = Collection("handovers", "<id:handover>", HandoverSchema, "Clients move without loss")
+    found.reads(
+        service.names,
+        service.documents,
+        service.document,
+        listing="The latest handovers, oldest first.",
+        showing="One handover.",
+    )
 
-
-def _reads(found: Resource, service: Handovers) -> None:
-    @found.get("")
-    @found.arguments(PageQuery, location="query")
-    @found.response(200, HandoverList)
-    def list_handovers(query: dict[str, Any]) -> ResponseReturnValue:
-        """The latest handovers, oldest first."""
-        return page("handovers", service.names(), service.documents, query)
-
-    @found.get("/<id:handover>")
-    @found.response(200, HandoverSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    def show_handover(handover: str) -> ResponseReturnValue:
-        """One handover."""
-        return reply(service.document(handover))
-
-
-def _changes(found: Resource, service: Handovers) -> None:
-    @found.post("")
-    @found.arguments(HandoverRequest)
-    @found.arguments(WaitQuery, location="query")
-    @found.response(201, HandoverSchema, description="its flows have moved, or it failed")
-    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not within 10 s")
-    @found.alt_response(409, schema=ProblemSchema, description="the client is there already")
-    @found.alt_response(503, schema=ProblemSchema, description="too many handovers")
+    @found.operation(
+        "post",
+        "",
+        {
+            201: "its flows have moved, or it failed",
+            202: "wait=false, or not within 10 s",
+            409: "the client is there already",
+            503: "too many handovers",
+        },
+        body=HandoverRequest,
+    )
     def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Move a client; answered once its flows have moved, or it failed."""
-        return _answer(service, service.request(body, wait_s=WAIT_S if query["wait"] else 0.0))
+        document = service.request(body, wait_s=WAIT_S if query["wait"] else 0.0)
+        name, address = document["id"], found.address(document["id"])
 
-    @found.delete("/<id:handover>")
-    @found.response(200, HandoverSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(409, schema=ProblemSchema, description="its flows have moved, or it is over")
+        def moved() -> Response | None:
+            return reply(document, 201, location=address) if _has_moved(document) else None
+
+        return confirmed(f"handover {name}", address, partial(_pending, service, name), moved)
+
+    @found.operation("delete", found.one, {200: None, 404: None, 409: "its flows have moved, or it is over"})
     def cancel_handover(handover: str) -> ResponseReturnValue:
         """Give a handover up, as long as nothing has moved."""
         return reply(service.cancel(handover))
 
-
-def _answer(service: Handovers, document: Document) -> Response:
-    name, address = document["id"], f"{ADDRESS}/{document['id']}"
-    later = partial(accepted, f"handover {name}", address, partial(_pending, service, name))
-    return confirmed(lambda: reply(document, 201, location=address) if _has_moved(document) else None, later)
+    return found
 
 
 def _pending(service: Handovers, name: str) -> list[str]:

@@ -6,29 +6,29 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
-from .schemas import answered, rate, told
+from .schemas import rate, required
 
 _QUALITIES = ("good", "stale")
 
 
 def _count(text: str = "") -> fields.Integer:
     """A counter of an agent; null: that side has not reported."""
-    return fields.Integer(**(told(text, allow_none=True) if text else answered(allow_none=True)))
+    return fields.Integer(**required(text or None, allow_none=True))
 
 
 def _maybe(text: str, **options: Any) -> fields.Float:
-    return fields.Float(**told(text, allow_none=True, **options))
+    return fields.Float(**required(text, allow_none=True, **options))
 
 
 def _flags(text: str) -> Any:
-    return fields.List(fields.String(), **told(text))
+    return fields.List(fields.String(), **required(text))
 
 
 class MeasuredPathSchema(Schema):
     """A path of a flow, as its two ends count."""
 
-    id = fields.Integer(**answered())
-    links = fields.List(fields.String(), **answered())
+    id = fields.Integer(**required())
+    links = fields.List(fields.String(), **required())
     rate_mbps = rate()
     sent_frames = _count()
     sent_bytes = _count()
@@ -43,10 +43,10 @@ class MeasuredPathSchema(Schema):
 class MeasuredFlowSchema(Schema):
     """A multipath flow, as the agents at its edges count."""
 
-    id = fields.String(**answered())
-    number = fields.Integer(**told("in the frames' shim header"))
-    ingress = fields.String(**answered())
-    egress = fields.String(**answered())
+    id = fields.String(**required())
+    number = fields.Integer(**required("in the frames' shim header"))
+    ingress = fields.String(**required())
+    egress = fields.String(**required())
     rate_mbps = rate()
     sent_mbps = rate()
     delivered_mbps = rate()
@@ -64,15 +64,15 @@ class MeasuredFlowSchema(Schema):
     held = _count("now, until those before them come")
     held_max = _count()
     hold_mean_ms = _maybe("of those that were held")
-    paths = fields.List(fields.Nested(MeasuredPathSchema), **answered())
+    paths = fields.List(fields.Nested(MeasuredPathSchema), **required())
 
 
 class HeardLinkSchema(Schema):
     """A link, as the agent at its end hears it."""
 
-    id = fields.String(**answered())
-    node = fields.String(**told("whose agent tells it"))
-    up = fields.Boolean(**answered())
+    id = fields.String(**required())
+    node = fields.String(**required("whose agent tells it"))
+    up = fields.Boolean(**required())
     last_heard_ms = _maybe("since the last hello frame")
 
 
@@ -88,31 +88,31 @@ class WokenLateSchema(Schema):
 class AgentReportSchema(Schema):
     """The latest report of an agent."""
 
-    node = fields.String(**answered())
-    age_s = fields.Float(**answered())
+    node = fields.String(**required())
+    age_s = fields.Float(**required())
     revision = _count("of the configuration that it runs")
     unclassified = _count("frames of no flow")
     malformed = _count()
     cpu_s = _maybe("processor time so far")
-    woken_late = fields.Nested(WokenLateSchema, **told("null: it does not tell", allow_none=True))
+    woken_late = fields.Nested(WokenLateSchema, **required("null: it does not tell", allow_none=True))
 
 
 class HeardInterfaceSchema(Schema):
     """The airtime of others, as an interface hears it."""
 
-    node = fields.String(**answered())
-    technology = fields.String(**answered())
-    external = fields.Float(**told("as rates count on it"))
-    external_raw = fields.Float(**told("as it was last heard"))
+    node = fields.String(**required())
+    technology = fields.String(**required())
+    external = fields.Float(**required("as rates count on it"))
+    external_raw = fields.Float(**required("as it was last heard"))
     age_s = _maybe("null: never heard")
-    quality = fields.String(**answered(validate=validate.OneOf(_QUALITIES)))
+    quality = fields.String(**required(validate=validate.OneOf(_QUALITIES)))
 
 
 class NeighbourSchema(Schema):
     """Whom a radio hears."""
 
-    node = fields.String(**told("null: not of this network", allow_none=True))
-    mac = fields.String(**answered())
+    node = fields.String(**required("null: not of this network", allow_none=True))
+    mac = fields.String(**required())
     tx_mbps = rate()
     rx_mbps = rate()
     loss = _maybe("share of frames")
@@ -123,29 +123,31 @@ class NeighbourSchema(Schema):
 class RadioInterfaceSchema(Schema):
     """An interface of an access point."""
 
-    technology = fields.String(**answered())
-    via = fields.String(**told("what counts now", allow_none=True, validate=validate.OneOf(["radio", "snmp", None])))
+    technology = fields.String(**required())
+    via = fields.String(
+        **required("what counts now", allow_none=True, validate=validate.OneOf(["radio", "snmp", None]))
+    )
     age_s = _maybe("null: never told")
     busy = _maybe("share of time")
-    hears = fields.List(fields.String(), **told("nodes"))
-    neighbours = fields.List(fields.Nested(NeighbourSchema), **answered())
+    hears = fields.List(fields.String(), **required("nodes"))
+    neighbours = fields.List(fields.Nested(NeighbourSchema), **required())
 
 
 class RadioSchema(Schema):
     """The radios of an access point."""
 
-    node = fields.String(**answered())
-    up = fields.Boolean(**told("its session is there"))
+    node = fields.String(**required())
+    up = fields.Boolean(**required("its session is there"))
     rtt_ms = _maybe("of its session")
     flags = _flags("doubts (docs/measurement.md, section 4)")
-    reason = fields.String(**told("the doubts in words", allow_none=True))
-    interfaces = fields.List(fields.Nested(RadioInterfaceSchema), **answered())
+    reason = fields.String(**required("the doubts in words", allow_none=True))
+    interfaces = fields.List(fields.Nested(RadioInterfaceSchema), **required())
 
 
 class PolledInterfaceSchema(Schema):
     """An interface, as SNMP tells it."""
 
-    technology = fields.String(**answered())
+    technology = fields.String(**required())
     busy = _maybe("share of time")
     in_mbps = rate()
     out_mbps = rate()
@@ -155,48 +157,48 @@ class PolledInterfaceSchema(Schema):
 class PolledSchema(Schema):
     """The last poll of an access point."""
 
-    target = fields.String(**told("its name in the settings"))
-    node = fields.String(**told("null: it has not answered yet", allow_none=True))
+    target = fields.String(**required("its name in the settings"))
+    node = fields.String(**required("null: it has not answered yet", allow_none=True))
     age_s = _maybe("null: it has not answered yet")
-    up = fields.Boolean(**answered())
-    reason = fields.String(**told("why it is not up", allow_none=True))
-    failures = fields.Integer(**told("polls in a row"))
+    up = fields.Boolean(**required())
+    reason = fields.String(**required("why it is not up", allow_none=True))
+    failures = fields.Integer(**required("polls in a row"))
     flags = _flags("doubts")
-    interfaces = fields.List(fields.Nested(PolledInterfaceSchema), **answered())
+    interfaces = fields.List(fields.Nested(PolledInterfaceSchema), **required())
 
 
 class PortSchema(Schema):
     """Counters of a switch's port, compared with others."""
 
-    node = fields.String(**answered())
-    technology = fields.String(**answered())
+    node = fields.String(**required())
+    technology = fields.String(**required())
     age_s = _maybe("null: it has not answered yet")
     in_mbps = rate()
     out_mbps = rate()
-    dropped = fields.Integer(**answered(allow_none=True))
-    errors = fields.Integer(**answered(allow_none=True))
+    dropped = fields.Integer(**required(allow_none=True))
+    errors = fields.Integer(**required(allow_none=True))
     flags = _flags("stale, in-disagrees, out-disagrees")
-    reason = fields.String(**told("which readings disagree", allow_none=True))
+    reason = fields.String(**required("which readings disagree", allow_none=True))
 
 
 def _all(schema: type[Schema], text: str) -> Any:
-    return fields.List(fields.Nested(schema), **told(text))
+    return fields.List(fields.Nested(schema), **required(text))
 
 
 class SliceAirtimeSchema(Schema):
     """A slice on a technology."""
 
-    slice = fields.String(**answered())
-    technology = fields.String(**answered())
-    airtime = fields.Float(**told("planned share of time of its flows, in the domain where it is most"))
+    slice = fields.String(**required())
+    technology = fields.String(**required())
+    airtime = fields.Float(**required("planned share of time of its flows, in the domain where it is most"))
     share = _maybe("of each domain's airtime when others want it; null: no bound")
-    held = fields.Boolean(**told("somebody else wants what it would take"))
+    held = fields.Boolean(**required("somebody else wants what it would take"))
 
 
 class MeasurementsSchema(Schema):
     """What was measured last."""
 
-    time_s = fields.Float(**told("of the controller's clock"))
+    time_s = fields.Float(**required("of the controller's clock"))
     flows = _all(MeasuredFlowSchema, "multipath flows that some agent has reported about")
     links = _all(HeardLinkSchema, "as agents hear them")
     agents = _all(AgentReportSchema, "their latest reports")
@@ -213,101 +215,101 @@ class MeasurementsSchema(Schema):
 class SwitchHealthSchema(Schema):
     """A switch."""
 
-    node = fields.String(**answered())
-    dpid = fields.Integer(**answered())
-    connected = fields.Boolean(**answered())
-    synced = fields.Boolean(**told("it has confirmed all that is wanted"))
-    rules = fields.Integer(**answered())
-    flow_mods = fields.Integer(**told("sent since the controller started"))
-    errors = fields.Integer(**answered())
+    node = fields.String(**required())
+    dpid = fields.Integer(**required())
+    connected = fields.Boolean(**required())
+    synced = fields.Boolean(**required("it has confirmed all that is wanted"))
+    rules = fields.Integer(**required())
+    flow_mods = fields.Integer(**required("sent since the controller started"))
+    errors = fields.Integer(**required())
 
 
 class AgentHealthSchema(Schema):
     """An agent."""
 
-    node = fields.String(**answered())
-    up = fields.Boolean(**answered())
-    synced = fields.Boolean(**told("it has confirmed all that is wanted"))
-    revision = fields.Integer(**told("of the configuration that it confirmed", allow_none=True))
+    node = fields.String(**required())
+    up = fields.Boolean(**required())
+    synced = fields.Boolean(**required("it has confirmed all that is wanted"))
+    revision = fields.Integer(**required("of the configuration that it confirmed", allow_none=True))
     rtt_ms = _maybe("of its session")
-    errors = fields.Integer(**answered())
+    errors = fields.Integer(**required())
 
 
 class CountersSchema(Schema):
     """Since the controller started."""
 
-    exceptions = fields.Integer(**told("defects of the controller or of a service"))
-    openflow_errors = fields.Integer(**answered())
-    malformed_openflow = fields.Integer(**answered())
-    malformed_agent = fields.Integer(**answered())
-    plans = fields.Integer(**answered())
-    flow_mods = fields.Integer(**answered())
+    exceptions = fields.Integer(**required("defects of the controller or of a service"))
+    openflow_errors = fields.Integer(**required())
+    malformed_openflow = fields.Integer(**required())
+    malformed_agent = fields.Integer(**required())
+    plans = fields.Integer(**required())
+    flow_mods = fields.Integer(**required())
 
 
 class LastPlanSchema(Schema):
     """The last planning."""
 
-    duration_ms = fields.Float(**answered())
-    at_s = fields.Float(**told("after the start"))
+    duration_ms = fields.Float(**required())
+    at_s = fields.Float(**required("after the start"))
 
 
 class SlotsSchema(Schema):
     """Figures of the slots."""
 
-    mode = fields.String(**answered(validate=validate.OneOf(["solver", "controller"])))
-    capacities = fields.String(**answered(validate=validate.OneOf(["file", "measured"])))
-    slot_ms = fields.Integer(**answered())
-    count = fields.Integer(**answered())
-    missed = fields.Integer(**told("that did not take place"))
+    mode = fields.String(**required(validate=validate.OneOf(["solver", "controller"])))
+    capacities = fields.String(**required(validate=validate.OneOf(["file", "measured"])))
+    slot_ms = fields.Integer(**required())
+    count = fields.Integer(**required())
+    missed = fields.Integer(**required("that did not take place"))
     p50_ms = _maybe("of the last 1000")
     p99_ms = _maybe("of the last 1000")
     max_ms = _maybe("of all")
     max_airtime = _maybe("of the busiest domain")
     estimates = fields.Dict(
-        keys=fields.String(), values=fields.Integer(), **told("quality -> how many links are known so")
+        keys=fields.String(), values=fields.Integer(), **required("quality -> how many links are known so")
     )
-    silent_interfaces = fields.List(fields.String(), **told("node and technology"))
+    silent_interfaces = fields.List(fields.String(), **required("node and technology"))
 
 
 class FaultSchema(Schema):
     """Something that went wrong."""
 
-    time_s = fields.Float(**told("after the start"))
-    where = fields.String(**answered())
-    what = fields.String(**answered())
+    time_s = fields.Float(**required("after the start"))
+    where = fields.String(**required())
+    what = fields.String(**required())
 
 
 class BrokenFileSchema(Schema):
     """A state file that was not what it should be."""
 
-    file = fields.String(**answered())
-    problem = fields.String(**answered())
-    aside = fields.String(**told("its name now; null: it is gone, or could not be moved", allow_none=True))
+    file = fields.String(**required())
+    problem = fields.String(**required())
+    aside = fields.String(**required("its name now; null: it is gone, or could not be moved", allow_none=True))
 
 
 class StateFileSchema(Schema):
     """The state file."""
 
-    ok = fields.Boolean(**told("whether it could be written the last time"))
-    reason = fields.String(**told("why it could not", allow_none=True))
-    failing_s = fields.Float(**told("for how long", allow_none=True))
-    started_from = fields.String(**answered(validate=validate.OneOf(["file", "older copy", "nothing"])))
-    broken = fields.List(fields.Nested(BrokenFileSchema), **told("what was found at the start"))
+    ok = fields.Boolean(**required("whether it could be written the last time"))
+    reason = fields.String(**required("why it could not", allow_none=True))
+    failing_s = fields.Float(**required("for how long", allow_none=True))
+    started_from = fields.String(**required(validate=validate.OneOf(["file", "older copy", "nothing"])))
+    broken = fields.List(fields.Nested(BrokenFileSchema), **required("what was found at the start"))
 
 
 class HealthSchema(Schema):
     """What is connected, in sync, wrong."""
 
-    ok = fields.Boolean(**answered())
-    version = fields.String(**answered())
-    uptime_s = fields.Float(**answered())
-    settling = fields.Boolean(**answered())
-    network = fields.String(**answered())
-    switches = fields.List(fields.Nested(SwitchHealthSchema), **answered())
-    agents = fields.List(fields.Nested(AgentHealthSchema), **answered())
-    pending = fields.List(fields.String(), **told("what has not confirmed"))
-    state_file = fields.Nested(StateFileSchema, **told("null: there is none", allow_none=True))
-    counters = fields.Nested(CountersSchema, **answered())
-    plan = fields.Nested(LastPlanSchema, **told("null: nothing is planned yet", allow_none=True))
-    slots = fields.Nested(SlotsSchema, **answered())
-    last_errors = fields.List(fields.Nested(FaultSchema), **answered())
+    ok = fields.Boolean(**required())
+    version = fields.String(**required())
+    uptime_s = fields.Float(**required())
+    settling = fields.Boolean(**required())
+    network = fields.String(**required())
+    switches = fields.List(fields.Nested(SwitchHealthSchema), **required())
+    agents = fields.List(fields.Nested(AgentHealthSchema), **required())
+    pending = fields.List(fields.String(), **required("what has not confirmed"))
+    state_file = fields.Nested(StateFileSchema, **required("null: there is none", allow_none=True))
+    counters = fields.Nested(CountersSchema, **required())
+    plan = fields.Nested(LastPlanSchema, **required("null: nothing is planned yet", allow_none=True))
+    slots = fields.Nested(SlotsSchema, **required())
+    last_errors = fields.List(fields.Nested(FaultSchema), **required())

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import PREFIX, Document
-from .operations import accepted, confirmed
-from .resource import Resource, page, reply
-from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery, answered, told
+from .contract import Document
+from .operations import UNCONFIRMED, confirmed
+from .resource import Collection, Resource, reply
+from .schemas import Strict, required
 
-ADDRESS = f"{PREFIX}/ncasts"
 WAIT_S = 5.0
 
 
@@ -27,10 +25,10 @@ class NCasts(Protocol):
         """Flows that are n-cast, in order."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, flow: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow. ConfigError, ConflictError, TooBusyError."""
@@ -60,71 +58,55 @@ class NCastRequest(Strict):
 class NCastSchema(Schema):
     """An n-cast."""
 
-    flow = fields.String(**answered())
-    copies = fields.Integer(**answered())
-    phase = fields.String(**told("preparing, copying, draining, closing"))
-    reason = fields.String(**told("why it failed", allow_none=True))
-    paths = fields.List(fields.List(fields.String()), **told("link ids"))
-    shared_links = fields.Integer(**told("that two paths have in common; null: paths were given", allow_none=True))
-    contending_pairs = fields.Integer(**told("links of two paths that contend", allow_none=True))
-    expected_loss = fields.Float(**told("if links lose independently, as declared", allow_none=True))
-    copying_after_s = fields.Float(**told("until copies were sent, confirmed", allow_none=True))
-
-
-class NCastList(PageSchema):
-    """A page of n-casts."""
-
-    ncasts = fields.List(fields.Nested(NCastSchema), **answered())
+    flow = fields.String(**required())
+    copies = fields.Integer(**required())
+    phase = fields.String(**required("preparing, copying, draining, closing"))
+    reason = fields.String(**required("why it failed", allow_none=True))
+    paths = fields.List(fields.List(fields.String()), **required("link ids"))
+    shared_links = fields.Integer(**required("that two paths have in common; null: paths were given", allow_none=True))
+    contending_pairs = fields.Integer(**required("links of two paths that contend", allow_none=True))
+    expected_loss = fields.Float(**required("if links lose independently, as declared", allow_none=True))
+    copying_after_s = fields.Float(**required("until copies were sent, confirmed", allow_none=True))
 
 
 def blueprint(service: NCasts) -> Resource:
     """The resource ``ncasts``."""
-    found = Resource("ncasts", url_prefix=ADDRESS, description="Copies of a flow's packets over several paths")
-    _reads(found, service)
-    _changes(found, service)
-    return found
+    found = Collection("ncasts", "<id:flow>", NCastSchema, "Copies of a flow's packets over several paths")
+    found.reads(
+        service.names,
+        service.documents,
+        service.document,
+        listing="All n-casts.",
+        showing="The n-cast of a flow.",
+    )
 
-
-def _reads(found: Resource, service: NCasts) -> None:
-    @found.get("")
-    @found.arguments(PageQuery, location="query")
-    @found.response(200, NCastList)
-    def list_ncasts(query: dict[str, Any]) -> ResponseReturnValue:
-        """All n-casts."""
-        return page("ncasts", service.names(), service.documents, query)
-
-    @found.get("/<id:flow>")
-    @found.response(200, NCastSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    def show_ncast(flow: str) -> ResponseReturnValue:
-        """The n-cast of a flow."""
-        return reply(service.document(flow))
-
-
-def _changes(found: Resource, service: NCasts) -> None:
-    @found.post("")
-    @found.arguments(NCastRequest)
-    @found.arguments(WaitQuery, location="query")
-    @found.response(201, NCastSchema, description="copies are sent, confirmed by both agents")
-    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not confirmed in time")
-    @found.alt_response(409, schema=ProblemSchema, description="it is n-cast already, or has a single path only")
-    @found.alt_response(503, schema=ProblemSchema, description="too many n-casts")
+    @found.operation(
+        "post",
+        "",
+        {
+            201: "copies are sent, confirmed by both agents",
+            202: UNCONFIRMED,
+            409: "it is n-cast already, or has a single path only",
+            503: "too many n-casts",
+        },
+        body=NCastRequest,
+    )
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""
         document = service.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
-        flow = document["flow"]
-        address = f"{ADDRESS}/{quote(flow, safe='')}"
-        later = partial(accepted, f"n-cast of {flow}", address, partial(service.pending, flow))
+        flow, address = document["flow"], found.address(document["flow"])
         is_on = document["copying_after_s"] is not None and not service.pending(flow)
-        return confirmed(lambda: reply(document, 201, location=address) if is_on else None, later)
 
-    @found.delete("/<id:flow>")
-    @found.arguments(WaitQuery, location="query")
-    @found.response(204, description="one path carries it again")
-    @found.alt_response(202, schema=OperationSchema, description="wait=false, or not confirmed in time")
-    @found.alt_response(404, schema=ProblemSchema)
+        def copying() -> Response | None:
+            return reply(document, 201, location=address) if is_on else None
+
+        return confirmed(f"n-cast of {flow}", address, partial(service.pending, flow), copying)
+
+    @found.operation("delete", found.one, {204: "one path carries it again", 202: UNCONFIRMED, 404: None})
     def switch_off(query: dict[str, Any], flow: str) -> ResponseReturnValue:
         """Switch an n-cast off; the flow uses again what it is declared to use."""
         is_off = service.switch_off(flow, wait_s=WAIT_S if query["wait"] else 0.0)
-        later = partial(accepted, f"end of n-cast of {flow}", None, partial(service.pending_end, flow))
-        return confirmed(lambda: Response(status=204) if is_off else None, later)
+        end = partial(service.pending_end, flow)
+        return confirmed(f"end of n-cast of {flow}", None, end, lambda: Response(status=204) if is_off else None)
+
+    return found

@@ -12,8 +12,8 @@ from marshmallow import Schema, fields, validate
 
 from . import measurement_schemas as measured
 from .contract import PREFIX, Service
-from .resource import Resource, pages, reply
-from .schemas import PageQuery, PageSchema, ProblemSchema, Strict, answered, rate, told
+from .resource import Resource, page_schema, pages, reply
+from .schemas import PageQuery, Strict, rate, required
 
 
 class TopologyQuery(Strict):
@@ -25,119 +25,101 @@ class TopologyQuery(Strict):
 class SwitchSchema(Schema):
     """A node's switch."""
 
-    dpid = fields.Integer(**answered())
-    connected = fields.Boolean(**answered())
-    ports = fields.Dict(keys=fields.String(), values=fields.String(), **told("technology -> name of the port"))
+    dpid = fields.Integer(**required())
+    connected = fields.Boolean(**required())
+    ports = fields.Dict(keys=fields.String(), values=fields.String(), **required("technology -> name of the port"))
 
 
 class AgentSchema(Schema):
     """A node's edge agent."""
 
-    up = fields.Boolean(**answered())
-    revision = fields.Integer(**told("of the configuration that it confirmed", allow_none=True))
+    up = fields.Boolean(**required())
+    revision = fields.Integer(**required("of the configuration that it confirmed", allow_none=True))
 
 
 class HostSchema(Schema):
     """The host behind a node."""
 
-    mac = fields.String(**answered())
-    ip = fields.String(**answered())
+    mac = fields.String(**required())
+    ip = fields.String(**required())
 
 
 class NodeSchema(Schema):
     """A node with its switch, agent and host."""
 
-    id = fields.String(**answered())
-    role = fields.String(**answered(validate=validate.OneOf(["gateway", "ap", "client", "switch"])))
-    position_m = fields.List(fields.Float(), **answered(allow_none=True))
-    switch = fields.Nested(SwitchSchema, **answered(allow_none=True))
-    agent = fields.Nested(AgentSchema, **answered(allow_none=True))
-    host = fields.Nested(HostSchema, **answered())
+    id = fields.String(**required())
+    role = fields.String(**required(validate=validate.OneOf(["gateway", "ap", "client", "switch"])))
+    position_m = fields.List(fields.Float(), **required(allow_none=True))
+    switch = fields.Nested(SwitchSchema, **required(allow_none=True))
+    agent = fields.Nested(AgentSchema, **required(allow_none=True))
+    host = fields.Nested(HostSchema, **required())
 
 
 class EstimateSchema(Schema):
     """How a link's capacity is known."""
 
-    capacity_mbps = fields.Float(**answered(allow_none=True))
-    source = fields.String(**answered(allow_none=True))
-    quality = fields.String(**answered())
-    age_s = fields.Float(**answered(allow_none=True))
-    confidence = fields.Float(**answered())
-    relative_error = fields.Float(**answered(allow_none=True))
-    reason = fields.String(**answered(allow_none=True))
+    capacity_mbps = fields.Float(**required(allow_none=True))
+    source = fields.String(**required(allow_none=True))
+    quality = fields.String(**required())
+    age_s = fields.Float(**required(allow_none=True))
+    confidence = fields.Float(**required())
+    relative_error = fields.Float(**required(allow_none=True))
+    reason = fields.String(**required(allow_none=True))
 
 
 class LinkSchema(Schema):
     """A directed link with its state."""
 
-    id = fields.String(**answered())
-    source = fields.String(**told("node id", data_key="from"))
-    target = fields.String(**told("node id", data_key="to"))
-    technology = fields.String(**answered())
-    delay_ms = fields.Float(**answered())
-    loss = fields.Float(**answered())
-    up = fields.Boolean(**answered())
-    reason = fields.String(**told("why it is down", allow_none=True))
-    capacity_mbps = fields.Float(**told("what rates count on; null: unknown", allow_none=True))
-    declared_mbps = fields.Float(**told("what the network file says", allow_none=True))
-    estimate = fields.Nested(EstimateSchema, **answered(allow_none=True))
-    planned_mbps = fields.Float(**told("sum of the rates of the paths over it"))
-    airtime = fields.Float(**told("planned in its domain"))
-    external = fields.Float(**told("airtime of others in its domain"))
-    margin = fields.Float(**told("airtime left free"))
-
-
-class NodeList(PageSchema):
-    """A page of nodes."""
-
-    nodes = fields.List(fields.Nested(NodeSchema), **answered())
-
-
-class LinkList(PageSchema):
-    """A page of links."""
-
-    links = fields.List(fields.Nested(LinkSchema), **answered())
+    id = fields.String(**required())
+    source = fields.String(**required("node id", data_key="from"))
+    target = fields.String(**required("node id", data_key="to"))
+    technology = fields.String(**required())
+    delay_ms = fields.Float(**required())
+    loss = fields.Float(**required())
+    up = fields.Boolean(**required())
+    reason = fields.String(**required("why it is down", allow_none=True))
+    capacity_mbps = fields.Float(**required("what rates count on; null: unknown", allow_none=True))
+    declared_mbps = fields.Float(**required("what the network file says", allow_none=True))
+    estimate = fields.Nested(EstimateSchema, **required(allow_none=True))
+    planned_mbps = fields.Float(**required("sum of the rates of the paths over it"))
+    airtime = fields.Float(**required("planned in its domain"))
+    external = fields.Float(**required("airtime of others in its domain"))
+    margin = fields.Float(**required("airtime left free"))
 
 
 class TopologySchema(Schema):
     """Nodes and links with their state."""
 
-    name = fields.String(**answered())
-    version = fields.Integer(**answered())
-    nodes = fields.List(fields.Nested(NodeSchema), **answered())
-    links = fields.List(fields.Nested(LinkSchema), **answered())
-    technologies = fields.List(fields.String(), **answered())
+    name = fields.String(**required())
+    version = fields.Integer(**required())
+    nodes = fields.List(fields.Nested(NodeSchema), **required())
+    links = fields.List(fields.Nested(LinkSchema), **required())
+    technologies = fields.List(fields.String(), **required())
 
 
 class NetworkGraphSchema(Schema):
     """A NetJSON NetworkGraph."""
 
-    type = fields.String(**answered(validate=validate.Equal("NetworkGraph")))
-    label = fields.String(**answered(allow_none=True))
-    protocol = fields.String(**answered())
-    version = fields.String(**answered(allow_none=True))
-    metric = fields.String(**answered())
-    directed = fields.Boolean(**answered())
-    multigraph = fields.Boolean(**answered())
-    nodes = fields.List(fields.Dict(), **answered())
-    links = fields.List(fields.Dict(), **answered())
+    type = fields.String(**required(validate=validate.Equal("NetworkGraph")))
+    label = fields.String(**required(allow_none=True))
+    protocol = fields.String(**required())
+    version = fields.String(**required(allow_none=True))
+    metric = fields.String(**required())
+    directed = fields.Boolean(**required())
+    multigraph = fields.Boolean(**required())
+    nodes = fields.List(fields.Dict(), **required())
+    links = fields.List(fields.Dict(), **required())
 
 
 class DomainSchema(Schema):
     """Links that can't transmit at the same time as one link."""
 
-    id = fields.String(**told("the first link whose domain it is"))
-    technologies = fields.List(fields.String(), **answered())
-    links = fields.List(fields.String(), **answered())
-    airtime = fields.Float(**answered())
-    external = fields.Float(**answered())
-    margin = fields.Float(**answered())
-
-
-class DomainList(PageSchema):
-    """A page of interference domains."""
-
-    interference_domains = fields.List(fields.Nested(DomainSchema), **answered())
+    id = fields.String(**required("the first link whose domain it is"))
+    technologies = fields.List(fields.String(), **required())
+    links = fields.List(fields.String(), **required())
+    airtime = fields.Float(**required())
+    external = fields.Float(**required())
+    margin = fields.Float(**required())
 
 
 class PathsQuery(Strict):
@@ -161,40 +143,40 @@ class PathsQuery(Strict):
 class RatedPathSchema(Schema):
     """A path and what it can carry."""
 
-    links = fields.List(fields.String(), **answered())
-    rate_mbps = fields.Float(**answered())
+    links = fields.List(fields.String(), **required())
+    rate_mbps = fields.Float(**required())
 
 
 class MultipathSchema(Schema):
     """Paths used at once."""
 
-    paths = fields.List(fields.Nested(RatedPathSchema), **answered())
-    total_mbps = fields.Float(**answered())
+    paths = fields.List(fields.Nested(RatedPathSchema), **required())
+    total_mbps = fields.Float(**required())
 
 
 class ArmSchema(Schema):
     """One of the best multipaths."""
 
-    paths = fields.List(fields.List(fields.String()), **answered())
-    total_mbps = fields.Float(**answered())
+    paths = fields.List(fields.List(fields.String()), **required())
+    total_mbps = fields.Float(**required())
 
 
 class PathsSchema(Schema):
     """What the planner found between two nodes."""
 
-    source = fields.String(**answered(data_key="from"))
-    target = fields.String(**answered(data_key="to"))
-    margin = fields.Float(**told("share of airtime left free"))
-    single_path = fields.Nested(RatedPathSchema, **answered())
-    multipath = fields.Nested(MultipathSchema, **answered())
-    arms = fields.List(fields.Nested(ArmSchema), **answered())
+    source = fields.String(**required(data_key="from"))
+    target = fields.String(**required(data_key="to"))
+    margin = fields.Float(**required("share of airtime left free"))
+    single_path = fields.Nested(RatedPathSchema, **required())
+    multipath = fields.Nested(MultipathSchema, **required())
+    arms = fields.List(fields.Nested(ArmSchema), **required())
 
 
 class LinkPathSchema(Schema):
     """A path of a flow over a link."""
 
-    flow = fields.String(**answered())
-    id = fields.Integer(**answered())
+    flow = fields.String(**required())
+    id = fields.Integer(**required())
     rate_mbps = rate()
     sent_mbps = rate()
     received_mbps = rate()
@@ -203,91 +185,79 @@ class LinkPathSchema(Schema):
 class LinkMeasurementSchema(Schema):
     """What is measured of a link."""
 
-    id = fields.String(**answered())
-    time_s = fields.Float(**answered())
-    technology = fields.String(**answered())
-    up = fields.Boolean(**answered())
-    reason = fields.String(**answered(allow_none=True))
-    last_heard_ms = fields.Float(**told("since the last hello frame", allow_none=True))
-    capacity_mbps = fields.Float(**answered(allow_none=True))
-    estimate = fields.Nested(EstimateSchema, **answered(allow_none=True))
-    planned_mbps = fields.Float(**answered())
-    sent_mbps = fields.Float(**told("sum over the paths of flows", allow_none=True))
-    airtime = fields.Float(**answered())
-    external = fields.Float(**answered())
-    paths = fields.List(fields.Nested(LinkPathSchema), **answered())
+    id = fields.String(**required())
+    time_s = fields.Float(**required())
+    technology = fields.String(**required())
+    up = fields.Boolean(**required())
+    reason = fields.String(**required(allow_none=True))
+    last_heard_ms = fields.Float(**required("since the last hello frame", allow_none=True))
+    capacity_mbps = fields.Float(**required(allow_none=True))
+    estimate = fields.Nested(EstimateSchema, **required(allow_none=True))
+    planned_mbps = fields.Float(**required())
+    sent_mbps = fields.Float(**required("sum over the paths of flows", allow_none=True))
+    airtime = fields.Float(**required())
+    external = fields.Float(**required())
+    paths = fields.List(fields.Nested(LinkPathSchema), **required())
 
 
 def blueprint(service: Service) -> Resource:
     """State of network and controller; all of it can only be read."""
     blueprint = Resource("network", url_prefix=PREFIX, description="State of network and controller")
 
-    @blueprint.get("/topology")
-    @blueprint.arguments(TopologyQuery, location="query")
-    @blueprint.response(200, TopologySchema)
+    @blueprint.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
         """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph."""
         return reply(service.netjson() if query["format"] == "netjson" else service.topology())
 
-    @blueprint.get("/nodes")
-    @blueprint.arguments(PageQuery, location="query")
-    @blueprint.response(200, NodeList)
+    @blueprint.endpoint("get", "/nodes", {200: None}, page_schema("nodes", NodeSchema), query=PageQuery)
     def list_nodes(query: dict[str, Any]) -> ResponseReturnValue:
         """All nodes, with their switches, agents and hosts."""
         return pages("nodes", service.nodes(), query)
 
-    @blueprint.get("/nodes/<id:node>")
-    @blueprint.response(200, NodeSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @blueprint.endpoint("get", "/nodes/<id:node>", {200: None, 404: None}, NodeSchema)
     def show_node(node: str) -> ResponseReturnValue:
         """One node."""
         return reply(service.node(node))
 
-    @blueprint.get("/links")
-    @blueprint.arguments(PageQuery, location="query")
-    @blueprint.response(200, LinkList)
+    @blueprint.endpoint("get", "/links", {200: None}, page_schema("links", LinkSchema), query=PageQuery)
     def list_links(query: dict[str, Any]) -> ResponseReturnValue:
         """All links, with capacities and airtime."""
         return pages("links", service.links(), query)
 
-    @blueprint.get("/links/<id:link>")
-    @blueprint.response(200, LinkSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @blueprint.endpoint("get", "/links/<id:link>", {200: None, 404: None}, LinkSchema)
     def show_link(link: str) -> ResponseReturnValue:
         """One link."""
         return reply(service.link(link))
 
-    @blueprint.get("/measurements/links/<id:link>")
-    @blueprint.response(200, LinkMeasurementSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @blueprint.endpoint("get", "/measurements/links/<id:link>", {200: None, 404: None}, LinkMeasurementSchema)
     def measure_link(link: str) -> ResponseReturnValue:
         """What is measured of one link, and the paths that use it."""
         return reply(service.link_measurements(link))
 
-    @blueprint.get("/interference-domains")
-    @blueprint.arguments(PageQuery, location="query")
-    @blueprint.response(200, DomainList)
+    @blueprint.endpoint(
+        "get", "/interference-domains", {200: None}, page_schema("interference_domains", DomainSchema), query=PageQuery
+    )
     def list_domains(query: dict[str, Any]) -> ResponseReturnValue:
         """Links that can't transmit at the same time; each domain is named after the first link that it is of."""
         return pages("interference_domains", service.domains(), query)
 
-    @blueprint.get("/paths")
-    @blueprint.arguments(PathsQuery, location="query")
-    @blueprint.response(200, PathsSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema, description="no such node, or no route between them")
-    @blueprint.alt_response(503, schema=ProblemSchema, description="others are planning already")
+    @blueprint.endpoint(
+        "get",
+        "/paths",
+        {200: None, 404: "no such node, or no route between them", 503: "others are planning already"},
+        PathsSchema,
+        query=PathsQuery,
+    )
     def plan_paths(query: dict[str, Any]) -> ResponseReturnValue:
         """Best single path, best multipath and arms between two nodes of the live network, as if it were idle."""
         return reply(service.paths(query.pop("source"), query.pop("target"), **query))
 
-    @blueprint.get("/measurements")
-    @blueprint.response(200, measured.MeasurementsSchema)
+    @blueprint.endpoint("get", "/measurements", {200: None}, measured.MeasurementsSchema)
     def measurements() -> ResponseReturnValue:
         """Latest reports of the agents."""
         return reply(service.measurements())
 
-    @blueprint.get("/health")
-    @blueprint.response(200, measured.HealthSchema)
+    @blueprint.endpoint("get", "/health", {200: None}, measured.HealthSchema)
     def health() -> ResponseReturnValue:
         """What is connected, in sync, wrong."""
         return reply(service.health())

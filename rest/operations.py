@@ -1,11 +1,11 @@
-"""Operations: what was accepted and is not confirmed yet, to be asked for at ``/api/v1/operations/{id}``.
+"""Operations, and idempotency keys.
 
-An operation is looked at when somebody asks for it; once it came to an end it stays there.
+*Operations* at ``/api/v1/operations/{id}`` are requests that were accepted and are not confirmed yet. The state of one
+is looked up when it is read; once it has ended it stays as it is.
 
-``Idempotency-Key`` on POST: the same request with the same key is done once and answered alike.
-
-What failed had no effect and is not remembered, so that trying again can succeed. The store is bounded in number, bytes
-and time; it belongs to one process.
+*Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
+request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and time; it
+belongs to one process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from hyroads.controller.core.errors import HyroadsError
 
 from . import schemas
 from .contract import PREFIX, Document, NotConfirmedError, NotFoundError
-from .resource import Resource, page, problem, reply
+from .resource import Resource, page, page_schema, problem, reply
 
 MAX_OPERATIONS = 2048
 ADDRESS = f"{PREFIX}/operations"
 EXTENSION = "hyroads.operations"
+UNCONFIRMED = "wait=false, or not confirmed in time"
+"""Why 202 is answered."""
 
 Poll = Callable[[], Sequence[str]]
 """What has not confirmed yet (nothing: confirmed); a HyroadsError says why it can't be any more."""
@@ -76,20 +78,20 @@ class Operations:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[str, _Operation] = OrderedDict()
+        self._operations: OrderedDict[str, _Operation] = OrderedDict()
 
     def start(self, what: str, resource: str | None, poll: Poll) -> Document:
         """Something was accepted."""
         operation = _Operation(secrets.token_hex(8), what, resource, self._clock(), poll)
-        self._kept[operation.id] = operation
-        if len(self._kept) > MAX_OPERATIONS:
-            self._kept.popitem(last=False)
+        self._operations[operation.id] = operation
+        if len(self._operations) > MAX_OPERATIONS:
+            self._operations.popitem(last=False)
         return self.document(operation.id)
 
     @property
     def ids(self) -> Sequence[str]:
         """Oldest first."""
-        return tuple(self._kept)
+        return tuple(self._operations)
 
     def documents(self, operations: Sequence[str]) -> list[Document]:
         """How these stand now."""
@@ -97,7 +99,7 @@ class Operations:
 
     def document(self, operation: str) -> Document:
         """How one stands now; NotFoundError."""
-        found = self._kept.get(operation)
+        found = self._operations.get(operation)
         if found is None:
             raise NotFoundError(f"no operation {operation[:64]!r}")
         found.look(self._clock())
@@ -105,37 +107,53 @@ class Operations:
 
 
 def accepted(what: str, resource: str | None, poll: Poll) -> Response:
-    """202: an operation was begun, its address is told, and the address of what it is about."""
+    """202 with a new operation, its address, and the address of what it is about."""
     operations: Operations = current_app.extensions[EXTENSION]
     document = operations.start(what, resource, poll)
     return reply(document, 202, location=f"{ADDRESS}/{document['id']}")
 
 
-def confirmed(do: Callable[[], Response | None], later: Callable[[], Response], *, wait: bool = True) -> Response:
-    """What ``do`` answers if it is confirmed; else ``later``, an operation: where nobody waits, where ``do`` says that
-    it is not confirmed, or where it has nothing to answer yet.
+def confirmed(
+    what: str,
+    resource: str | None,
+    poll: Poll,
+    do: Callable[[], Response | None],
+    *,
+    wait: bool = True,
+) -> Response:
+    """What ``do`` returns if it is confirmed, else 202 with an operation.
+
+    An operation is begun without ``wait``, if ``do`` raises NotConfirmedError, and if it returns None.
     """
     try:
         answer = do()
     except NotConfirmedError:
-        return later()
-    return answer if answer is not None and wait else later()
+        answer = None
+    return answer if answer is not None and wait else accepted(what, resource, poll)
+
+
+def removed(what: str, poll: Poll, remove: Callable[..., object], name: str, *, wait: bool) -> Response:
+    """204 once ``remove(name, wait=wait)`` is confirmed, else 202 with an operation."""
+
+    def do() -> Response:
+        remove(name, wait=wait)
+        return Response(status=204)
+
+    return confirmed(f"{what} {name}", None, poll, do, wait=wait)
 
 
 def blueprint(operations: Operations) -> Resource:
     """The resource ``operations``."""
     blueprint = Resource("operations", url_prefix=ADDRESS, description="What is not confirmed yet")
 
-    @blueprint.get("")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, schemas.OperationList)
+    @blueprint.endpoint(
+        "get", "", {200: None}, page_schema("operations", schemas.OperationSchema), query=schemas.PageQuery
+    )
     def list_operations(query: dict[str, object]) -> ResponseReturnValue:
         """The latest operations, oldest first."""
         return page("operations", operations.ids, operations.documents, query)
 
-    @blueprint.get("/<operation>")
-    @blueprint.response(200, schemas.OperationSchema)
-    @blueprint.alt_response(404, schema=schemas.ProblemSchema)
+    @blueprint.endpoint("get", "/<operation>", {200: None, 404: None}, schemas.OperationSchema)
     def show_operation(operation: str) -> ResponseReturnValue:
         """One operation: pending (and what has not confirmed), confirmed or failed (and why)."""
         return reply(operations.document(operation))
@@ -147,7 +165,7 @@ HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 128
 MAX_REPLIES = 4096
 MAX_REPLIES_BYTES = 8 << 20
-KEPT_S = 24 * 3600.0
+REPLY_LIFETIME_S = 24 * 3600.0
 # No request is at work for longer.
 AT_WORK_S = 60.0
 
@@ -155,8 +173,8 @@ _Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _RestoredState:
-    """A request, and its answer once there is one."""
+class _StoredReply:
+    """A request, and its response once there is one."""
 
     fingerprint: bytes
     until_s: float
@@ -170,7 +188,7 @@ class Idempotency:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[_Name, _RestoredState] = OrderedDict()
+        self._replies: OrderedDict[_Name, _StoredReply] = OrderedDict()
         self._bytes = 0
 
     def before(self) -> Response | None:
@@ -182,45 +200,45 @@ class Idempotency:
         if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
             return problem(400, f"{HEADER}: expected 1 to {MAX_KEY_LENGTH} printable characters")
         name, fingerprint, now_s = (g.principal, key), _fingerprint(), self._clock()
-        kept = self._kept.get(name)
-        if kept is None or kept.until_s <= now_s:
-            self._keep(name, _RestoredState(fingerprint, now_s + AT_WORK_S))
+        stored = self._replies.get(name)
+        if stored is None or stored.until_s <= now_s:
+            self._store(name, _StoredReply(fingerprint, now_s + AT_WORK_S))
             g.idempotency = name
             return None
-        if kept.fingerprint != fingerprint:
+        if stored.fingerprint != fingerprint:
             return problem(422, f"{HEADER}: was used for another request")
-        if not kept.status:
+        if not stored.status:
             answer = problem(409, f"{HEADER}: the first request with it is still at work")
             answer.headers["Retry-After"] = "1"
             return answer
-        answer = Response(kept.body, status=kept.status, headers=list(kept.headers))
+        answer = Response(stored.body, status=stored.status, headers=list(stored.headers))
         answer.headers["Idempotent-Replayed"] = "true"
         return answer
 
     def after(self, answer: Response) -> Response:
         """Remember what was done."""
         name: _Name | None = g.get("idempotency")
-        kept = self._kept.get(name) if name is not None else None
-        if name is None or kept is None:
+        stored = self._replies.get(name) if name is not None else None
+        if name is None or stored is None:
             return answer
         if not 200 <= answer.status_code < 300 or answer.is_streamed:
             self._drop(name)
             return answer
         headers = tuple((key, value) for key, value in answer.headers if key in ("Content-Type", "Location", "Link"))
-        until_s = self._clock() + KEPT_S
-        self._keep(name, _RestoredState(kept.fingerprint, until_s, answer.status_code, headers, answer.get_data()))
+        until_s = self._clock() + REPLY_LIFETIME_S
+        self._store(name, _StoredReply(stored.fingerprint, until_s, answer.status_code, headers, answer.get_data()))
         return answer
 
-    def _keep(self, name: _Name, kept: _RestoredState) -> None:
+    def _store(self, name: _Name, stored: _StoredReply) -> None:
         self._drop(name)
-        self._kept[name] = kept
-        self._bytes += len(kept.body)
-        while len(self._kept) > MAX_REPLIES or self._bytes > MAX_REPLIES_BYTES:
-            self._drop(next(iter(self._kept)))
+        self._replies[name] = stored
+        self._bytes += len(stored.body)
+        while len(self._replies) > MAX_REPLIES or self._bytes > MAX_REPLIES_BYTES:
+            self._drop(next(iter(self._replies)))
 
     def _drop(self, name: _Name) -> None:
-        kept = self._kept.pop(name, None)
-        self._bytes -= len(kept.body) if kept is not None else 0
+        stored = self._replies.pop(name, None)
+        self._bytes -= len(stored.body) if stored is not None else 0
 
 
 def _fingerprint() -> bytes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields
 
-from .contract import PREFIX, Document
-from .resource import Resource, pages, reply
-from .schemas import PageQuery, PageSchema, ProblemSchema, answered, told
+from .contract import Document
+from .resource import Collection, Resource, reply
+from .schemas import required
 
 
 class Plugins(Protocol):
@@ -31,87 +31,68 @@ class Plugins(Protocol):
 class LastFault(Schema):
     """What a plugin did wrong last."""
 
-    kind = fields.String(**told("raised, wrong answer, hung, exited"))
-    what = fields.String(**answered())
-    age_s = fields.Float(**answered())
+    kind = fields.String(**required("raised, wrong answer, hung, exited"))
+    what = fields.String(**required())
+    age_s = fields.Float(**required())
 
 
 class Faults(Schema):
     """What a plugin did wrong."""
 
-    total = fields.Integer(**answered())
-    recent = fields.Integer(**told("within the last minute; three disable it for a while"))
-    times_disabled = fields.Integer(**answered())
-    last = fields.Nested(LastFault, **answered(allow_none=True))
+    total = fields.Integer(**required())
+    recent = fields.Integer(**required("within the last minute; three disable it for a while"))
+    times_disabled = fields.Integer(**required())
+    last = fields.Nested(LastFault, **required(allow_none=True))
 
 
 class CallTimes(Schema):
     """How long the last calls took, ms."""
 
-    p50 = fields.Float(**answered())
-    max = fields.Float(**answered())
+    p50 = fields.Float(**required())
+    max = fields.Float(**required())
 
 
 class Process(Schema):
     """The process of a foreign plugin."""
 
-    pid = fields.Integer(**answered())
-    starts = fields.Integer(**answered())
-    calls = fields.Integer(**answered())
-    call_ms = fields.Nested(CallTimes, **answered(allow_none=True))
-    memory_mb = fields.Float(**answered(allow_none=True))
-    cpu_s = fields.Float(**answered(allow_none=True))
+    pid = fields.Integer(**required())
+    starts = fields.Integer(**required())
+    calls = fields.Integer(**required())
+    call_ms = fields.Nested(CallTimes, **required(allow_none=True))
+    memory_mb = fields.Float(**required(allow_none=True))
+    cpu_s = fields.Float(**required(allow_none=True))
 
 
 class PluginSchema(Schema):
     """A plugin."""
 
-    name = fields.String(**answered())
-    kind = fields.String(**told("app, policy, mobility"))
-    origin = fields.String(**told("built in, package NAME VERSION, or file PATH"))
-    role = fields.String(**told("what it may ask for; null: it asks for nothing", allow_none=True))
-    state = fields.String(**told("running; starting; disabled (for a while, after faults); off (nobody wants it)"))
-    enabled_in_s = fields.Float(**answered(allow_none=True))
-    faults = fields.Nested(Faults, **answered())
-    process = fields.Nested(Process, **told("null: built in, or it does not run", allow_none=True))
-
-
-class PluginList(PageSchema):
-    """A page of plugins."""
-
-    plugins = fields.List(fields.Nested(PluginSchema), **answered())
+    name = fields.String(**required())
+    kind = fields.String(**required("app, policy, mobility"))
+    origin = fields.String(**required("built in, package NAME VERSION, or file PATH"))
+    role = fields.String(**required("what it may ask for; null: it asks for nothing", allow_none=True))
+    state = fields.String(**required("running; starting; disabled (for a while, after faults); off (nobody wants it)"))
+    enabled_in_s = fields.Float(**required(allow_none=True))
+    faults = fields.Nested(Faults, **required())
+    process = fields.Nested(Process, **required("null: built in, or it does not run", allow_none=True))
 
 
 def blueprint(service: Plugins) -> Resource:
     """The resource ``plugins``."""
-    found = Resource("plugins", url_prefix=f"{PREFIX}/plugins", description="Plugins and their health")
+    found = Collection("plugins", "<string:name>", PluginSchema, "Plugins and their health")
+    found.reads(
+        lambda: [each["name"] for each in service.documents()],
+        lambda names: [each for each in service.documents() if each["name"] in names],
+        service.document,
+        listing="All plugins, by kind and name.",
+        showing="One plugin.",
+    )
 
-    @found.get("")
-    @found.arguments(PageQuery, location="query")
-    @found.response(200, PluginList)
-    def list_plugins(query: dict[str, Any]) -> ResponseReturnValue:
-        """All plugins, by kind and name."""
-        return pages("plugins", service.documents(), query, "name")
-
-    @found.get("/<string:name>")
-    @found.response(200, PluginSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    def show_plugin(name: str) -> ResponseReturnValue:
-        """One plugin."""
-        return reply(service.document(name))
-
-    @found.post("/<string:name>/enable")
-    @found.response(200, PluginSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(504, schema=ProblemSchema, description="it did not start in time")
+    @found.operation("post", f"{found.one}/enable", {200: None, 404: None, 504: "it did not start in time"})
     def enable_plugin(name: str) -> ResponseReturnValue:
         """Start a plugin; what it did before is forgiven."""
         return reply(service.enable(name))
 
-    @found.post("/<string:name>/disable")
-    @found.response(200, PluginSchema)
-    @found.alt_response(404, schema=ProblemSchema)
-    @found.alt_response(409, schema=ProblemSchema, description="others fall back on it")
+    @found.operation("post", f"{found.one}/disable", {200: None, 404: None, 409: "others fall back on it"})
     def disable_plugin(name: str) -> ResponseReturnValue:
         """End a plugin until it is enabled again."""
         return reply(service.disable(name))

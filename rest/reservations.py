@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import PREFIX, Document
-from .resource import Resource, page, reply
-from .schemas import Number, PageQuery, PageSchema, ProblemSchema, Strict, answered, told
+from .contract import Document
+from .resource import Collection, Resource, reply
+from .schemas import Number, Strict, required
 
-ADDRESS = f"{PREFIX}/reservations"
 _FULL = "the airtime does not exist (possible_mbps, missing_mbps, domains), or the id or its subject has one"
 _RATE = validate.Range(min=0, min_inclusive=False, max=1e6)
 
@@ -26,10 +24,10 @@ class Reservations(Protocol):
         """Ids of all reservations, in the order in which they go before each other."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, name: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
         """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError."""
@@ -58,75 +56,60 @@ class ReservationDeclaration(RateChange):
 class ReservationSchema(Schema):
     """A reservation and what became of it."""
 
-    id = fields.String(**answered())
-    flow = fields.String(**answered(allow_none=True))
-    session = fields.String(**answered(allow_none=True))
-    rate_mbps = fields.Float(**told("promised"))
+    id = fields.String(**required())
+    flow = fields.String(**required(allow_none=True))
+    session = fields.String(**required(allow_none=True))
+    rate_mbps = fields.Float(**required("promised"))
     state = fields.String(
-        **told(
+        **required(
             "short: capacity has fallen; idle: there is no such flow or session, or nobody paces it",
             validate=validate.OneOf(["kept", "short", "idle"]),
         )
     )
-    given_mbps = fields.Float(**told("what is kept of it now", allow_none=True))
-
-
-class ReservationList(PageSchema):
-    """A page of reservations."""
-
-    reservations = fields.List(fields.Nested(ReservationSchema), **answered())
+    given_mbps = fields.Float(**required("what is kept of it now", allow_none=True))
 
 
 def blueprint(service: Reservations) -> Resource:
     """The resource ``reservations``."""
-    blueprint = Resource("reservations", url_prefix=ADDRESS, description="Least rates of flows and sessions")
-    _reads(blueprint, service)
-    _writes(blueprint, service)
-    return blueprint
+    found = Collection("reservations", "<id:reservation>", ReservationSchema, "Least rates of flows and sessions")
+    found.reads(
+        service.names,
+        service.documents,
+        service.document,
+        listing="All reservations; those in front go before the others where not all can be kept.",
+        showing="One reservation.",
+    )
 
-
-def _reads(blueprint: Resource, service: Reservations) -> None:
-    @blueprint.get("")
-    @blueprint.arguments(PageQuery, location="query")
-    @blueprint.response(200, ReservationList)
-    def list_reservations(query: dict[str, Any]) -> ResponseReturnValue:
-        """All reservations; those in front go before the others where not all can be kept."""
-        return page("reservations", service.names(), service.documents, query)
-
-    @blueprint.get("/<id:reservation>")
-    @blueprint.response(200, ReservationSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    def show_reservation(reservation: str) -> ResponseReturnValue:
-        """One reservation."""
-        return reply(service.document(reservation))
-
-
-def _writes(blueprint: Resource, service: Reservations) -> None:
-    @blueprint.post("")
-    @blueprint.arguments(ReservationDeclaration)
-    @blueprint.response(201, ReservationSchema, description="admitted; kept from the next slot on")
-    @blueprint.alt_response(200, schema=ReservationSchema, description="was made like this before")
-    @blueprint.alt_response(409, schema=ProblemSchema, description=_FULL)
-    @blueprint.alt_response(503, schema=ProblemSchema, description="too many, or the controller is starting")
+    @found.operation(
+        "post",
+        "",
+        {
+            201: "admitted; kept from the next slot on",
+            200: "was made like this before",
+            409: _FULL,
+            503: "too many, or the controller is starting",
+        },
+        body=ReservationDeclaration,
+    )
     def reserve(body: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""
         document, new = service.reserve(body)
-        return reply(document, 201 if new else 200, location=f"{ADDRESS}/{quote(document['id'], safe='')}")
+        return reply(document, 201 if new else 200, location=found.address(document["id"]))
 
-    @blueprint.patch("/<id:reservation>")
-    @blueprint.arguments(RateChange)
-    @blueprint.response(200, ReservationSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    @blueprint.alt_response(409, schema=ProblemSchema, description=_FULL)
-    @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
+    @found.operation(
+        "patch",
+        found.one,
+        {200: None, 404: None, 409: _FULL, 503: "the controller is starting"},
+        body=RateChange,
+    )
     def change_reservation(body: dict[str, Any], reservation: str) -> ResponseReturnValue:
         """Change the rate; it keeps its place among the others."""
         return reply(service.change(reservation, body))
 
-    @blueprint.delete("/<id:reservation>")
-    @blueprint.response(204)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @found.operation("delete", found.one, {204: None, 404: None})
     def release(reservation: str) -> ResponseReturnValue:
         """Promise no more."""
         service.release(reservation)
         return Response(status=204)
+
+    return found

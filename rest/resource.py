@@ -1,12 +1,12 @@
-"""A blueprint whose requests are read strictly: unknown parameters of the query are errors, as in bodies.
+"""What all resources share: strict requests, JSON responses, pages, errors, and the endpoints of a collection.
 
-Answers in JSON. A long one is encoded piece by piece, and others run in between: slots must not wait for it.
+*Requests.* Unknown parameters of the query are errors, as in bodies.
 
-Lists in pages: ``?limit=`` and ``?cursor=``; an answer's ``next`` is the address of the page after it.
+*Responses.* A long document is encoded piece by piece, and other green threads run in between: the controller's slots
+must not wait for it. Errors are RFC 9457 problem details.
 
-A cursor names the last items of its page, so that items which come or go meanwhile neither repeat nor hide others.
-
-Errors as RFC 9457 problem details.
+*Pages.* A list is read with ``?limit=`` and ``?cursor=``; the response's ``next`` is the address of the next page. A
+cursor names the last items of its page, so that items which come or go meanwhile neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 from flask import Flask, Request, Response, current_app, g, request
 from flask_smorest import Blueprint
-from marshmallow import RAISE
+from marshmallow import RAISE, Schema, fields
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import BadRequest, HTTPException
 
@@ -30,6 +30,7 @@ from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.core.strict_json import JsonError
 
 from .contract import (
+    PREFIX,
     AnsweredError,
     ConflictError,
     Document,
@@ -40,6 +41,7 @@ from .contract import (
     TooBusyError,
     ValueRefusedError,
 )
+from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, WaitQuery, required
 
 EXTENSION = "hyroads.pause"
 MEDIA_TYPE = "application/json"
@@ -47,13 +49,13 @@ _PIECE = 16 * 1024
 
 
 def pause() -> None:
-    """Let others run."""
+    """Let other green threads run."""
     let_others: Callable[[], None] = current_app.extensions[EXTENSION]
     let_others()
 
 
 def reply(document: Mapping[str, Any] | list[Any], status: int = 200, *, location: str | None = None) -> Response:
-    """An answer with a document; ``location`` is where what it is about can be read."""
+    """A response with a document; ``location`` is the address of the resource that it describes."""
     answer = Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
     if location is not None:
         answer.headers["Location"] = location
@@ -92,8 +94,9 @@ def _named(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
 _ANCHORS = 3
 
 
+View = TypeVar("View", bound=Callable[..., Any])
 Documents = Callable[[Sequence[str]], Sequence[Document]]
-"""The documents of some ids; of those that are there."""
+"""The documents of those of some ids that are there."""
 
 
 def page(name: str, ids: Sequence[str], documents: Documents, query: Mapping[str, Any]) -> Response:
@@ -116,8 +119,8 @@ def pages(name: str, documents: Sequence[Document], query: Mapping[str, Any], ke
 
 
 def _following(query: Mapping[str, Any], cursor: str) -> str:
-    kept = [(key, value) for key, value in request.args.items() if key not in ("limit", "cursor")]
-    return f"{request.path}?{urlencode([*kept, ('limit', query['limit']), ('cursor', cursor)])}"
+    others = [(key, value) for key, value in request.args.items() if key not in ("limit", "cursor")]
+    return f"{request.path}?{urlencode([*others, ('limit', query['limit']), ('cursor', cursor)])}"
 
 
 def _cursor(ids: Sequence[str], end: int) -> str:
@@ -220,7 +223,7 @@ def _flat(messages: Any, place: str = "") -> list[tuple[str, list[str]]]:
 
 
 def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> None:
-    """Answer every error with a problem document; what nobody foresaw is told to ``on_defect``."""
+    """Answer every error with a problem document; ``on_defect`` hears of unexpected exceptions."""
 
     def defect(error: Exception) -> Response:
         on_defect("a REST request", error)
@@ -273,9 +276,111 @@ class _Strict(FlaskParser):
 
 
 class Resource(Blueprint):  # type: ignore[misc]
-    """Endpoints of one resource."""
+    """Endpoints below one address, by default ``/api/v1/NAME``."""
 
     ARGUMENTS_PARSER = _Strict()
 
-    def __init__(self, name: str, *, url_prefix: str, description: str = "", **options: Any) -> None:
+    def __init__(self, name: str, *, url_prefix: str = "", description: str = "", **options: Any) -> None:
+        url_prefix = url_prefix or f"{PREFIX}/{name}"
         super().__init__(name, name, url_prefix=url_prefix, description=description, **options)
+
+    def endpoint(
+        self,
+        method: str,
+        rule: str,
+        responses: Mapping[int, str | None],
+        schema: type[Schema] | None = None,
+        *,
+        body: type[Schema] | None = None,
+        query: type[Schema] | None = None,
+    ) -> Callable[[View], View]:
+        """Register a view, which gets the parsed body, the parsed query and the parts of the address, in this order.
+
+        ``responses`` has a description (None: the status' own name) by status; the first is the usual one. ``schema``
+        is what the view returns with 200 and 201.
+        """
+
+        def register(view: View) -> View:
+            [usual, text], *others = responses.items()
+            found: Any = view
+            for status, description in reversed(others):
+                found = self.alt_response(status, schema=_schema(status, schema), description=description)(found)
+            found = self.response(usual, _schema(usual, schema), description=text)(found)
+            if query is not None:
+                found = self.arguments(query, location="query")(found)
+            if body is not None:
+                found = self.arguments(body)(found)
+            registered: View = getattr(self, method)(rule)(found)
+            return registered
+
+        return register
+
+
+def _schema(status: int, schema: type[Schema] | None) -> type[Schema] | None:
+    if status >= 400:
+        return ProblemSchema
+    return {202: OperationSchema, 204: None}.get(status, schema)
+
+
+class Collection(Resource):
+    """A resource that is a list of things with ids; one thing's address is the list's with its id.
+
+    ``one`` is the variable of that address with its converter, such as ``<id:flow>``. ``item`` is the schema of one
+    thing and ``page`` that of a page of them, by default a mapping with a list of the collection's name.
+    """
+
+    def __init__(
+        self, name: str, one: str, item: type[Schema], description: str, *, page: type[Schema] | None = None
+    ) -> None:
+        super().__init__(name, description=description)
+        self.one = f"/{one}"
+        self.item = item
+        self._page = page or page_schema(name, item)
+
+    def address(self, name: str) -> str:
+        """Where one thing can be read; ids may hold any character."""
+        return f"{self.url_prefix}/{quote(name, safe='')}"
+
+    def reads(
+        self,
+        names: Callable[[], Sequence[str]],
+        documents: Documents,
+        document: Callable[[str], Document],
+        *,
+        listing: str,
+        showing: str,
+    ) -> None:
+        """Serve the list in pages, and one thing; ``listing`` and ``showing`` describe both in the OpenAPI document."""
+
+        def read_list(query: dict[str, Any]) -> Response:
+            return page(self.name, names(), documents, query)
+
+        def read_one(**address: str) -> Response:
+            [name] = address.values()
+            return reply(document(name))
+
+        read_list.__doc__, read_one.__doc__ = listing, showing
+        self.endpoint("get", "", {200: None}, self._page, query=PageQuery)(read_list)
+        self.endpoint("get", self.one, {200: None, 404: None}, self.item)(read_one)
+
+    def operation(
+        self,
+        method: str,
+        rule: str,
+        responses: Mapping[int, str | None],
+        *,
+        body: type[Schema] | None = None,
+        schema: type[Schema] | None = None,
+    ) -> Callable[[View], View]:
+        """Register a view that changes something: it returns one thing, and takes ``?wait=`` where 202 is possible."""
+        query = WaitQuery if 202 in responses else None
+        return self.endpoint(method, rule, responses, schema or self.item, body=body, query=query)
+
+
+def page_schema(name: str, item: type[Schema]) -> type[Schema]:
+    """The schema of a page: ``{name: [item], "next": address or null}``."""
+    found: type[Schema] = PageSchema.from_dict(
+        {name: fields.List(fields.Nested(item), **required())},
+        name=item.__name__.removesuffix("Schema") + "List",
+    )
+    return found

@@ -15,7 +15,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, ValueRefusedError
 from .resource import Resource, reply
-from .schemas import ProblemSchema, Strict, answered
+from .schemas import ProblemSchema, Strict, required
 
 Any_ = Schema
 BY_SWITCH = {"type": "object", "additionalProperties": {"type": ["object", "array"]}}
@@ -25,33 +25,33 @@ _U32, _U64 = validate.Range(0, 2**32 - 1), validate.Range(0, 2**64 - 1)
 class RyuPort(Schema):
     """A port."""
 
-    dpid = fields.String(**answered())
-    port_no = fields.String(**answered())
-    hw_addr = fields.String(**answered())
-    name = fields.String(**answered())
+    dpid = fields.String(**required())
+    port_no = fields.String(**required())
+    hw_addr = fields.String(**required())
+    name = fields.String(**required())
 
 
 class RyuSwitch(Schema):
     """A switch."""
 
-    dpid = fields.String(**answered())
-    ports = fields.List(fields.Nested(RyuPort), **answered())
+    dpid = fields.String(**required())
+    ports = fields.List(fields.Nested(RyuPort), **required())
 
 
 class RyuLink(Schema):
     """A link."""
 
-    src = fields.Nested(RyuPort, **answered())
-    dst = fields.Nested(RyuPort, **answered())
+    src = fields.Nested(RyuPort, **required())
+    dst = fields.Nested(RyuPort, **required())
 
 
 class RyuHost(Schema):
     """A host."""
 
-    mac = fields.String(**answered())
-    ipv4 = fields.List(fields.String(), **answered())
-    ipv6 = fields.List(fields.String(), **answered())
-    port = fields.Nested(RyuPort, **answered())
+    mac = fields.String(**required())
+    ipv4 = fields.List(fields.String(), **required())
+    ipv6 = fields.List(fields.String(), **required())
+    port = fields.Nested(RyuPort, **required())
 
 
 class RyuFilter(Strict):

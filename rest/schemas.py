@@ -23,14 +23,10 @@ class Strict(Schema):
         unknown = RAISE
 
 
-def answered(**options: Any) -> dict[str, Any]:
-    """Options of a field that every answer has."""
-    return {"required": True, **options}
-
-
-def told(text: str, **options: Any) -> dict[str, Any]:
-    """Options of a field that every answer has, with its description."""
-    return {"required": True, "metadata": {"description": text}, **options}
+def required(text: str | None = None, **options: Any) -> dict[str, Any]:
+    """Options of a response's field that is always there, with its description."""
+    described = {} if text is None else {"metadata": {"description": text}}
+    return {"required": True, **described, **options}
 
 
 class Number(fields.Float):
@@ -64,35 +60,35 @@ class FlowDeclaration(Strict):
 
 def rate() -> fields.Float:
     """A rate; null: not known, or not shaped."""
-    return fields.Float(**told("Mb/s at L2 payload", allow_none=True))
+    return fields.Float(**required("Mb/s at L2 payload", allow_none=True))
 
 
 class PathSchema(Schema):
     """A path in use."""
 
-    id = fields.Integer(**told("in the frames' labels; 0: plain rules"))
-    links = fields.List(fields.String(), **answered())
+    id = fields.Integer(**required("in the frames' labels; 0: plain rules"))
+    links = fields.List(fields.String(), **required())
     rate_mbps = rate()
 
 
 class FlowSchema(Schema):
     """A flow as declared, and what happens to it."""
 
-    id = fields.String(**answered())
-    source = fields.String(**told("node id", data_key="from"))
-    target = fields.String(**told("node id", data_key="to"))
-    utility = fields.Raw(**told('"log" or {"alpha": x}'))
-    weight = fields.Float(**answered())
-    paths = fields.List(fields.List(fields.String()), **told("fixed multipath, as link ids"))
-    policy = fields.String(**answered(validate=validate.OneOf([policy.value for policy in Policy])))
-    traffic = fields.String(**answered(validate=validate.OneOf([traffic.value for traffic in Traffic])))
-    match = fields.Dict(**answered())
-    slice = fields.String(**told("whose airtime shares it keeps"))
-    origin = fields.String(**answered(validate=validate.OneOf(["file", "api"])))
-    state = fields.String(**answered(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
-    reason = fields.String(**told("why it is not a multipath", allow_none=True))
-    pending = fields.List(fields.String(), **told("what has not confirmed yet"))
-    multipath = fields.List(fields.Nested(PathSchema), **answered())
+    id = fields.String(**required())
+    source = fields.String(**required("node id", data_key="from"))
+    target = fields.String(**required("node id", data_key="to"))
+    utility = fields.Raw(**required('"log" or {"alpha": x}'))
+    weight = fields.Float(**required())
+    paths = fields.List(fields.List(fields.String()), **required("fixed multipath, as link ids"))
+    policy = fields.String(**required(validate=validate.OneOf([policy.value for policy in Policy])))
+    traffic = fields.String(**required(validate=validate.OneOf([traffic.value for traffic in Traffic])))
+    match = fields.Dict(**required())
+    slice = fields.String(**required("whose airtime shares it keeps"))
+    origin = fields.String(**required(validate=validate.OneOf(["file", "api"])))
+    state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
+    reason = fields.String(**required("why it is not a multipath", allow_none=True))
+    pending = fields.List(fields.String(), **required("what has not confirmed yet"))
+    multipath = fields.List(fields.Nested(PathSchema), **required())
     number = fields.Integer(metadata={"description": "in the frames' shim header, 16 to 65535"})
     ingress = fields.String(allow_none=True)
     egress = fields.String(allow_none=True)
@@ -119,13 +115,7 @@ class PageQuery(Strict):
 class PageSchema(Schema):
     """A page of a list."""
 
-    next = fields.String(**told("address of the next page", allow_none=True))
-
-
-class FlowList(PageSchema):
-    """A page of flows."""
-
-    flows = fields.List(fields.Nested(FlowSchema), **answered())
+    next = fields.String(**required("address of the next page", allow_none=True))
 
 
 class WaitQuery(Strict):
@@ -137,20 +127,14 @@ class WaitQuery(Strict):
 class OperationSchema(Schema):
     """Something that was accepted."""
 
-    id = fields.String(**answered())
-    what = fields.String(**answered())
-    resource = fields.String(**told("address of what it is about, if that stays", allow_none=True))
-    state = fields.String(**answered(validate=validate.OneOf(["pending", "confirmed", "failed"])))
-    pending = fields.List(fields.String(), **told("what has not confirmed yet"))
-    reason = fields.String(**told("why it failed", allow_none=True))
-    created_s = fields.Float(**told("Unix time"))
-    finished_s = fields.Float(**told("Unix time at which it was first seen at its end", allow_none=True))
-
-
-class OperationList(PageSchema):
-    """A page of operations."""
-
-    operations = fields.List(fields.Nested(OperationSchema), **answered())
+    id = fields.String(**required())
+    what = fields.String(**required())
+    resource = fields.String(**required("address of what it is about, if that stays", allow_none=True))
+    state = fields.String(**required(validate=validate.OneOf(["pending", "confirmed", "failed"])))
+    pending = fields.List(fields.String(), **required("what has not confirmed yet"))
+    reason = fields.String(**required("why it failed", allow_none=True))
+    created_s = fields.Float(**required("Unix time"))
+    finished_s = fields.Float(**required("Unix time at which it was first seen at its end", allow_none=True))
 
 
 class EventsQuery(Strict):
@@ -167,10 +151,10 @@ class EventsQuery(Strict):
 class ProblemSchema(Schema):
     """RFC 9457."""
 
-    type = fields.String(**answered())
-    title = fields.String(**answered())
-    status = fields.Integer(**answered())
-    detail = fields.String(**answered())
+    type = fields.String(**required())
+    title = fields.String(**required())
+    status = fields.Integer(**required())
+    detail = fields.String(**required())
     errors = fields.Dict(
         keys=fields.String(),
         values=fields.List(fields.String()),

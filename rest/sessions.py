@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import PREFIX, Document
-from .operations import accepted, confirmed
-from .resource import Resource, page, reply
-from .schemas import Number, OperationSchema, PageQuery, PageSchema, ProblemSchema, Strict, WaitQuery, answered, told
+from .contract import Document
+from .operations import UNCONFIRMED, confirmed, removed
+from .resource import Collection, Resource, reply
+from .schemas import Number, Strict, required
 
-ADDRESS = f"{PREFIX}/sessions"
 MAX_NAME = 64
 MAX_PARTICIPANTS = 64
-_UNCONFIRMED = "wait=false, or not confirmed in time"
 
 
 class Sessions(Protocol):
@@ -29,10 +26,10 @@ class Sessions(Protocol):
         """Ids of all sessions in order of declaration."""
 
     def documents(self, names: Sequence[str]) -> list[Document]:
-        """These, as far as they are there."""
+        """The documents of those of these ids that are there."""
 
     def document(self, name: str) -> Document:
-        """One; NotFoundError."""
+        """The document of one; raises NotFoundError."""
 
     def pending(self, name: str) -> list[str]:
         """What has not confirmed its part of a session, or of its end."""
@@ -98,156 +95,122 @@ class SessionDeclaration(SessionChange):
 class ParticipantSchema(Schema):
     """A participant."""
 
-    name = fields.String(**told("as declared"))
-    node = fields.String(**told("where it is; null: not known", allow_none=True))
-    mac = fields.String(**answered(allow_none=True))
-    ip = fields.String(**answered(allow_none=True))
-    source = fields.Boolean(**told("it may send, too"))
-    reached = fields.Boolean(**told("messages of the others get there"))
+    name = fields.String(**required("as declared"))
+    node = fields.String(**required("where it is; null: not known", allow_none=True))
+    mac = fields.String(**required(allow_none=True))
+    ip = fields.String(**required(allow_none=True))
+    source = fields.Boolean(**required("it may send, too"))
+    reached = fields.Boolean(**required("messages of the others get there"))
 
 
 class TreeSchema(Schema):
     """The tree of one source."""
 
-    source = fields.String(**told("node id"))
+    source = fields.String(**required("node id"))
     transmissions = fields.List(
-        fields.List(fields.String()), **told("link ids; those of one row are served by one transmission")
+        fields.List(fields.String()), **required("link ids; those of one row are served by one transmission")
     )
-    label = fields.Integer(**answered(allow_none=True))
-    lost = fields.List(fields.String(), **told("nodes that it does not reach now"))
-    airtime_ms_per_mb = fields.Float(**answered(allow_none=True))
-    sent_mbps = fields.Float(**told("measured; null: not yet", allow_none=True))
+    label = fields.Integer(**required(allow_none=True))
+    lost = fields.List(fields.String(), **required("nodes that it does not reach now"))
+    airtime_ms_per_mb = fields.Float(**required(allow_none=True))
+    sent_mbps = fields.Float(**required("measured; null: not yet", allow_none=True))
 
 
 class SessionSchema(Schema):
     """A session and its trees."""
 
-    id = fields.String(**answered())
-    group = fields.String(**answered())
-    mac = fields.String(**told("Ethernet address of its frames"))
-    rate_mbps = fields.Float(**told("what each source is counted with", allow_none=True))
-    membership = fields.Boolean(**answered())
-    state = fields.String(**answered(validate=validate.OneOf(["active", "activating", "partial"])))
-    pending = fields.List(fields.String(), **told("what has not confirmed yet"))
-    participants = fields.List(fields.Nested(ParticipantSchema), **answered())
-    airtime_per_mbps = fields.Float(**told("share of the busiest domain if every source sends 1 Mb/s", allow_none=True))
-    trees = fields.List(fields.Nested(TreeSchema), **answered())
+    id = fields.String(**required())
+    group = fields.String(**required())
+    mac = fields.String(**required("Ethernet address of its frames"))
+    rate_mbps = fields.Float(**required("what each source is counted with", allow_none=True))
+    membership = fields.Boolean(**required())
+    state = fields.String(**required(validate=validate.OneOf(["active", "activating", "partial"])))
+    pending = fields.List(fields.String(), **required("what has not confirmed yet"))
+    participants = fields.List(fields.Nested(ParticipantSchema), **required())
+    airtime_per_mbps = fields.Float(
+        **required("share of the busiest domain if every source sends 1 Mb/s", allow_none=True)
+    )
+    trees = fields.List(fields.Nested(TreeSchema), **required())
 
 
-class SessionList(PageSchema):
-    """A page of sessions."""
-
-    sessions = fields.List(fields.Nested(SessionSchema), **answered())
+_CHANGED = {200: None, 202: UNCONFIRMED, 404: None}
+_STARTING = {503: "the controller is starting"}
 
 
 def blueprint(service: Sessions) -> Resource:
     """The resource ``sessions``."""
     about = "Multicast sessions: participants that send to each other without a server"
-    blueprint = Resource("sessions", url_prefix=ADDRESS, description=about)
-    _reads(blueprint, service)
-    _declares(blueprint, service)
-    _changes(blueprint, service)
-    _participants(blueprint, service)
-    return blueprint
+    found = Collection("sessions", "<id:session>", SessionSchema, about)
+    found.reads(
+        service.names,
+        service.documents,
+        service.document,
+        listing="All sessions in order of declaration.",
+        showing="One session.",
+    )
+    _declares_and_removes(found, service)
+    _changes(found, service)
+    return found
 
 
-def _answer(service: Sessions, name: str, what: str, do: Callable[[], Document], *, wait: bool) -> Response:
-    """The session once it is confirmed, else an operation."""
-    later = partial(accepted, f"{what} {name}", _address(name), partial(service.pending, name))
-    return confirmed(lambda: reply(do()), later, wait=wait)
-
-
-def _address(name: str) -> str:
-    return f"{ADDRESS}/{quote(name, safe='')}"
-
-
-def _reads(blueprint: Resource, service: Sessions) -> None:
-    @blueprint.get("")
-    @blueprint.arguments(PageQuery, location="query")
-    @blueprint.response(200, SessionList)
-    def list_sessions(query: dict[str, Any]) -> ResponseReturnValue:
-        """All sessions in order of declaration."""
-        return page("sessions", service.names(), service.documents, query)
-
-    @blueprint.get("/<id:session>")
-    @blueprint.response(200, SessionSchema)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    def show_session(session: str) -> ResponseReturnValue:
-        """One session."""
-        return reply(service.document(session))
-
-
-def _declares(blueprint: Resource, service: Sessions) -> None:
-    @blueprint.post("")
-    @blueprint.arguments(SessionDeclaration)
-    @blueprint.arguments(WaitQuery, location="query")
-    @blueprint.response(201, SessionSchema, description="new, and confirmed by all switches")
-    @blueprint.alt_response(200, schema=SessionSchema, description="was declared like this before; confirmed")
-    @blueprint.alt_response(202, schema=OperationSchema, description=_UNCONFIRMED)
-    @blueprint.alt_response(409, schema=ProblemSchema, description="id or group taken, or somebody can't be reached")
-    @blueprint.alt_response(503, schema=ProblemSchema, description="too many sessions, or the controller is starting")
+def _declares_and_removes(found: Collection, service: Sessions) -> None:
+    @found.operation(
+        "post",
+        "",
+        {
+            201: "new, and confirmed by all switches",
+            200: "was declared like this before; confirmed",
+            202: UNCONFIRMED,
+            409: "id or group taken, or somebody can't be reached",
+            503: "too many sessions, or the controller is starting",
+        },
+        body=SessionDeclaration,
+    )
     def declare_session(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Declare a session; answered once all switches confirmed its trees."""
-        name = body["id"]
+        name, address = body["id"], found.address(body["id"])
 
         def declare() -> Response:
             document, new = service.declare(body, wait=query["wait"])
-            return reply(document, 201 if new else 200, location=_address(name))
+            return reply(document, 201 if new else 200, location=address)
 
-        later = partial(accepted, f"declare session {name}", _address(name), partial(service.pending, name))
-        return confirmed(declare, later, wait=query["wait"])
+        pending = partial(service.pending, name)
+        return confirmed(f"declare session {name}", address, pending, declare, wait=query["wait"])
 
-
-def _changes(blueprint: Resource, service: Sessions) -> None:
-    @blueprint.patch("/<id:session>")
-    @blueprint.arguments(SessionChange)
-    @blueprint.arguments(WaitQuery, location="query")
-    @blueprint.response(200, SessionSchema)
-    @blueprint.alt_response(202, schema=OperationSchema, description=_UNCONFIRMED)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    @blueprint.alt_response(409, schema=ProblemSchema, description="somebody can't be reached; nothing changed")
-    @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
-    def change_session(body: dict[str, Any], query: dict[str, Any], session: str) -> ResponseReturnValue:
-        """Change participants, sources or rate; what is not given stays."""
-        change = partial(service.change, session, body, wait=query["wait"])
-        return _answer(service, session, "change session", change, wait=query["wait"])
-
-    @blueprint.delete("/<id:session>")
-    @blueprint.arguments(WaitQuery, location="query")
-    @blueprint.response(204, description="nothing enters its trees any more")
-    @blueprint.alt_response(202, schema=OperationSchema, description=_UNCONFIRMED)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @found.operation("delete", found.one, {204: "nothing enters its trees any more", 202: UNCONFIRMED, 404: None})
     def remove_session(query: dict[str, Any], session: str) -> ResponseReturnValue:
         """End a session; its group is flooded again."""
-        later = partial(accepted, f"remove session {session}", None, partial(service.pending, session))
-
-        def remove() -> Response:
-            service.remove(session, wait=query["wait"])
-            return Response(status=204)
-
-        return confirmed(remove, later, wait=query["wait"])
+        return removed("remove session", partial(service.pending, session), service.remove, session, wait=query["wait"])
 
 
-def _participants(blueprint: Resource, service: Sessions) -> None:
-    @blueprint.post("/<id:session>/participants")
-    @blueprint.arguments(ParticipantName)
-    @blueprint.arguments(WaitQuery, location="query")
-    @blueprint.response(200, SessionSchema)
-    @blueprint.alt_response(202, schema=OperationSchema, description=_UNCONFIRMED)
-    @blueprint.alt_response(404, schema=ProblemSchema)
-    @blueprint.alt_response(409, schema=ProblemSchema, description="it can't be reached; nothing changed")
-    @blueprint.alt_response(503, schema=ProblemSchema, description="the controller is starting")
+def _changes(found: Collection, service: Sessions) -> None:
+    def answer(what: str, name: str, change: Callable[..., Document], *given: Any, wait: bool) -> Response:
+        def do() -> Response:
+            return reply(change(name, *given, wait=wait))
+
+        return confirmed(f"{what} {name}", found.address(name), partial(service.pending, name), do, wait=wait)
+
+    @found.operation(
+        "patch",
+        found.one,
+        {**_CHANGED, 409: "somebody can't be reached; nothing changed", **_STARTING},
+        body=SessionChange,
+    )
+    def change_session(body: dict[str, Any], query: dict[str, Any], session: str) -> ResponseReturnValue:
+        """Change participants, sources or rate; what is not given stays."""
+        return answer("change session", session, service.change, body, wait=query["wait"])
+
+    @found.operation(
+        "post",
+        f"{found.one}/participants",
+        {**_CHANGED, 409: "it can't be reached; nothing changed", **_STARTING},
+        body=ParticipantName,
+    )
     def join_session(body: dict[str, Any], query: dict[str, Any], session: str) -> ResponseReturnValue:
         """Join; the others lose and double nothing."""
-        join = partial(service.join, session, body, wait=query["wait"])
-        return _answer(service, session, "join session", join, wait=query["wait"])
+        return answer("join session", session, service.join, body, wait=query["wait"])
 
-    @blueprint.delete("/<id:session>/participants/<string:participant>")
-    @blueprint.arguments(WaitQuery, location="query")
-    @blueprint.response(200, SessionSchema)
-    @blueprint.alt_response(202, schema=OperationSchema, description=_UNCONFIRMED)
-    @blueprint.alt_response(404, schema=ProblemSchema)
+    @found.operation("delete", f"{found.one}/participants/<string:participant>", _CHANGED)
     def leave_session(query: dict[str, Any], session: str, participant: str) -> ResponseReturnValue:
         """Leave; the others lose and double nothing."""
-        leave = partial(service.leave, session, participant, wait=query["wait"])
-        return _answer(service, session, "leave session", leave, wait=query["wait"])
+        return answer("leave session", session, service.leave, participant, wait=query["wait"])

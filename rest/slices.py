@@ -14,8 +14,8 @@ from . import schemas
 from .access import principal
 from .contract import PREFIX, Document, Token
 from .operations import accepted
-from .resource import Resource, page, pages, reply
-from .schemas import Strict, answered, told
+from .resource import Resource, page, page_schema, pages, reply
+from .schemas import Strict, required
 
 ADDRESS = f"{PREFIX}/slices"
 
@@ -54,8 +54,8 @@ class RuleSchema(Schema):
 class FlowspaceRuleSchema(RuleSchema):
     """A rule and whose it is."""
 
-    slice = fields.String(**answered())
-    rule = fields.Integer(**told("its number in the slice"))
+    slice = fields.String(**required())
+    rule = fields.Integer(**required("its number in the slice"))
 
 
 class SliceBody(Strict):
@@ -101,7 +101,7 @@ class RuleDeclaration(Strict):
 class SliceSchema(Schema):
     """A slice; of others' slices its owner sees the name alone."""
 
-    name = fields.String(**answered())
+    name = fields.String(**required())
     parent = fields.String()
     owner_token_sha256 = fields.String(metadata={"description": "shown to admins"})
     controllers = fields.List(fields.String())
@@ -112,41 +112,29 @@ class SliceSchema(Schema):
     switches = fields.Dict(metadata={"description": "what it has on each connected switch"})
 
 
-class SliceList(schemas.PageSchema):
-    """A page of slices."""
-
-    slices = fields.List(fields.Nested(SliceSchema), **answered())
-
-
 class FlowspaceList(schemas.PageSchema):
     """A page of flowspace rules."""
 
-    flowspace = fields.List(fields.Nested(FlowspaceRuleSchema), **answered())
+    flowspace = fields.List(fields.Nested(FlowspaceRuleSchema), **required())
 
 
 class SwitchSchema(Schema):
     """A switch, as far as who asks may see it."""
 
-    dpid = fields.String(**answered())
-    connected = fields.Boolean(**answered())
-    confirmed = fields.Boolean(**told("has confirmed the slices of now"))
-    slices = fields.Raw(**told("names; of one switch: what each slice has there"))
+    dpid = fields.String(**required())
+    connected = fields.Boolean(**required())
+    confirmed = fields.Boolean(**required("has confirmed the slices of now"))
+    slices = fields.Raw(**required("names; of one switch: what each slice has there"))
     ports = fields.Dict(metadata={"description": "numbers by name"})
     malformed_messages = fields.Integer()
-
-
-class SwitchList(schemas.PageSchema):
-    """A page of switches."""
-
-    switches = fields.List(fields.Nested(SwitchSchema), **answered())
 
 
 class ChangeSchema(Schema):
     """Which slices a change added, changed and removed."""
 
-    added = fields.List(fields.String(), **answered())
-    changed = fields.List(fields.String(), **answered())
-    removed = fields.List(fields.String(), **answered())
+    added = fields.List(fields.String(), **required())
+    changed = fields.List(fields.String(), **required())
+    removed = fields.List(fields.String(), **required())
 
 
 _LATER = "wait=false, or not every switch has confirmed in time"
@@ -156,19 +144,9 @@ _CONFLICT = "two slices would own the same packets, or a child what is not its p
 
 def _change(blueprint: Resource, method: str, rule: str, body: type[Schema] | None = None) -> Any:
     """Registers an endpoint that changes slices: what it takes, and what every one of them answers."""
-
-    def register(function: Any) -> Any:
-        view = function
-        for status, text in ((404, "there is none"), (409, _CONFLICT), (503, _BUSY)):
-            view = blueprint.alt_response(status, schema=schemas.ProblemSchema, description=text)(view)
-        view = blueprint.alt_response(202, schema=schemas.OperationSchema, description=_LATER)(view)
-        view = blueprint.response(200, ChangeSchema, description="done, and confirmed by connected switches")(view)
-        view = blueprint.arguments(schemas.WaitQuery, location="query")(view)
-        if body is not None:
-            view = blueprint.arguments(body)(view)
-        return getattr(blueprint, method)(rule)(view)
-
-    return register
+    responses = {200: "done, and confirmed by connected switches", 202: _LATER, 404: "there is none"}
+    responses |= {409: _CONFLICT, 503: _BUSY}
+    return blueprint.endpoint(method, rule, responses, ChangeSchema, body=body, query=schemas.WaitQuery)
 
 
 def blueprints(service: SliceService, *, switches: bool = True) -> list[Resource]:
@@ -195,10 +173,7 @@ def _slices(service: SliceService) -> Resource:
         stays = path and not (method == "DELETE" and len(path) == 1)
         return _done(what, changed, query, _address(path[0]) if stays else None)
 
-    @blueprint.get("")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, SliceList)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
+    @blueprint.endpoint("get", "", {200: None, 503: _BUSY}, page_schema("slices", SliceSchema), query=schemas.PageQuery)
     def list_slices(query: dict[str, Any]) -> ResponseReturnValue:
         """All slices; owners see those of others by name."""
         return pages("slices", service.read(principal(), "slices"), query, key="name")
@@ -208,10 +183,7 @@ def _slices(service: SliceService) -> Resource:
         """Exactly these slices (admins)."""
         return ask("put all slices", "PUT", query=query, document=body)
 
-    @blueprint.get("/<slice:name>")
-    @blueprint.response(200, SliceSchema)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
-    @blueprint.alt_response(404, schema=schemas.ProblemSchema)
+    @blueprint.endpoint("get", "/<slice:name>", {200: None, 503: _BUSY, 404: None}, SliceSchema)
     def show_slice(name: str) -> ResponseReturnValue:
         """One slice, and what it has on each connected switch."""
         return reply(service.read(principal(), "slices", name))
@@ -231,11 +203,9 @@ def _slices(service: SliceService) -> Resource:
         """Remove a slice, its children and all that they have in switches."""
         return ask(f"remove slice {name}", "DELETE", name, query=query)
 
-    @blueprint.get("/<slice:name>/flowspace")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, FlowspaceList)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
-    @blueprint.alt_response(404, schema=schemas.ProblemSchema)
+    @blueprint.endpoint(
+        "get", "/<slice:name>/flowspace", {200: None, 503: _BUSY, 404: None}, FlowspaceList, query=schemas.PageQuery
+    )
     def show_flowspace(query: dict[str, Any], name: str) -> ResponseReturnValue:
         """The flowspace rules of one slice."""
         return pages("flowspace", service.read(principal(), "slices", name, "flowspace"), query, key="rule")
@@ -261,10 +231,7 @@ def _slices(service: SliceService) -> Resource:
 def _flowspace(service: SliceService) -> Resource:
     blueprint = Resource("flowspace", url_prefix=f"{PREFIX}/flowspace", description="The flowspace rules of all slices")
 
-    @blueprint.get("")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, FlowspaceList)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
+    @blueprint.endpoint("get", "", {200: None, 503: _BUSY}, FlowspaceList, query=schemas.PageQuery)
     def list_flowspace(query: dict[str, Any]) -> ResponseReturnValue:
         """All flowspace rules; owners see theirs."""
         rules = {f"{each['slice']} {each['rule']}": each for each in service.read(principal(), "flowspace")}
@@ -276,18 +243,14 @@ def _flowspace(service: SliceService) -> Resource:
 def _switches(service: SliceService) -> Resource:
     blueprint = Resource("switches", url_prefix=f"{PREFIX}/switches", description="Switches and what slices have there")
 
-    @blueprint.get("")
-    @blueprint.arguments(schemas.PageQuery, location="query")
-    @blueprint.response(200, SwitchList)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
+    @blueprint.endpoint(
+        "get", "", {200: None, 503: _BUSY}, page_schema("switches", SwitchSchema), query=schemas.PageQuery
+    )
     def list_switches(query: dict[str, Any]) -> ResponseReturnValue:
         """All switches; owners see those where they have something."""
         return pages("switches", service.read(principal(), "switches"), query, key="dpid")
 
-    @blueprint.get("/<switch:dpid>")
-    @blueprint.response(200, SwitchSchema)
-    @blueprint.alt_response(503, schema=schemas.ProblemSchema, description=_BUSY)
-    @blueprint.alt_response(404, schema=schemas.ProblemSchema)
+    @blueprint.endpoint("get", "/<switch:dpid>", {200: None, 503: _BUSY, 404: None}, SwitchSchema)
     def show_switch(dpid: str) -> ResponseReturnValue:
         """One switch: its ports, and what each slice has there."""
         return reply(service.read(principal(), "switches", dpid))

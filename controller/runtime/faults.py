@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import FlowPlan, Plan
 
@@ -90,19 +91,15 @@ class WarningLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._tokens, self._filled_s, self._left_out = float(BURST), clock(), 0
+        self._bucket, self._left_out = TokenBucket(PER_SECOND, BURST), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
         if record.levelno != logging.WARNING:
             return True
-        now_s = self._clock()
-        self._tokens = min(float(BURST), self._tokens + (now_s - self._filled_s) * PER_SECOND)
-        self._filled_s = now_s
-        if self._tokens < 1:
+        if not self._bucket.take(self._clock()):
             self._left_out += 1
             return False
-        self._tokens -= 1
         if self._left_out:
             record.msg, record.args = f"{record.getMessage()} ({self._left_out} warnings before were left out)", None
             self._left_out = 0

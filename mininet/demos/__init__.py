@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Network
 from hyroads.mininet.demos.verdict import DemoOptions, Stage
 from hyroads.mininet.emulation import Emulation
@@ -108,7 +109,7 @@ def _perform(demo: Demo, stage: Stage, watch: MachineWatch) -> None:
     """Runs the demo; an EmulationError says so if the machine was too slow."""
     try:
         demo.run(stage)
-    except EmulationError as error:
+    except HyroadsError as error:
         if why := watch.result().why:
             raise EmulationError(f"{error}; {TOO_SLOW}, {why}") from error
         raise

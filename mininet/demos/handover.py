@@ -80,7 +80,7 @@ def restart(stage: Stage) -> None:
 
 def links_up(stage: Stage) -> dict[str, bool]:
     """Which links the controller takes for up."""
-    links = stage.emulation.rest.request("GET", "/topology")["links"]
+    links = stage.emulation.rest.get("/topology")["links"]
     return {link["id"]: link["up"] for link in links}
 
 
@@ -132,7 +132,7 @@ def ncast(stage: Stage) -> None:
     kept = traffic.stream(RESTART_S, STREAM_INTERVAL_S, STREAM_BYTES, partial(restart, stage))
     wrong = len(kept.lost) + kept.doubled + kept.out_of_order
     stage.add(Check("n-cast, controller killed: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
-    copies = rest.request("GET", "/ncasts/down")
+    copies = rest.get("/ncasts/down")
     goes_on = (copies["phase"], copies["paths"]) == ("copying", paths)
     stage.add(Check("n-cast, controller back: it goes on", 1, goes_on, "of 1", at_least=1.0))
 

@@ -8,7 +8,6 @@ EMPoWER testbed). The controller only measures, with radios that err. Capacities
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 from hyroads.controller.core import topologies
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.optimum import JointOptimum
-from hyroads.mininet.programs import EmulationError
+from hyroads.rest.client import ApiError
 
 from .footprint import Footprint, cores, look, use
 from .recording import INTERVAL_S
@@ -33,7 +32,7 @@ WORST_AT_LEAST = 0.88
 SETTLE_S = 5.0
 DISCOVERY_S = 20.0
 DISCOVERED = 0.98
-NOT_CONFIRMED = re.compile(r"\b504\b.* not confirmed in time")
+NOT_CONFIRMED = 504
 # Offered, of the optimum with all airtime: none limits itself.
 OVERLOAD = 1.3
 # The verdict tells the first and the last stretch of the run, and the worst.
@@ -105,7 +104,7 @@ def wait_discovered(stage: Stage) -> None:
     known = 0
     while known < DISCOVERED * links and time.monotonic() < deadline_s:
         stage.pause(0.5)
-        health = stage.emulation.rest.request("GET", "/health")
+        health = stage.emulation.rest.get("/health")
         known = int(health["slots"]["estimates"].get("good", 0)) if not health["pending"] else 0
     stage.view.note(f"{known} of {links} links measured")
 
@@ -117,9 +116,9 @@ def start_flows(stage: Stage, scene: Scenario, everything: JointOptimum) -> None
         late = ""
         try:
             scene.start_flow(flow.id, offered_mbps(OVERLOAD * everything.rates_mbps[flow.id]))
-        except EmulationError as error:
+        except ApiError as error:
             # Declared, but not confirmed by all in time: it is carried as soon as they have.
-            if not NOT_CONFIRMED.search(str(error)):
+            if error.status != NOT_CONFIRMED:
                 raise
             late = " (late)"
         stage.view.note(f"{number:2d} of {FLOWS}: {flow.id}, {flow.source} -> {flow.target}{late}")
@@ -145,7 +144,7 @@ def rates_of(scene: Scenario, from_s: float, to_s: float) -> dict[str, float]:
 
 def slots(stage: Stage) -> dict[str, Any]:
     """The controller's own account of its slots."""
-    found: dict[str, Any] = stage.emulation.rest.request("GET", "/health")["slots"]
+    found: dict[str, Any] = stage.emulation.rest.get("/health")["slots"]
     return found
 
 

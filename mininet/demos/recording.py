@@ -26,6 +26,7 @@ from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import received_bytes
 from hyroads.mininet.programs import EmulationError
+from hyroads.rest.client import ClientError
 
 FloatArray = NDArray[np.float64]
 
@@ -217,8 +218,8 @@ class Recording:
     def learn_names(self) -> None:
         """Asks the controller which flows and paths the agents' numbers stand for."""
         try:
-            flows = self._emulation.rest.request("GET", "/flows")["flows"]
-        except EmulationError:
+            flows = self._emulation.rest.get("/flows")["flows"]
+        except ClientError:
             return
         for flow in flows:
             # A flow that is not planned yet has no number.

@@ -6,12 +6,10 @@ has to do with the rest, and may not reserve more than that. Without the reserva
 
 from __future__ import annotations
 
-import re
-
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
-from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.run_directory import find_network
+from hyroads.rest.client import ApiError
 
 from .scenario import Scenario, offered_mbps
 from .two_flows import FIRST, SECOND
@@ -20,7 +18,6 @@ from .verdict import Check, DemoOptions, Stage
 SHARE = 0.8
 TOO_MUCH = 0.5
 LONG_FACTOR = 4
-_MISSING = re.compile(r"409 .*: ([0-9.]+) of [0-9.]+ Mb/s are missing; no airtime is left on (.*)")
 
 
 def network(_how: DemoOptions) -> Network:
@@ -56,7 +53,7 @@ def run(stage: Stage) -> None:
 
 
 def reserve(stage: Stage, name: str, flow: str, mbps: float) -> None:
-    """Asks for a least rate; EmulationError if it is refused."""
+    """Asks for a least rate; ApiError if it is refused."""
     stage.emulation.rest.request("POST", "/reservations", {"id": name, "flow": flow, "rate_mbps": mbps})
 
 
@@ -64,9 +61,8 @@ def refused(stage: Stage, mbps: float, possible_mbps: float) -> None:
     """Whether more than there is is refused, for the right reason."""
     try:
         reserve(stage, "more", SECOND, mbps)
-        found = None
-    except EmulationError as error:
-        found = _MISSING.search(str(error))
-    missing = float(found[1]) if found is not None else 0.0
+        missing_mbps = 0.0
+    except ApiError as error:
+        missing_mbps = float(error.problem.get("missing_mbps", 0.0))
     words = f"two flows: missing of {mbps:.1f} Mb/s that the second asks for"
-    stage.add(Check(words, mbps - possible_mbps, missing, at_least=0.98, at_most=1.02))
+    stage.add(Check(words, mbps - possible_mbps, missing_mbps, at_least=0.98, at_most=1.02))

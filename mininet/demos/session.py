@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
     asked_s = time.monotonic()
     document = emulation.rest.request(
         "POST", "/sessions", {"id": "talk", "group": GROUP, "participants": list(MEMBERS)}
-    )
+    ).document
     confirmed_ms = 1e3 * (time.monotonic() - asked_s)
     stage.add(Check("request to confirmed session", 60.0, confirmed_ms, "ms", at_most=20.0))
     with GroupTalk(emulation, [*MEMBERS, NEWCOMER], GROUP) as talk:
@@ -94,7 +94,7 @@ def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: floa
     talk.forget()
     talk.speak(MEMBERS)
     stage.pause(max(hold_s, COUNTED_S))
-    trees = stage.emulation.rest.request("GET", "/sessions/talk")["trees"]
+    trees = stage.emulation.rest.get("/sessions/talk")["trees"]
     sent_mbps = part_of(sum(tree["sent_mbps"] or 0.0 for tree in trees), len(trees))
     talk.speak([])
     _judge(stage, "in the session", talk, from_s)
@@ -188,9 +188,9 @@ def _without_controller(stage: Stage, talk: GroupTalk, hold_s: float) -> None:
     emulation.wait_ready(30.0)
     stage.pause(2.0)
     _judge(stage, "a new controller", talk, from_s)
-    document = emulation.rest.request("GET", "/sessions/talk")
+    document = emulation.rest.get("/sessions/talk")
     stage.add(Check("the new controller knows the session", 1, int(document["state"] == "active"), "", at_least=1.0))
-    changed = sum(switch["flow_mods"] for switch in emulation.rest.request("GET", "/health")["switches"])
+    changed = sum(switch["flow_mods"] for switch in emulation.rest.get("/health")["switches"])
     stage.add(Check("rules that it changed", 0, changed, "", at_most=1.0))
 
 
@@ -206,7 +206,7 @@ def _cut(stage: Stage, talk: GroupTalk) -> None:
     from_s = time.monotonic()
     stage.pause(1.0)
     _judge(stage, "1.5 s after a link was cut", talk, from_s)
-    trees = stage.emulation.rest.request("GET", "/sessions/talk")["trees"]
+    trees = stage.emulation.rest.get("/sessions/talk")["trees"]
     used = {link for tree in trees for sent in tree["transmissions"] for link in sent}
     stage.add(Check("trees over the cut link", 0, len(used & {"gc-wifi", "gc-wifi~"}), "", at_most=1.0))
 
@@ -231,7 +231,7 @@ def _participants_are(stage: Stage, count: int) -> float:
     """Seconds until a session has so many participants and is active; 10 if it has not by then."""
     began_s = time.monotonic()
     while time.monotonic() < began_s + 10.0:
-        document = stage.emulation.rest.request("GET", "/sessions/open")
+        document = stage.emulation.rest.get("/sessions/open")
         if len(document["participants"]) == count and document["state"] == "active":
             return time.monotonic() - began_s
         stage.pause(0.1)

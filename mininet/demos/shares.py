@@ -62,5 +62,5 @@ def run(stage: Stage) -> None:
 
 def airtime(stage: Stage) -> dict[str, Any]:
     """What the controller says of research's airtime."""
-    slices = stage.emulation.rest.request("GET", "/measurements")["slices"]
+    slices = stage.emulation.rest.get("/measurements")["slices"]
     return next(each for each in slices if (each["slice"], each["technology"]) == (RESEARCH, "wifi"))

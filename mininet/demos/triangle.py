@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.files.documents import read_file
-from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.programs import wait_until
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.traffic import DeliveryRecorder
+from hyroads.rest.client import ClientError
 
 from .faults import run_faults
 from .verdict import Check, DemoOptions, Stage
@@ -85,7 +86,7 @@ def activate(stage: Stage) -> None:
     flow = stage.declared.flows[0]
     stage.view.phase(f"flow {flow.id} is handed to the multipath (POST /flows)")
     body = {"id": flow.id, "from": flow.source, "to": flow.target, "utility": flow.utility, "weight": flow.weight}
-    stage.emulation.rest.add_flow(body)
+    stage.emulation.rest.change("POST", "/flows", body)
     await_multipath(stage, flow.id)
 
 
@@ -95,7 +96,7 @@ def await_multipath(stage: Stage, flow: str, timeout_s: float = FLOW_TIMEOUT_S) 
     def active() -> bool:
         try:
             return bool(stage.emulation.rest.flow(flow)["state"] == "multipath")
-        except EmulationError:
+        except ClientError:
             # A controller that has just been started does not answer yet.
             return False
 

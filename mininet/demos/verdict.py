@@ -184,7 +184,8 @@ class Stage:
             "slice": flow.slice,
             **more,
         }
-        return self.emulation.rest.add_flow(body)
+        declared: dict[str, Any] = self.emulation.rest.change("POST", "/flows", body)
+        return declared
 
     def traffic(self, source: str, target: str, also: Callable[[], None] = lambda: None) -> Traffic:
         """Traffic that keeps the view current, and calls ``also`` as often."""

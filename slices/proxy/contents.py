@@ -14,9 +14,6 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.slices.core.allocation import CLASSIFIER_TABLE, NUMBER_BITS
 
-from .multipart import FLOW, GROUP_DESCRIPTION, METER_CONFIG, TABLE
-from .ports import PORT_DESCRIPTION
-
 _KIND = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQHH")
 _WRITE_METADATA = Struct("!HH4xQQ")
@@ -61,17 +58,17 @@ def _question(kind: int, body: bytes = b"") -> bytes:
 def questions() -> list[bytes]:
     """What to ask; transaction ids are the sender's."""
     return [
-        _question(PORT_DESCRIPTION),
-        _question(GROUP_DESCRIPTION),
-        _question(METER_CONFIG, _METER_ALL),
-        _question(TABLE),
+        _question(wire.MULTIPART_PORT_DESC),
+        _question(wire.MULTIPART_GROUP_DESC),
+        _question(wire.MULTIPART_METER_CONFIG, _METER_ALL),
+        _question(wire.MULTIPART_TABLE),
         wire.flow_stats_request(0, table=CLASSIFIER_TABLE),
     ]
 
 
 def count_question() -> bytes:
     """Asks how many entries each table has."""
-    return _question(TABLE)
+    return _question(wire.MULTIPART_TABLE)
 
 
 def contents_of(replies: Iterable[bytes], slice_shift: int) -> Contents:
@@ -82,13 +79,13 @@ def contents_of(replies: Iterable[bytes], slice_shift: int) -> Contents:
     return Contents(
         {
             int.from_bytes(body[at : at + 4], "big"): body[at : at + _PORT_RECORD]
-            for body in bodies.get(PORT_DESCRIPTION, ())
+            for body in bodies.get(wire.MULTIPART_PORT_DESC, ())
             for at in range(0, len(body), _PORT_RECORD)
         },
-        tuple(found for body in bodies.get(FLOW, ()) for found in _entries(body, slice_shift)),
-        dict(_records(bodies.get(GROUP_DESCRIPTION, ()), length_at=0, number_at=4)),
-        dict(_records(bodies.get(METER_CONFIG, ()), length_at=0, number_at=4)),
-        active_entries(bodies.get(TABLE, ())),
+        tuple(found for body in bodies.get(wire.MULTIPART_FLOW, ()) for found in _entries(body, slice_shift)),
+        dict(_records(bodies.get(wire.MULTIPART_GROUP_DESC, ()), length_at=0, number_at=4)),
+        dict(_records(bodies.get(wire.MULTIPART_METER_CONFIG, ()), length_at=0, number_at=4)),
+        active_entries(bodies.get(wire.MULTIPART_TABLE, ())),
     )
 
 

@@ -27,9 +27,8 @@ from hyroads.slices.core.match import TernaryMatch
 
 from .actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
 from .extensions import EXPERIMENTER, check_whole
-from .guest_view import ALL_TABLES, FLOOD_GROUPS, GuestView
+from .guest_view import FLOOD_GROUPS, GuestView
 
-ANY = 0xFFFFFFFF
 NO_SUCH_GROUP = FLOOD_GROUPS - 1
 """A group number that is never given out."""
 
@@ -46,7 +45,6 @@ _METADATA = BY_NAME["metadata"]
 _ETH_TYPE = BY_NAME["eth_type"]
 _ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
 _DISCOVERY = {eth_type << _ETH_TYPE.shift: eth_type for eth_type in DISCOVERY_ETH_TYPES}
-_ADD, _DELETE, _DELETE_STRICT = 0, 3, 4
 _BAD_TABLE_ID, _BAD_COMMAND = 2, 6
 _BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGTH = 5, 2, 3, 7
 
@@ -114,17 +112,17 @@ def translate(message: bytes, view: GuestView) -> list[bytes]:
     fields = _FIXED.unpack_from(message)
     xid, cookie, cookie_mask, table, command = fields[3:8]
     timeouts, (buffer, out_port, out_group, flags) = fields[8:11], fields[11:]
-    if command > _DELETE_STRICT:
+    if command > wire.DELETE_STRICT:
         raise Refused(FLOW_MOD_FAILED, _BAD_COMMAND, f"command {command}")
     match, data, after = read_match(message, 48, len(message))
     in_port = in_port_of(match, view)
     data = with_slice_metadata(match, data, view)
     instructions = b""
-    if command < _DELETE:
+    if command < wire.DELETE:
         origin = Origin(match, view.kinds(in_port))
         instructions = translate_instructions(message, after, view, origin, table)
         discovery = _DISCOVERY.get(match.value & _ETH_TYPE_BITS)
-        if discovery is not None and command == _ADD:
+        if discovery is not None and command == wire.ADD:
             view.discovery_cookies[discovery] = cookie
     else:
         out_port, out_group = _filter(view, out_port, out_group)
@@ -140,8 +138,8 @@ def translate(message: bytes, view: GuestView) -> list[bytes]:
 
 
 def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
-    if table == ALL_TABLES:
-        if command < _DELETE:
+    if table == wire.ALL_TABLES:
+        if command < wire.DELETE:
             raise Refused(FLOW_MOD_FAILED, _BAD_TABLE_ID, "all tables at once are for deletes only")
         return range(view.block.first, view.block.first + view.block.count)
     return (view.real_table(table),)
@@ -150,8 +148,8 @@ def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
 def _filter(view: GuestView, out_port: int, out_group: int) -> tuple[int, int]:
     """Which rules to delete, by what they output to: FLOOD and ALL are groups of the slice."""
     if out_port in {FLOOD, ALL_PORTS}:
-        return ANY, view.flood_group + (out_port == ALL_PORTS)
-    if out_group != ANY:
+        return wire.ANY, view.flood_group + (out_port == ALL_PORTS)
+    if out_group != wire.ANY:
         real = view.groups.real(out_group)
         out_group = NO_SUCH_GROUP if real is None else real
     return out_port, out_group

@@ -12,12 +12,10 @@ from .actions import GROUP, queued
 from .flow_mod import translate_action_set
 from .guest_view import FLOOD_GROUPS, GuestView
 
-GROUP_MOD, METER_MOD = 15, 29
 ALL = 0xFFFFFFFF
 ALL_GROUPS = 0xFFFFFFFC
 ALL_METERS, LAST_METER = 0xFFFFFFFF, 0xFFFF0000
 _LAST_GROUP = 0xFFFFFF00
-_ADD, _MODIFY, _DELETE = 0, 1, 2
 _GROUP_MOD = Struct("!HBxI")
 _BUCKET = Struct("!HHII4x")
 _METER_MOD = Struct("!HHI")
@@ -31,19 +29,23 @@ def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
         raise bad_request(6, f"group-mod of {len(message)} bytes")
     command, kind, guest = _GROUP_MOD.unpack_from(message, 8)
     xid = int.from_bytes(message[4:8], "big")
-    if command > _DELETE:
+    if command > wire.GROUP_DELETE:
         raise Refused(GROUP_MOD_FAILED, 11, f"command {command}")
-    if command == _DELETE:
+    if command == wire.GROUP_DELETE:
         # 0xfffffffc is all groups (OFPG_ALL); ANY is taken as that too.
         everything = guest in {ALL, ALL_GROUPS}
         view.chains = {} if everything else {group: to for group, to in view.chains.items() if group != guest}
         numbers = view.groups.clear() if everything else (view.groups.remove(guest),)
-        return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(_DELETE, 0, real)) for real in numbers if real is not None]
+        return [
+            _message(wire.GROUP_MOD, xid, _GROUP_MOD.pack(wire.GROUP_DELETE, 0, real))
+            for real in numbers
+            if real is not None
+        ]
     if guest > _LAST_GROUP:
         raise Refused(GROUP_MOD_FAILED, 1, f"group {guest:#x} is reserved")
     present = view.groups.real(guest) is not None
-    if present != (command == _MODIFY):
-        raise Refused(GROUP_MOD_FAILED, 8 if command == _MODIFY else 0, f"group {guest}")
+    if present != (command == wire.GROUP_MODIFY):
+        raise Refused(GROUP_MOD_FAILED, 8 if command == wire.GROUP_MODIFY else 0, f"group {guest}")
     onward = chained(message)
     if view.would_loop(guest, onward):
         raise Refused(GROUP_MOD_FAILED, 7, f"group {guest} would lead to itself")
@@ -52,7 +54,7 @@ def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
     if real is None:
         raise Refused(GROUP_MOD_FAILED, 3, "the slice has no groups left")
     view.chains[guest] = onward
-    return [_message(GROUP_MOD, xid, _GROUP_MOD.pack(command, kind, real) + buckets)]
+    return [_message(wire.GROUP_MOD, xid, _GROUP_MOD.pack(command, kind, real) + buckets)]
 
 
 def _message(kind: int, xid: int, body: bytes) -> bytes:
@@ -118,21 +120,25 @@ def translate_meter_mod(message: bytes, view: GuestView) -> list[bytes]:
         raise bad_request(6, f"meter-mod of {len(message)} bytes")
     command, flags, guest = _METER_MOD.unpack_from(message, 8)
     xid = int.from_bytes(message[4:8], "big")
-    if command > _DELETE:
+    if command > wire.METER_DELETE:
         raise Refused(METER_MOD_FAILED, 4, f"command {command}")
-    if command == _DELETE:
+    if command == wire.METER_DELETE:
         numbers = view.meters.clear() if guest == ALL_METERS else (view.meters.remove(guest),)
-        return [_message(METER_MOD, xid, _METER_MOD.pack(_DELETE, 0, real)) for real in numbers if real is not None]
+        return [
+            _message(wire.METER_MOD, xid, _METER_MOD.pack(wire.METER_DELETE, 0, real))
+            for real in numbers
+            if real is not None
+        ]
     if not 0 < guest <= LAST_METER:
         raise Refused(METER_MOD_FAILED, 2, f"meter {guest:#x} is reserved")
     present = view.meters.real(guest) is not None
-    if present != (command == _MODIFY):
-        raise Refused(METER_MOD_FAILED, 3 if command == _MODIFY else 1, f"meter {guest}")
+    if present != (command == wire.METER_MODIFY):
+        raise Refused(METER_MOD_FAILED, 3 if command == wire.METER_MODIFY else 1, f"meter {guest}")
     _check_bands(message)
     real = view.meters.add(guest)
     if real is None:
         raise Refused(METER_MOD_FAILED, 10, "the slice has no meters left")
-    return [_message(METER_MOD, xid, _METER_MOD.pack(command, flags, real) + message[16:])]
+    return [_message(wire.METER_MOD, xid, _METER_MOD.pack(command, flags, real) + message[16:])]
 
 
 def _check_bands(message: bytes) -> None:

@@ -114,7 +114,6 @@ class IdMap:
         return numbers
 
 
-ALL_TABLES = 0xFF
 FLOOD_GROUPS = 0xFF00_0000 - 0x2_0000
 """The highest group numbers: two of each slice, FLOOD and ALL."""
 

@@ -29,8 +29,6 @@ from .flow_mod import translate
 from .group_mod import (
     ALL_GROUPS,
     ALL_METERS,
-    GROUP_MOD,
-    METER_MOD,
     chained,
     check_buckets,
     flood_buckets,
@@ -42,7 +40,6 @@ from .readback import flow_stats, guest_buckets
 FIRST_GUEST_METER = 1 << 14
 """Below are the slicer's own meters."""
 
-_ADD, _MODIFY, _DELETE = 0, 1, 2
 _METER_FLAGS = b"\0\5"
 _BAND = Struct("!HHII4x")
 _LEAST_BURST_KB = 128
@@ -117,8 +114,8 @@ def _is_own(cookie: int) -> bool:
 def _everything() -> list[bytes]:
     return [
         wire.message(wire.delete_all_of_table_body(), 0),
-        group_message(_DELETE, ALL_GROUPS),
-        meter_message(_DELETE, ALL_METERS, bytes(2)),
+        group_message(wire.GROUP_DELETE, ALL_GROUPS),
+        meter_message(wire.METER_DELETE, ALL_METERS, bytes(2)),
     ]
 
 
@@ -163,15 +160,17 @@ def _flood_groups(
         for group in (FLOOD_GROUPS + 2 * number, FLOOD_GROUPS + 2 * number + 1):
             wanted.add(group)
             if present.get(group) != buckets:
-                put.append(group_message(_MODIFY if group in present else _ADD, group, buckets))
-    gone = [group_message(_DELETE, group) for group in present if is_flood_group(group) and group not in wanted]
+                put.append(group_message(wire.GROUP_MODIFY if group in present else wire.GROUP_ADD, group, buckets))
+    gone = [
+        group_message(wire.GROUP_DELETE, group) for group in present if is_flood_group(group) and group not in wanted
+    ]
     return put, gone
 
 
 def group_message(command: int, number: int, described: bytes = b"\0\0") -> bytes:
     """A group-mod; ``described`` is the group's type and buckets, as a switch describes them."""
     head = command.to_bytes(2, "big") + described[:2] + number.to_bytes(4, "big")
-    return wire.message(head + described[2:], 0, GROUP_MOD)
+    return wire.message(head + described[2:], 0, wire.GROUP_MOD)
 
 
 def meter_bands(kbps: int) -> bytes:
@@ -183,22 +182,20 @@ def _meters(present: Mapping[int, bytes], rates_kbps: Mapping[int, int]) -> tupl
     """(adds and changes, deletes) of the slicer's own meters."""
     wanted = {number: meter_bands(kbps) for number, kbps in rates_kbps.items()}
     put = [
-        meter_message(_MODIFY if number in present else _ADD, number, bands)
+        meter_message(wire.METER_MODIFY if number in present else wire.METER_ADD, number, bands)
         for number, bands in wanted.items()
         if present.get(number) != bands
     ]
-    return put, [meter_message(_DELETE, number, bytes(2)) for number in present if number not in wanted]
+    return put, [meter_message(wire.METER_DELETE, number, bytes(2)) for number in present if number not in wanted]
 
 
 def meter_message(command: int, number: int, flags_and_bands: bytes) -> bytes:
     """A meter-mod."""
     head = command.to_bytes(2, "big") + flags_and_bands[:2] + number.to_bytes(4, "big")
-    return wire.message(head + flags_and_bands[2:], 0, METER_MOD)
+    return wire.message(head + flags_and_bands[2:], 0, wire.METER_MOD)
 
 
 _FLOW = Struct("!HBxIIHHHH4xQQQHH")
-
-_MODIFY_STRICT = 2
 
 
 def rule_question(table: int) -> bytes:
@@ -239,7 +236,7 @@ def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
     if wanted == there:
         yield None
     else:
-        yield wire.message(wire.flow_mod_body(_MODIFY_STRICT, real[1], real[4], match, wanted), 0)
+        yield wire.message(wire.flow_mod_body(wire.MODIFY_STRICT, real[1], real[4], match, wanted), 0)
 
 
 def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:
@@ -253,7 +250,7 @@ def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:
         guest = view.groups.guest(real)
         if guest is None:
             continue
-        asked = wire.message(bytes(8) + guest_buckets(record, 2, len(record), view), 0, GROUP_MOD)
+        asked = wire.message(bytes(8) + guest_buckets(record, 2, len(record), view), 0, wire.GROUP_MOD)
         try:
             buckets = check_buckets(asked, view)
         except Refused:
@@ -261,6 +258,6 @@ def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:
             continue
         view.chains[guest] = chained(asked)
         if buckets != record[2:]:
-            messages.append(group_message(_MODIFY, real, record[:2] + buckets))
+            messages.append(group_message(wire.GROUP_MODIFY, real, record[:2] + buckets))
     # Only now: a group that leads to one that goes was looked at with its number.
-    return [group_message(_DELETE, real) for real in wrong if view.groups.forget(real)] + messages
+    return [group_message(wire.GROUP_DELETE, real) for real in wrong if view.groups.forget(real)] + messages

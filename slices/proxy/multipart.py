@@ -13,14 +13,11 @@ from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import TABLE_FEATURES_FAILED, Refused, bad_request
 
 from .flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
-from .guest_view import ALL_TABLES, GuestView
-from .ports import PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS, own_queues, own_records
+from .guest_view import GuestView
+from .ports import own_queues, own_records
 from .readback import flow_stats, group_descriptions, table_features
 
-DESCRIPTION, FLOW, AGGREGATE, TABLE, GROUP, GROUP_DESCRIPTION, GROUP_FEATURES = 0, 1, 2, 3, 6, 7, 8
-METER, METER_CONFIG, METER_FEATURES, TABLE_FEATURES = 9, 10, 11, 12
 MORE = 1
-ANY = 0xFFFFFFFF
 _MULTIPART = Struct("!HH4x")
 _FLOW = Struct("!B3xII4xQQ")
 _AGGREGATE = Struct("!QQI4x")
@@ -59,19 +56,19 @@ def _rules(message: bytes, view: GuestView) -> list[bytes]:
     match, data, _ = read_match(message, 48, len(message))
     in_port_of(match, view)
     data = with_slice_metadata(match, data, view)
-    if out_group != ANY:
+    if out_group != wire.ANY:
         real = view.groups.real(out_group)
         out_group = NO_SUCH_GROUP if real is None else real
-    if table != ALL_TABLES and table >= view.block.count:
+    if table != wire.ALL_TABLES and table >= view.block.count:
         raise bad_request(_BAD_TABLE, f"table {table}: the slice has {view.block.count}")
-    guest_tables = range(view.block.count) if table == ALL_TABLES else (table,)
+    guest_tables = range(view.block.count) if table == wire.ALL_TABLES else (table,)
     after = wire.match_struct(data)
     return [_FLOW.pack(view.block.first + t, out_port, out_group, cookie, mask) + after for t in guest_tables]
 
 
 def _port(message: bytes, view: GuestView) -> list[bytes]:
     port = _number(message)
-    if port != ANY and port not in view.ports:
+    if port != wire.ANY and port not in view.ports:
         raise bad_request(_BAD_PORT, f"port {port:#x} is not of the slice")
     return [message[16:]]
 
@@ -93,7 +90,7 @@ def _group(message: bytes, view: GuestView) -> list[bytes]:
 
 def _meter(message: bytes, view: GuestView) -> list[bytes]:
     number = _number(message)
-    if number != ANY:
+    if number != wire.ANY:
         real = view.meters.real(number)
         if real is None:
             raise Refused(12, 3, f"the slice has no meter {number}")
@@ -108,15 +105,25 @@ def _table_features(message: bytes, _: GuestView) -> list[bytes]:
 
 
 _QUESTIONS: dict[int, Callable[[bytes, GuestView], list[bytes]]] = {
-    FLOW: _rules,
-    AGGREGATE: _rules,
-    PORT_STATS: _port,
-    QUEUE_STATS: _port,
-    GROUP: _group,
-    METER: _meter,
-    METER_CONFIG: _meter,
-    TABLE_FEATURES: _table_features,
-    **dict.fromkeys((DESCRIPTION, TABLE, GROUP_DESCRIPTION, GROUP_FEATURES, METER_FEATURES, PORT_DESCRIPTION), _plain),
+    wire.MULTIPART_FLOW: _rules,
+    wire.MULTIPART_AGGREGATE: _rules,
+    wire.MULTIPART_PORT_STATS: _port,
+    wire.MULTIPART_QUEUE_STATS: _port,
+    wire.MULTIPART_GROUP: _group,
+    wire.MULTIPART_METER: _meter,
+    wire.MULTIPART_METER_CONFIG: _meter,
+    wire.MULTIPART_TABLE_FEATURES: _table_features,
+    **dict.fromkeys(
+        (
+            wire.MULTIPART_DESCRIPTION,
+            wire.MULTIPART_TABLE,
+            wire.MULTIPART_GROUP_DESC,
+            wire.MULTIPART_GROUP_FEATURES,
+            wire.MULTIPART_METER_FEATURES,
+            wire.MULTIPART_PORT_DESC,
+        ),
+        _plain,
+    ),
 }
 
 
@@ -144,7 +151,7 @@ class Answer:
         if not flags & MORE:
             self._open -= 1
         body = message[16:]
-        if kind == AGGREGATE:
+        if kind == wire.MULTIPART_AGGREGATE:
             self._sums = [have + more for have, more in zip(self._sums, _AGGREGATE.unpack(body), strict=True)]
             if self._open:
                 return None
@@ -164,7 +171,7 @@ def _of_ports(kind: int) -> Callable[[bytes, GuestView], bytes]:
 
 
 def _queues(body: bytes, view: GuestView) -> bytes:
-    return own_queues(own_records(QUEUE_STATS, body, view.ports), view.queue)
+    return own_queues(own_records(wire.MULTIPART_QUEUE_STATS, body, view.ports), view.queue)
 
 
 def _tables(body: bytes, view: GuestView) -> bytes:
@@ -194,14 +201,14 @@ def _by_number(
 
 
 _ANSWERS: dict[int, Callable[[bytes, GuestView], bytes]] = {
-    FLOW: flow_stats,
-    TABLE: _tables,
-    TABLE_FEATURES: table_features,
-    GROUP_DESCRIPTION: group_descriptions,
-    PORT_STATS: _of_ports(PORT_STATS),
-    QUEUE_STATS: _queues,
-    PORT_DESCRIPTION: _of_ports(PORT_DESCRIPTION),
-    GROUP: _by_number(0, 4, lambda view: view.groups.guest),
-    METER: _by_number(4, 0, lambda view: view.meters.guest),
-    METER_CONFIG: _by_number(0, 4, lambda view: view.meters.guest),
+    wire.MULTIPART_FLOW: flow_stats,
+    wire.MULTIPART_TABLE: _tables,
+    wire.MULTIPART_TABLE_FEATURES: table_features,
+    wire.MULTIPART_GROUP_DESC: group_descriptions,
+    wire.MULTIPART_PORT_STATS: _of_ports(wire.MULTIPART_PORT_STATS),
+    wire.MULTIPART_QUEUE_STATS: _queues,
+    wire.MULTIPART_PORT_DESC: _of_ports(wire.MULTIPART_PORT_DESC),
+    wire.MULTIPART_GROUP: _by_number(0, 4, lambda view: view.groups.guest),
+    wire.MULTIPART_METER: _by_number(4, 0, lambda view: view.meters.guest),
+    wire.MULTIPART_METER_CONFIG: _by_number(0, 4, lambda view: view.meters.guest),
 }

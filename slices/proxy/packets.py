@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
+from hyroads.controller.ofp import wire
 from hyroads.slices.core.allocation import CLASSIFIER_TABLE
 from hyroads.slices.core.errors import SliceError, bad_action, bad_request
 from hyroads.slices.core.fields import BY_NAME, Field, needs_of
@@ -17,11 +18,8 @@ from .guest_view import GuestView
 from .region import Regions
 from .xids import Buffers
 
-PACKET_IN, PACKET_OUT = 10, 13
-NO_BUFFER = 0xFFFFFFFF
 NO_BLOCK = frozenset({CLASSIFIER_TABLE, 0xFF})
 """Tables of packet-ins that no rule of a slice sent."""
-ANY_PORT = 0xFFFFFFFF
 _PACKET_IN = Struct("!BBHIIHBBQHH")
 _PACKET_OUT = Struct("!BBHIIIH6x")
 _OUTPUT = Struct("!HHIH6x")
@@ -126,10 +124,10 @@ def packet_out(message: bytes, view: GuestView, buffers: Buffers, key: bytes, no
     data_at = _PACKET_OUT.size + actions_length
     if data_at > len(message):
         raise bad_request(6, f"packet-out with {actions_length} bytes of actions")
-    if in_port not in view.ports and in_port not in {CONTROLLER, ANY_PORT}:
+    if in_port not in view.ports and in_port not in {CONTROLLER, wire.ANY}:
         raise bad_request(11, f"port {in_port:#x} is not of the slice")
     data = message[data_at:]
-    buffered = buffer != NO_BUFFER
+    buffered = buffer != wire.NO_BUFFER
     marked = discovery.mark(data, view.number, key, now_s) if not buffered else None
     walker: Translator
     if marked is not None:

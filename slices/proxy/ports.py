@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from hyroads.controller.ofp import wire
 from hyroads.slices.core.model import PRODUCTION, Permission, Slice, SliceModel
 
-PORT_STATUS = 12
-PORT_DESCRIPTION, PORT_STATS, QUEUE_STATS = 13, 4, 5
-_SIZES = {PORT_DESCRIPTION: 64, PORT_STATS: 112, QUEUE_STATS: 40}
+_SIZES = {wire.MULTIPART_PORT_DESC: 64, wire.MULTIPART_PORT_STATS: 112, wire.MULTIPART_QUEUE_STATS: 40}
 ADDED, DELETED, MODIFIED = 0, 1, 2
 
 
@@ -26,7 +25,7 @@ def own_records(kind: int, body: bytes, ports: Collection[int]) -> bytes:
 
 def own_queues(records: bytes, queue: int | None) -> bytes:
     """Of the records of a queue-statistics reply those about one queue."""
-    size = _SIZES[QUEUE_STATS]
+    size = _SIZES[wire.MULTIPART_QUEUE_STATS]
     return b"".join(
         records[at : at + size]
         for at in range(0, len(records), size)
@@ -61,7 +60,7 @@ def status_messages(before: Collection[int], after: Collection[int], description
     lost = [(DELETED, port) for port in sorted(set(before) - set(after))]
     got = [(ADDED, port) for port in sorted(set(after) - set(before))]
     return [
-        bytes((4, PORT_STATUS, 0, 80, 0, 0, 0, 0, reason, 0, 0, 0, 0, 0, 0, 0)) + descriptions[port]
+        bytes((4, wire.PORT_STATUS, 0, 80, 0, 0, 0, 0, reason, 0, 0, 0, 0, 0, 0, 0)) + descriptions[port]
         for reason, port in lost + got
         if port in descriptions
     ]

@@ -13,7 +13,6 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import ROLE_REQUEST_FAILED, Refused, bad_request
 
-ROLE_REQUEST, ROLE_REPLY = 24, 25
 NO_CHANGE, EQUAL, MASTER, SLAVE = range(4)
 _STALE, _BAD_ROLE, _IS_SLAVE = 0, 2, 10
 _ROLE = Struct("!I4xQ")
@@ -54,7 +53,7 @@ class Roles:
             self._roles[guest] = role
         xid = int.from_bytes(message[4:8], "big")
         known = _NOT_ASKED if self._generation is None else self._generation
-        return wire.message(_ROLE.pack(self.role(guest), known), xid, ROLE_REPLY)
+        return wire.message(_ROLE.pack(self.role(guest), known), xid, wire.ROLE_REPLY)
 
     def _check_generation(self, generation: int) -> None:
         """Refuses a generation older than the last, by the distance of sequence numbers modulo 2^64."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
 from hyroads.slices.core.model import Permission
@@ -19,19 +20,14 @@ from .flow_mod import translate
 from .group_mod import translate_group_mod, translate_meter_mod
 from .guest_view import GuestView
 from .multipart import MORE, Answer, requests
-from .packets import NO_BLOCK, NO_BUFFER, owner_outside_blocks, packet_in, packet_out, table_of
+from .packets import NO_BLOCK, owner_outside_blocks, packet_in, packet_out, table_of
 from .ports import MODIFIED, event_port, own_queue_config
 from .readback import flow_removed
 from .region import Regions
 from .roles import AsyncConfig, Roles
-from .xids import FIRST_OWN, Buffers, EntryQuota, TokenBucket, Xids, answer
+from .xids import FIRST_OWN, Buffers, EntryQuota, Xids, answer
 
-_HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _EXPERIMENTER = 0, 1, 2, 3, 4
-_FEATURES, _GET_CONFIG, _SET_CONFIG, _PACKET_IN, _FLOW_REMOVED, _PORT_STATUS = 5, 7, 9, 10, 11, 12
-_PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _MULTIPART, _MULTIPART_REPLY = 13, 14, 15, 16, 17, 18, 19
-_BARRIER, _BARRIER_REPLY, _QUEUES, _QUEUES_REPLY, _ROLE = 20, 21, 22, 23, 24
-_GET_ASYNC, _SET_ASYNC, _METER_MOD = 26, 28, 29
-_CHANGES = frozenset({_PACKET_OUT, _FLOW_MOD, _GROUP_MOD, _PORT_MOD, _TABLE_MOD, _METER_MOD})
+_CHANGES = frozenset({wire.PACKET_OUT, wire.FLOW_MOD, wire.GROUP_MOD, wire.PORT_MOD, wire.TABLE_MOD, wire.METER_MOD})
 _OWN = FIRST_OWN >> 24
 _CONFIG = Struct("!HH")
 _U32 = Struct("!I")
@@ -159,7 +155,7 @@ class SwitchSession:
         """HELLO, echo replies and errors end here."""
 
     def _echo(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        out.guests.append((guest, message[:1] + bytes((_ECHO_REPLY,)) + message[2:]))
+        out.guests.append((guest, message[:1] + bytes((wire.ECHO_REPLY,)) + message[2:]))
 
     def _features_request(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
         count = self._guests[guest].tenant.view.block.count
@@ -182,7 +178,7 @@ class SwitchSession:
         tenant = self._guests[guest].tenant
         messages = translate(message, tenant.view)
         (buffer,) = _U32.unpack_from(message, 32)
-        if message[25] < 3 and buffer != NO_BUFFER and not self._buffers.take(buffer, tenant.view.number, now_s):
+        if message[25] < 3 and buffer != wire.NO_BUFFER and not self._buffers.take(buffer, tenant.view.number, now_s):
             raise bad_request(_UNKNOWN_BUFFER, f"buffer {buffer:#x} is not of the slice")
         if message[25] == 0 and not tenant.entries.add():
             raise Refused(FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
@@ -245,7 +241,7 @@ class SwitchSession:
         return out
 
     def _echo_switch(self, message: bytes, now_s: float, out: Out) -> None:
-        out.switch.append(message[:1] + bytes((_ECHO_REPLY,)) + message[2:])
+        out.switch.append(message[:1] + bytes((wire.ECHO_REPLY,)) + message[2:])
 
     def _packet_in(self, message: bytes, now_s: float, out: Out) -> None:
         table = table_of(message)
@@ -263,7 +259,7 @@ class SwitchSession:
             tenant.dropped_packet_ins += 1
             return
         (buffer,) = _U32.unpack_from(message, 8)
-        if buffer != NO_BUFFER:
+        if buffer != wire.NO_BUFFER:
             self._buffers.tell(buffer, tenant.view.number, now_s)
         self._event(tenant, found, found[14], out)
 
@@ -297,14 +293,14 @@ class SwitchSession:
         joined = self._answers.pop(_xid(message), None)
         if asked is None:
             return
-        if message[1] == _ERROR and asked.undo is not None:
+        if message[1] == wire.ERROR and asked.undo is not None:
             asked.undo()
         # Of the questions that one became, one error is enough.
         told = joined is not None and joined.failed
         if joined is not None:
             joined.failed = True
         if asked.guest in self._guests and not told:
-            if message[1] == _QUEUES_REPLY:
+            if message[1] == wire.QUEUE_CONFIG_REPLY:
                 message = own_queue_config(message, self._guests[asked.guest].tenant.view.queue)
             out.guests.append((asked.guest, answer(asked, message)))
 
@@ -336,30 +332,30 @@ def _xid(message: bytes) -> int:
 
 
 _FROM_GUEST: Mapping[int, Callable[[SwitchSession, int, bytes, float, Out], None]] = {
-    **dict.fromkeys((_HELLO, _ERROR, _ECHO_REPLY), SwitchSession._nothing),
-    _ECHO_REQUEST: SwitchSession._echo,
-    _EXPERIMENTER: SwitchSession._experimenter,
-    _FEATURES: SwitchSession._features_request,
-    _GET_CONFIG: SwitchSession._get_config,
-    _SET_CONFIG: SwitchSession._set_config,
-    _PACKET_OUT: SwitchSession._packet_out,
-    _FLOW_MOD: SwitchSession._flow_mod,
-    _GROUP_MOD: SwitchSession._group_mod,
-    _PORT_MOD: SwitchSession._port_mod,
-    _TABLE_MOD: SwitchSession._table_mod,
-    _MULTIPART: SwitchSession._multipart,
-    _BARRIER: SwitchSession._barrier,
-    _QUEUES: SwitchSession._queues,
-    _ROLE: SwitchSession._role,
-    _GET_ASYNC: SwitchSession._get_async,
-    _SET_ASYNC: SwitchSession._set_async,
-    _METER_MOD: SwitchSession._meter_mod,
+    **dict.fromkeys((wire.HELLO, wire.ERROR, wire.ECHO_REPLY), SwitchSession._nothing),
+    wire.ECHO_REQUEST: SwitchSession._echo,
+    wire.EXPERIMENTER: SwitchSession._experimenter,
+    wire.FEATURES_REQUEST: SwitchSession._features_request,
+    wire.GET_CONFIG_REQUEST: SwitchSession._get_config,
+    wire.SET_CONFIG: SwitchSession._set_config,
+    wire.PACKET_OUT: SwitchSession._packet_out,
+    wire.FLOW_MOD: SwitchSession._flow_mod,
+    wire.GROUP_MOD: SwitchSession._group_mod,
+    wire.PORT_MOD: SwitchSession._port_mod,
+    wire.TABLE_MOD: SwitchSession._table_mod,
+    wire.MULTIPART_REQUEST: SwitchSession._multipart,
+    wire.BARRIER_REQUEST: SwitchSession._barrier,
+    wire.QUEUE_CONFIG_REQUEST: SwitchSession._queues,
+    wire.ROLE_REQUEST: SwitchSession._role,
+    wire.GET_ASYNC_REQUEST: SwitchSession._get_async,
+    wire.SET_ASYNC: SwitchSession._set_async,
+    wire.METER_MOD: SwitchSession._meter_mod,
 }
 _FROM_SWITCH: Mapping[int, Callable[[SwitchSession, bytes, float, Out], None]] = {
-    _ECHO_REQUEST: SwitchSession._echo_switch,
-    _PACKET_IN: SwitchSession._packet_in,
-    _FLOW_REMOVED: SwitchSession._flow_removed,
-    _PORT_STATUS: SwitchSession._port_status,
-    _MULTIPART_REPLY: SwitchSession._multipart_reply,
-    **dict.fromkeys((_ERROR, _BARRIER_REPLY, _QUEUES_REPLY), SwitchSession._answered),
+    wire.ECHO_REQUEST: SwitchSession._echo_switch,
+    wire.PACKET_IN: SwitchSession._packet_in,
+    wire.FLOW_REMOVED: SwitchSession._flow_removed,
+    wire.PORT_STATUS: SwitchSession._port_status,
+    wire.MULTIPART_REPLY: SwitchSession._multipart_reply,
+    **dict.fromkeys((wire.ERROR, wire.BARRIER_REPLY, wire.QUEUE_CONFIG_REPLY), SwitchSession._answered),
 }

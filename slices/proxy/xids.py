@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hyroads.controller.core.token_bucket import TokenBucket
+
 MOST_WAITING = 8192
 """Messages of a guest without an answer are forgotten after this many others of it: flow-mods, for one, are answered
 only if refused. What other guests send does not matter."""
@@ -110,37 +112,9 @@ class Buffers:
         return now_s <= found[1]
 
 
-class TokenBucket:
-    """At most ``rate_per_s`` on average and ``burst`` at once."""
-
-    def __init__(self, rate_per_s: float, burst: float | None = None) -> None:
-        self.rate_per_s = rate_per_s
-        self.burst = max(1.0, rate_per_s / 10 if burst is None else burst) if rate_per_s else 0.0
-        self._tokens = self.burst
-        self._then_s: float | None = None
-
-    def take(self, now_s: float) -> bool:
-        """Whether one more is allowed now."""
-        if self.wait_s(now_s) > 0:
-            return False
-        self._tokens -= 1
-        return True
-
-    def spend(self, count: int) -> None:
-        """What was let through; the debt delays what comes next."""
-        self._tokens -= count
-
-    def wait_s(self, now_s: float) -> float:
-        """How long until one more is allowed: back-pressure stops reading for that time. Infinite at rate 0."""
-        if self._then_s is not None:
-            elapsed = max(0.0, now_s - self._then_s)
-            self._tokens = min(self.burst, self._tokens + elapsed * self.rate_per_s)
-        self._then_s = now_s if self._then_s is None else max(now_s, self._then_s)
-        if self._tokens >= 1 - 1e-9:
-            return 0.0
-        # Whoever asked for one big answer may have a debt; it is never paid off by silence of minutes.
-        self._tokens = max(self._tokens, -self.burst)
-        return (1 - self._tokens) / self.rate_per_s if self.rate_per_s else float("inf")
+def bucket_of(rate_per_s: float) -> TokenBucket:
+    """A slice's bucket for a rate of its limits: the burst is what comes in a tenth of a second, and at least one."""
+    return TokenBucket(rate_per_s, max(1.0, rate_per_s / 10) if rate_per_s else 0.0)
 
 
 class EntryQuota:

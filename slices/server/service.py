@@ -121,8 +121,11 @@ _ADMIN = "admin"
 _ROLES = {EQUAL: "equal", MASTER: "master", SLAVE: "slave"}
 
 
-class Office:
-    """One per slicer; ``reload`` reads the settings' slices again."""
+class SlicerService:
+    """The REST API's requests on the slicer's event loop, with the rights of who asks.
+
+    ``reload`` reads the settings' slices again. ``allowed`` are the networks in which owners may name controllers.
+    """
 
     def __init__(
         self,
@@ -153,8 +156,8 @@ class Office:
         # A name that no operator's token can have.
         return Token(f"\0owner {hashed[:16]}", hashed, OWNER, mine) if mine else None
 
-    def told(self, principal: Token) -> Callable[[Any], bool]:
-        """Which events somebody may hear: owners those of their slices, as long as they own them."""
+    def visible_to(self, principal: Token) -> Callable[[Any], bool]:
+        """A filter of events: owners see those of their slices, as long as they own them; others see all."""
         if principal.role != OWNER:
             return lambda event: True
 

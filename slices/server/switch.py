@@ -23,7 +23,7 @@ from hyroads.slices.proxy.maintenance import FIRST_GUEST_METER, Stages, Wanted, 
 from hyroads.slices.proxy.ports import SlicePorts, status_messages
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
-from hyroads.slices.proxy.xids import EntryQuota, TokenBucket
+from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
 from .guest_link import GuestLink
 from .switch_link import SwitchLink
@@ -116,7 +116,7 @@ class Switch:
                 for guest, real in pairs.items():
                     ids.put(guest, real)
         view = GuestView(block, ports, self.regions, groups, meters, self.layout)
-        return Tenant(name, view, frozenset(), TokenBucket(0), TokenBucket(0), EntryQuota(0))
+        return Tenant(name, view, frozenset(), bucket_of(0), bucket_of(0), EntryQuota(0))
 
     def leavings(self, gone: Iterable[Tenant]) -> list[bytes]:
         """Deletes for what slices that are no more have besides rules."""
@@ -188,9 +188,9 @@ def _set_limits(tenant: Tenant, each: Slice, limits: Limits) -> None:
     tenant.entries.most = limits.flow_entries
     tenant.view.queue = limits.queue
     if tenant.packet_ins.rate_per_s != limits.packet_ins_per_s:
-        tenant.packet_ins = TokenBucket(limits.packet_ins_per_s)
+        tenant.packet_ins = bucket_of(limits.packet_ins_per_s)
     if tenant.changes.rate_per_s != limits.flow_mods_per_s:
-        tenant.changes = TokenBucket(limits.flow_mods_per_s)
+        tenant.changes = bucket_of(limits.flow_mods_per_s)
 
 
 def reasons(errors: list[bytes]) -> str:

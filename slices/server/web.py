@@ -23,7 +23,7 @@ from hyroads.rest.contract import IDENTITY, Token
 from hyroads.rest.slices import blueprints
 
 from .http import MOST_HEAD, MOST_STREAMS, HttpServer
-from .service import Office
+from .service import SlicerService
 from .settings import SlicerSettings
 from .slicer import Outcome, Slicer
 
@@ -50,7 +50,7 @@ class Web:
         self._slicer = slicer
         self._listeners: list[asyncio.Server] = []
         self._servers: list[HttpServer] = []
-        office = Office(slicer, asyncio.get_running_loop(), reload, settings.owner_controllers)
+        service = SlicerService(slicer, asyncio.get_running_loop(), reload, settings.owner_controllers)
         limits = settings.api_limits
         listeners = min(limits.listeners, MOST_STREAMS)
         self._application = create_app(
@@ -58,10 +58,12 @@ class Web:
             [Token(each.name, each.token, each.role) for each in settings.api_tokens],
             title="HyRoads slicer",
             resources=[
-                *blueprints(office),
-                events.blueprint(slicer.events, max_listeners=listeners, told=lambda: office.told(principal())),
+                *blueprints(service),
+                events.blueprint(
+                    slicer.events, max_listeners=listeners, visible=lambda: service.visible_to(principal())
+                ),
             ],
-            find=office.find,
+            find=service.find,
             exclusive=threading.Lock(),
             limit=Limit(limits.requests_per_s, limits.burst),
             max_body=MOST_BODY,

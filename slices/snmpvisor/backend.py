@@ -19,8 +19,8 @@ MAX_NUMBER = 2**31 - 1
 
 
 @dataclass
-class Back:
-    """Numbers of requests, and with SNMPv3 the device's engine as it told us."""
+class Backend:
+    """The side of one device: request ids, and with SNMPv3 the engine that the device announced."""
 
     device: Device
     salt: int = 0
@@ -125,12 +125,12 @@ def _response(pdu: Pdu) -> Pdu:
 
 
 ROWS = 25
-KEPT_S = 0.25
+VALID_S = 0.25
 
 
 @dataclass
-class ReadAhead:
-    """Of one slice at one device: what follows what, until when that counts, and what was answered last."""
+class Prefetch:
+    """Read ahead for one slice at one device: the variable after each variable, valid for ``VALID_S``."""
 
     _next: dict[Oid, Binding] = field(default_factory=dict)
     _until_s: float = 0.0
@@ -160,7 +160,7 @@ class ReadAhead:
             starts = (asked.bindings[0].oid, *(each.oid for each in answer.bindings))
             pairs = zip(starts, answer.bindings, strict=False)
             self._next = {start: each for start, each in pairs if each.value != END_OF_VIEW or each.oid == start}
-            self._until_s = now_s + KEPT_S
+            self._until_s = now_s + VALID_S
         self._last = first.oid
         return Pdu(Kind.RESPONSE, asked.request_id, (first,))
 

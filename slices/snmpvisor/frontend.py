@@ -34,8 +34,8 @@ class Asked:
 
 
 @dataclass
-class Front:
-    """Our own engine of SNMPv3, and the secrets of the slices."""
+class Frontend:
+    """The side of the managers: our own SNMPv3 engine, and the secrets of the slices."""
 
     settings: Settings
     engine: bytes
@@ -138,4 +138,4 @@ class Front:
         )  # fmt: skip
 
 
-_VERSIONS = {VERSION_2C: Front._asked_v2c, VERSION_3: Front._asked_v3}
+_VERSIONS = {VERSION_2C: Frontend._asked_v2c, VERSION_3: Frontend._asked_v3}

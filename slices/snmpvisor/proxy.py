@@ -1,7 +1,7 @@
 """The proxy between the slices' managers and the devices: datagrams in, datagrams out, time as an argument. Pure.
 
-A request is checked (``front``), becomes one or several requests to the device (``requests``, ``back``), whose answers
-lead to the slice's answer. A device that does not answer is asked again once, then the request is given up: managers
+A request is checked (``frontend``) and becomes one or several requests to the device (``requests``, ``backend``),
+whose answers lead to the slice's answer. A device that does not answer is asked again once, then the request is given up: managers
 ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .backend import Back, ReadAhead
+from .backend import Backend, Prefetch
 from .config import Interface
-from .frontend import Asked, Front
+from .frontend import Asked, Frontend
 from .pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, Status, oid_text
 from .requests import (
     BSS_RADIO,
@@ -90,7 +90,7 @@ class _Pending:
 
 @dataclass
 class _DeviceState:
-    back: Back
+    backend: Backend
     interfaces: Mapping[str, Interface]
     """Those of the settings, and the wireless networks that the device says belong to slices."""
     index_of: dict[str, int] | None = None
@@ -98,25 +98,25 @@ class _DeviceState:
     look_at_s: float = 0.0
     looking: bool = False
     scopes: dict[str, Scope] = field(default_factory=dict)
-    ahead: dict[str, ReadAhead] = field(default_factory=dict)
+    prefetch: dict[str, Prefetch] = field(default_factory=dict)
 
 
 @dataclass
-class Visor:
-    """All devices and slices of the settings."""
+class Proxy:
+    """Datagrams of managers and devices, for all devices and slices of the settings."""
 
-    front: Front
+    frontend: Frontend
     audit: Callable[[Audited], None] = lambda audited: None
     counters: Counter[str] = field(default_factory=Counter)
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        devices = self.front.settings.devices
-        self._devices = {name: _DeviceState(Back(each), each.interfaces) for name, each in devices.items()}
+        devices = self.frontend.settings.devices
+        self._devices = {name: _DeviceState(Backend(each), each.interfaces) for name, each in devices.items()}
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._waiting: set[tuple[Peer, str, int]] = set()
         self._of_slice: Counter[str] = Counter()
-        self._arbiter = Arbiter(self.front.settings.rule)
+        self._arbiter = Arbiter(self.frontend.settings.rule)
 
     # -- what comes in
 
@@ -124,7 +124,7 @@ class Visor:
         """A datagram of a manager."""
         self.now_s = now_s
         try:
-            asked = self.front.asked(data, now_s)
+            asked = self.frontend.asked(data, now_s)
             if isinstance(asked, bytes):
                 return [ToManager(peer, asked)]
             return self._begin(asked, peer)
@@ -137,8 +137,8 @@ class Visor:
         self.now_s = now_s
         state = self._devices[device]
         try:
-            known = state.back.is_known
-            pdu = state.back.answered(data, now_s)
+            known = state.backend.is_known
+            pdu = state.backend.answered(data, now_s)
         except SnmpError as error:
             self.counters[f"from devices: {error}"[:80]] += 1
             return []
@@ -150,21 +150,21 @@ class Visor:
     def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
         """A trap or inform of a device; goes to the slices that see all that it speaks of."""
         self.now_s = now_s
-        device = next((n for n, each in self._devices.items() if each.back.device.address.host == host), None)
+        device = next((n for n, each in self._devices.items() if each.backend.device.address.host == host), None)
         if device is None:
             self.counters["traps of unknown devices"] += 1
             return []
         try:
-            pdu = self._devices[device].back.trapped(data)
+            pdu = self._devices[device].backend.trapped(data)
         except SnmpError as error:
             self.counters[f"traps: {error}"[:80]] += 1
             return []
         out: list[Out] = []
-        for name, each in self.front.settings.slices.items():
+        for name, each in self.frontend.settings.slices.items():
             scope = self.scope(device, name) if each.traps is not None else None
             if scope is not None and all(scope.view.access(b.oid) for b in pdu.bindings[TRAP_HEAD:]):
                 trap = Pdu(Kind.TRAP, pdu.request_id, pdu.bindings)
-                out.append(ToManager(each.traps, self.front.trap(name, device, trap, now_s)))
+                out.append(ToManager(each.traps, self.frontend.trap(name, device, trap, now_s)))
         return out
 
     def tick(self, now_s: float) -> list[Out]:
@@ -200,12 +200,12 @@ class Visor:
             return []
         if len(self._pending) >= MOST_PENDING or self._of_slice[asked.slice_name] >= MOST_OF_A_SLICE:
             raise SnmpError("too many requests under way")
-        ahead = self._devices[asked.device].ahead.setdefault(asked.slice_name, ReadAhead())
+        prefetch = self._devices[asked.device].prefetch.setdefault(asked.slice_name, Prefetch())
         if asked.pdu.kind is Kind.GET_NEXT and len(asked.pdu.bindings) == 1:
-            known = ahead.find(asked.pdu.bindings[0].oid, self.now_s)
+            known = prefetch.find(asked.pdu.bindings[0].oid, self.now_s)
             if known is not None:
-                return [ToManager(peer, self.front.answer(asked, asked.pdu.response((known,)), self.now_s))]
-        exchange = serve(scope, ahead.request(asked.pdu) or asked.pdu)
+                return [ToManager(peer, self.frontend.answer(asked, asked.pdu.response((known,)), self.now_s))]
+        exchange = serve(scope, prefetch.request(asked.pdu) or asked.pdu)
         self._waiting.add(key)
         self._of_slice[asked.slice_name] += 1
         return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
@@ -222,15 +222,19 @@ class Visor:
             wanted = next(pending.exchange) if answer is None else pending.exchange.send(answer)
         except StopIteration as end:
             return self._done(pending, end.value)
-        back = self._devices[pending.device].back
-        pending.sent, pending.tries = wanted.numbered(back.number()), 1
+        backend = self._devices[pending.device].backend
+        pending.sent, pending.tries = wanted.numbered(backend.number()), 1
         return self._send(pending)
 
     def _send(self, pending: _Pending) -> list[Out]:
-        back = self._devices[pending.device].back
+        backend = self._devices[pending.device].backend
         pending.due_s = self.now_s + (SET_WITHIN_S if pending.sent.kind is Kind.SET else ANSWER_WITHIN_S)
         self._pending[pending.device, pending.sent.request_id] = pending
-        return [ToDevice(pending.device, back.request(pending.sent, self.now_s) if back.is_known else back.discovery())]
+        return [
+            ToDevice(
+                pending.device, backend.request(pending.sent, self.now_s) if backend.is_known else backend.discovery()
+            )
+        ]
 
     def _resend(self, device: str) -> list[Out]:
         """The device corrected our idea of its time: what waits for it goes out again."""
@@ -246,7 +250,7 @@ class Visor:
         if pending.tries < TRIES and pending.sent.kind is not Kind.SET:
             pending.tries += 1
             return self._send(pending)
-        self._devices[pending.device].back.forget_engine()
+        self._devices[pending.device].backend.forget_engine()
         self.counters["devices that did not answer"] += 1
         return self._done(pending, None)
 
@@ -259,14 +263,14 @@ class Visor:
             return []
         self._waiting.discard((pending.peer, asked.slice_name, asked.pdu.request_id))
         self._of_slice[asked.slice_name] -= 1
-        ahead = self._devices[pending.device].ahead
+        prefetch = self._devices[pending.device].prefetch
         if asked.pdu.kind is Kind.GET_NEXT and answer is not None:
-            answer = ahead[asked.slice_name].answered(asked.pdu, answer, self.now_s)
+            answer = prefetch[asked.slice_name].answered(asked.pdu, answer, self.now_s)
         if asked.pdu.kind is Kind.SET:
-            for each in ahead.values():
+            for each in prefetch.values():
                 each.forget()
             self._tell(asked, pending.peer, answer)
-        return [] if answer is None else [ToManager(pending.peer, self.front.answer(asked, answer, self.now_s))]
+        return [] if answer is None else [ToManager(pending.peer, self.frontend.answer(asked, answer, self.now_s))]
 
     def _tell(self, asked: Asked, peer: Peer, answer: Pdu | None) -> None:
         result = "no answer" if answer is None else _name_of(answer.status)
@@ -276,10 +280,10 @@ class Visor:
 
     def _look(self, name: str, state: _DeviceState) -> list[Out]:
         state.looking = True
-        if not state.back.is_known:
+        if not state.backend.is_known:
             state.look_at_s = self.now_s + 1.0
             state.looking = False
-            return [ToDevice(name, state.back.discovery())]
+            return [ToDevice(name, state.backend.discovery())]
         return self._step(_Pending(name, _looked_up(), Pdu(Kind.GET, 0), 0.0), None)
 
     def _looked(self, name: str, answer: Pdu | None) -> None:
@@ -288,7 +292,7 @@ class Visor:
         if answer is None:
             return
         index_of = interface_numbers(answer.bindings)
-        interfaces = {**networks(answer.bindings), **state.back.device.interfaces}
+        interfaces = {**networks(answer.bindings), **state.backend.device.interfaces}
         if (index_of, interfaces) != (state.index_of, state.interfaces):
             state.index_of, state.interfaces, state.scopes = index_of, interfaces, {}
 

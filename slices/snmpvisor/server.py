@@ -17,8 +17,8 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.state import Document, Format, Origin, StateFile
 
 from .config import Endpoint, Settings, load
-from .frontend import Front
-from .proxy import Audited, Out, ToDevice, ToManager, Visor, described
+from .frontend import Frontend
+from .proxy import Audited, Out, Proxy, ToDevice, ToManager, described
 
 LOG = logging.getLogger("hyroads.snmpvisor")
 TICK_S = 0.1
@@ -54,14 +54,14 @@ class _Socket(asyncio.DatagramProtocol):
 class Server:
     """Sockets to managers and to each device."""
 
-    def __init__(self, settings: Settings, visor: Visor) -> None:
-        self.settings, self.visor = settings, visor
-        self._managers = _Socket(lambda data, peer: self._send(visor.from_manager(data, peer, time.monotonic())))
-        self._traps = _Socket(lambda data, peer: self._send(visor.from_trap(data, peer[0], time.monotonic())))
+    def __init__(self, settings: Settings, proxy: Proxy) -> None:
+        self.settings, self.proxy = settings, proxy
+        self._managers = _Socket(lambda data, peer: self._send(proxy.from_manager(data, peer, time.monotonic())))
+        self._traps = _Socket(lambda data, peer: self._send(proxy.from_trap(data, peer[0], time.monotonic())))
         self._devices = {name: _Socket(self._from(name)) for name in settings.devices}
 
     def _from(self, device: str) -> Callable[[bytes, Any], None]:
-        return lambda data, peer: self._send(self.visor.from_device(device, data, time.monotonic()))
+        return lambda data, peer: self._send(self.proxy.from_device(device, data, time.monotonic()))
 
     def _send(self, out: list[Out]) -> None:
         for each in out:
@@ -86,7 +86,7 @@ class Server:
         )  # fmt: skip
         try:
             while not until.is_set():
-                self._send(self.visor.tick(time.monotonic()))
+                self._send(self.proxy.tick(time.monotonic()))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(until.wait(), TICK_S)
         finally:
@@ -107,7 +107,7 @@ def serve(path: str) -> int:
     settings = load(path)
     engine, boots = _engine(settings.state_file)
     audit = _Audit(settings.audit_file)
-    visor = Visor(Front(settings, engine, boots, time.monotonic()), audit.write)
+    proxy = Proxy(Frontend(settings, engine, boots, time.monotonic()), audit.write)
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -115,7 +115,7 @@ def serve(path: str) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, LOG.warning, "SIGHUP is ignored: settings are read at the start only")
-        await Server(settings, visor).run(stop)
+        await Server(settings, proxy).run(stop)
 
     try:
         asyncio.run(main())

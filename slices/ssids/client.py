@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 
-from hyroads.slices.snmpvisor.backend import Back
+from hyroads.slices.snmpvisor.backend import Backend
 from hyroads.slices.snmpvisor.config import Device
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, Status
 
@@ -29,7 +29,7 @@ class Client:
 
     def __init__(self, device: Device) -> None:
         self._name = device.name
-        self._back = Back(device, salt=secrets.randbits(32))
+        self._backend = Backend(device, salt=secrets.randbits(32))
         try:
             found = socket.getaddrinfo(device.address.host, device.address.port, type=socket.SOCK_DGRAM)
             self._socket = socket.socket(found[0][0], socket.SOCK_DGRAM)
@@ -67,7 +67,7 @@ class Client:
         self._ask(Pdu(Kind.SET, 0, bindings), SET_S)
 
     def _ask(self, pdu: Pdu, patience_s: float) -> Pdu:
-        wanted = pdu.numbered(self._back.number())
+        wanted = pdu.numbered(self._backend.number())
         for _ in range(TRIES):
             try:
                 self._send(wanted)
@@ -84,10 +84,10 @@ class Client:
 
     def _send(self, wanted: Pdu) -> None:
         now_s = time.monotonic()
-        if not self._back.is_known:
-            self._socket.send(self._back.discovery())
+        if not self._backend.is_known:
+            self._socket.send(self._backend.discovery())
             self._receive(now_s + ANSWER_S)
-        self._socket.send(self._back.request(wanted, time.monotonic()))
+        self._socket.send(self._backend.request(wanted, time.monotonic()))
 
     def _answer(self, wanted: Pdu, until_s: float) -> Pdu | None:
         """The answer; None if it has to be asked again: nothing came, or it told of its time."""
@@ -100,7 +100,7 @@ class Client:
         while (left_s := until_s - time.monotonic()) > 0:
             self._socket.settimeout(left_s)
             try:
-                return self._back.answered(self._socket.recv(MAX_DATAGRAM), time.monotonic())
+                return self._backend.answered(self._socket.recv(MAX_DATAGRAM), time.monotonic())
             except TimeoutError:
                 return None
             except SnmpError:

@@ -58,7 +58,7 @@ def run(folder: Path, name: str, body: Body, settings: dict[str, Any], **options
 
 
 def drops(emulation: Emulation) -> dict[str, int]:
-    measured = emulation.rest.request("GET", "/measurements")["flows"][0]
+    measured = emulation.rest.get("/measurements")["flows"][0]
     return {name: measured[name] for name in ("dropped", "too_big", "lost", "late", "duplicate", "timed_out")}
 
 
@@ -83,7 +83,7 @@ def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
 
     def body(emulation: Emulation) -> dict[str, Any]:
         def moves() -> list[Any]:
-            known = emulation.rest.request("GET", "/handovers")["handovers"]
+            known = emulation.rest.get("/handovers")["handovers"]
             return [one["to"]["technology"] for one in known if one["phase"] != "failed" and one["moved_after_s"]]
 
         first = until(moves)
@@ -100,7 +100,7 @@ def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
         second = until(lambda: len(moves()) > 1 and moves())
         moved_s = time.monotonic() - began_s
         counted = [json.loads(one.communicate(timeout=30)[0]) for one in (sender, receiver)]
-        plugin = emulation.rest.request("GET", "/plugins/move-video")
+        plugin = emulation.rest.get("/plugins/move-video")
         return {
             "first": first,
             "second": second,
@@ -150,7 +150,7 @@ def test_a_video_by_two_paths_loses_next_to_nothing(tmp_path):
             command = [sys.executable, "-c", SEND, *where, "--seconds", "8", *more]
             sent = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
             found.append([sent.stdout, sent.stderr, receiver.communicate(timeout=30)[0], drops(emulation)])
-        return {"found": found, "ncasts": emulation.rest.request("GET", "/ncasts")["ncasts"]}
+        return {"found": found, "ncasts": emulation.rest.get("/ncasts")["ncasts"]}
 
     found = run(tmp_path, "t-ncast", body, {"sfnet": {}, "queue_ms": 200})
     plain, *copies = (json.loads(received) for _sent, _error, received, _drops in found["found"])
@@ -202,7 +202,7 @@ class Chatter:
 def test_a_chat_needs_no_server_and_no_controller_once_it_goes(tmp_path):
     def body(emulation: Emulation) -> dict[str, Any]:
         def session() -> Any:
-            known = emulation.rest.request("GET", "/sessions")["sessions"]
+            known = emulation.rest.get("/sessions")["sessions"]
             return known[0] if known else {}
 
         chatters = {node: Chatter(emulation, node) for node in ("a", "tv", "b")}
@@ -243,21 +243,21 @@ def test_a_managers_plugin_and_a_policy_move_a_client(tmp_path):
 
     def body(emulation: Emulation) -> dict[str, Any]:
         def moves() -> list[Any]:
-            known = emulation.rest.request("GET", "/handovers")["handovers"]
+            known = emulation.rest.get("/handovers")["handovers"]
             return [[one["to"]["technology"], one["manager"], one["phase"], one["reason"]] for one in known]
 
-        until(lambda: emulation.rest.request("GET", "/plugins/mine")["state"] == "running")
+        until(lambda: emulation.rest.get("/plugins/mine")["state"] == "running")
         to = {"node": "a", "technology": "wifi"}
-        by_hand = emulation.rest.request("POST", "/handovers", {"client": "tv", "to": to, "manager": "mine"})
+        by_hand = emulation.rest.request("POST", "/handovers", {"client": "tv", "to": to, "manager": "mine"}).document
         until(lambda: moves()[-1][2] == "done")
-        calls = emulation.rest.request("GET", "/plugins/mine")
+        calls = emulation.rest.get("/plugins/mine")
         # Who has just come stays for ten seconds, whatever the links do.
         for link in ("wifi", "wifi~"):
             emulation.shared.set_link(link, capacity_mbps=4.0)
         began_s = time.monotonic()
         until(lambda: len(moves()) > 1 and moves()[-1][2] == "done", 25.0)
         moved_s = time.monotonic() - began_s
-        events = emulation.rest.request("GET", "/health")["last_errors"]
+        events = emulation.rest.get("/health")["last_errors"]
         return {"by_hand": by_hand, "moves": moves(), "moved_s": moved_s, "plugin": calls, "errors": events}
 
     settings = {"plugins": [plugin], "policies": ["signal"]}

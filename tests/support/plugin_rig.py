@@ -47,6 +47,9 @@ class Flows:
     def flows(self, flows: Any) -> list[Any]:
         return [document for document in self.declared if document["id"] in flows]
 
+    def flow(self, flow: str) -> Any:
+        return self.flows([flow])[0]
+
     def flow_pending(self, flow: str) -> list[str]:
         return []
 

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyroads.controller.core.estimate.busy_time import (
-    BusyCounter,
     ExternalAirtime,
     ExternalSettings,
     Hearing,
-    busy_fraction,
-    difference,
 )
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
 from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality, start, update
@@ -195,16 +192,6 @@ def test_the_correction_applies_to_modulation_with_a_known_load_only() -> None:
 # Counters and cross-checks
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**30))
-def test_a_wrapped_counter_still_counts(before: int, grown: int) -> None:
-    assert difference(before, (before + grown) % 2**32, 32) == grown
-
-
-def test_a_restarted_counter_says_nothing() -> None:
-    assert difference(2**31, 5, 32) is None
-    assert difference(10, 5) is None
-
-
 def reading(source: CounterSource, mbps: float, time_s: float = 10.0, frames: int = 1000) -> Reading:
     """One second of frames that together carry this payload."""
     header = 0 if source is CounterSource.AGENT else 14
@@ -253,16 +240,6 @@ def test_little_traffic_and_old_readings_prove_nothing() -> None:
 
 
 # Busy time and external airtime
-
-
-def test_busy_share_of_the_time_between_two_readings() -> None:
-    first = BusyCounter(1_000_000, 10.0)
-    assert busy_fraction(first, BusyCounter(1_250_000, 11.0)).busy == 0.25
-    assert busy_fraction(None, first).quality is Quality.MISSING
-    assert busy_fraction(first, first).quality is Quality.STALE
-    assert busy_fraction(first, BusyCounter(5, 11.0)).reason == "the counter started anew"
-    assert busy_fraction(first, BusyCounter(2_020_000, 11.0)).busy == 1.0
-    assert busy_fraction(first, BusyCounter(3_000_000, 11.0)).quality is Quality.CONTRADICTORY
 
 
 CHAIN = parse(

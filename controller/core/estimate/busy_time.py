@@ -1,4 +1,4 @@
-"""Busy times from counters, and what is left of them once our own traffic is taken away.
+"""Busy times, and what is left of them once our own traffic is taken away.
 
 An *observer* is an interface (node, technology) with a counter of busy time: the time for which its medium was not free
 to it. It is busy while any sender that it hears transmits, ours or not, so
@@ -21,8 +21,6 @@ in a row on one side of the filtered value, both further away than ``step``, are
 it is followed with ``fall_tau_s``, or at once if our own traffic rose as much. Everything else is noise and averaged
 with ``noise_tau_s``, alike up and down, so that it has no bias. What is given to the controller is 0 below ``floor``,
 and changes only when the filtered value is more than ``dead_band`` away, or once in ``settle_s``.
-
-Differences of counters that wrap around or start anew.
 """
 
 from __future__ import annotations
@@ -37,65 +35,11 @@ from scipy import sparse
 
 from hyroads.controller.core.network import Network
 
-from .filters import EstimateError, Quality
-
-# No interface here moves as much in the time between two readings; a larger step is a restart, not a wrap.
-_MAX_WRAP_SHARE = 0.5
-
-
-def difference(before: int, after: int, bits: int | None = None) -> int | None:
-    """Growth of a counter of so many bits (None: it does not wrap); None if it started anew in between.
-
-    A smaller value is a wrap if the growth it implies is less than half the counter's range (RFC 2578 leaves telling
-    wraps from restarts to the reader); else nothing can be said about the time between.
-    """
-    if after >= before:
-        return after - before
-    if bits is None:
-        return None
-    grown = after - before + (1 << bits)
-    return grown if 0 <= grown < _MAX_WRAP_SHARE * (1 << bits) else None
-
+from .filters import EstimateError
 
 Interface = tuple[str, str]
 """(node id, technology); an emulator that knows whole domains may use (link id, technology)."""
 FloatArray = NDArray[np.float64]
-
-# Clocks of counter and reader may disagree by this much; beyond that a busy time longer than the interval is wrong.
-_CLOCK_TOLERANCE = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class BusyCounter:
-    """A reading: ``busy_us`` microseconds busy since start, at ``time_s`` of the *observer's* clock."""
-
-    busy_us: int
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BusyTime:
-    """Share of the time from one reading to the next, or None and the reason."""
-
-    busy: float | None
-    quality: Quality
-    reason: str
-
-
-def busy_fraction(before: BusyCounter | None, after: BusyCounter, bits: int = 64) -> BusyTime:
-    """Busy share of the time between two readings of one counter."""
-    if before is None:
-        return BusyTime(None, Quality.MISSING, "one reading so far")
-    elapsed_s = after.time_s - before.time_s
-    if elapsed_s <= 0:
-        return BusyTime(None, Quality.STALE, "the reading is no newer than the last one")
-    grown = difference(before.busy_us, after.busy_us, bits)
-    if grown is None:
-        return BusyTime(None, Quality.MISSING, "the counter started anew")
-    busy = grown / (1e6 * elapsed_s)
-    if busy > 1.0 + _CLOCK_TOLERANCE:
-        return BusyTime(None, Quality.CONTRADICTORY, f"busy for {100 * busy:.0f} % of the time")
-    return BusyTime(min(1.0, busy), Quality.GOOD, "")
 
 
 @dataclass(frozen=True, slots=True)

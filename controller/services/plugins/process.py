@@ -21,31 +21,10 @@ from typing import Any
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Kind as FaultKind
 from hyroads.plugins.kinds import Found
-
-
-class Bucket:
-    """``per_s`` on average, ``burst`` at once."""
-
-    def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
-        self._per_s, self._burst, self._clock = per_s, burst, clock
-        self._left, self._filled_s = burst, clock()
-
-    def wait_s(self) -> float:
-        """Takes one; how long to wait first."""
-        now_s = self._clock()
-        self._left = min(self._burst, self._left + (now_s - self._filled_s) * self._per_s) - 1.0
-        self._filled_s = now_s
-        return max(0.0, -self._left / self._per_s)
-
-    def has(self) -> bool:
-        """Takes one if there is one."""
-        if self.wait_s() > 0.0:
-            self._left += 1.0
-            return False
-        return True
 
 
 MAX_LINE = 256 * 1024
@@ -90,7 +69,7 @@ class PluginProcess:
         self._log = logging.getLogger(f"hyroads.plugin.{found.name}")
         self._calling, self._sending = shim.new_lock(), shim.new_lock()
         self._bell = shim.Signal()
-        self._asks = Bucket(ASKS_PER_S, ASKS_BURST, clock)
+        self._asks = TokenBucket(ASKS_PER_S, ASKS_BURST)
         self._number = 0
         self._outcome: Message | None = None
         self._asking = 0
@@ -239,7 +218,7 @@ class PluginProcess:
         if not self._asking:
             self._asking_since_s = self._clock()
         self._asking += 1
-        shim.sleep(self._asks.wait_s())
+        shim.sleep(self._asks.reserve_s(self._clock()))
         while self._asking > MAX_ASKS:
             shim.sleep(0.01)
         shim.spawn(self._serve, number, do, arguments)
@@ -261,7 +240,7 @@ class PluginProcess:
         output = self._process.stdout
         if output is None:
             return
-        bucket, left_out, buffer = Bucket(LOG_LINES_PER_S, LOG_BURST, self._clock), 0, b""
+        bucket, left_out, buffer = TokenBucket(LOG_LINES_PER_S, LOG_BURST), 0, b""
         with output:
             os.set_blocking(output.fileno(), False)
             while True:
@@ -271,7 +250,7 @@ class PluginProcess:
                 if not chunk or len(buffer) > LOG_LINE:
                     whole, buffer = [*whole, buffer], b""
                 for line in filter(None, whole):
-                    if bucket.has():
+                    if bucket.take(self._clock()):
                         text = line[:LOG_LINE].decode("utf-8", "replace")
                         more = f" ({left_out} lines before were left out)" if left_out else ""
                         self._log.info("%s%s", text, more)

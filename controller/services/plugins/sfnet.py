@@ -12,6 +12,7 @@ from typing import Any
 
 from hyroads.controller import version
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.settings.plugins import SfnetSettings
@@ -19,7 +20,6 @@ from hyroads.plugins.sfnet import messages
 from hyroads.plugins.sfnet.messages import GROUP, MAX_LINE, MessageError, Subscribe
 from hyroads.rest.contract import Token
 
-from .process import Bucket
 from .requests import Requests
 
 LOG = logging.getLogger("hyroads.sfnet")
@@ -55,7 +55,7 @@ class SfnetService:
         self._events = events
         self._clock = clock
         self._connections = 0
-        self._answers = Bucket(ANSWERS_PER_S, ANSWERS_BURST, clock)
+        self._answers = TokenBucket(ANSWERS_PER_S, ANSWERS_BURST)
         where = f"{settings.host}:{settings.port}"
         try:
             self._listener = shim.listen(settings.host, settings.port)
@@ -85,7 +85,7 @@ class SfnetService:
                 continue
             nonce = messages.discovery_nonce(datagram)
             address = self._address(ancillary)
-            if nonce is None or address is None or not self._answers.has():
+            if nonce is None or address is None or not self._answers.take(self._clock()):
                 continue
             answer = messages.discovery_answer(nonce, address, self._settings.port, f"HyRoads {version()}")
             try:
@@ -162,7 +162,7 @@ class Session:
         self._connection = connection
         self._service = service
         self._sending = shim.new_lock()
-        self._bucket = Bucket(REQUESTS_PER_S, REQUESTS_BURST, service.clock)
+        self._bucket = TokenBucket(REQUESTS_PER_S, REQUESTS_BURST)
         self._at_once = 0
         self._done = shim.Signal()
         self._kinds: tuple[str, ...] | None = None
@@ -194,7 +194,7 @@ class Session:
             if isinstance(asked, Subscribe):
                 self._subscribe(asked)
                 continue
-            shim.sleep(self._bucket.wait_s())
+            shim.sleep(self._bucket.reserve_s(self._service.clock()))
             while self._at_once >= MAX_AT_ONCE:
                 self._done.wait(WAIT_S)
             self._at_once += 1

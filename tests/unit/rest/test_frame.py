@@ -126,7 +126,7 @@ def test_keys_belong_to_a_token_and_expire() -> None:
     assert web.post(key="k", **one).status_code == 201
     assert web.post({**FLOW, "id": "g"}, key="k", **two).status_code == 201
     assert web.post({**FLOW, "id": "g"}, key="k", **one).status_code == 422
-    web.clock.now_s += operations.KEPT_S + 1
+    web.clock.now_s += operations.REPLY_LIFETIME_S + 1
     assert web.post({**FLOW, "id": "h"}, key="k", **one).status_code == 201
 
 

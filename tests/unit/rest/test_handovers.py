@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ class Web:
         self.rig = Rig()
         self.defects: list[tuple[str, BaseException]] = []
         app = create_app(
-            SimpleNamespace(),  # type: ignore[arg-type]
+            None,
             resources=[handovers.blueprint(self.rig.service), ncasts.blueprint(self.rig.ncasts)],
             on_defect=lambda where, error: self.defects.append((where, error)),
         )

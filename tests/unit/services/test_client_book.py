@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,7 +150,7 @@ def test_preferences_are_bounded(lab: Lab) -> None:
 
 
 def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> None:
-    app = create_app(SimpleNamespace(), resources=[clients.blueprint(lab.book)])  # type: ignore[arg-type]
+    app = create_app(None, resources=[clients.blueprint(lab.book)])
 
     def ask(method: str, path: str, body: Any = None) -> Any:
         return app.test_client().open(f"/api/v1{path}", method=method, json=body, base_url="http://localhost")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import Refused, error_message
 from hyroads.slices.proxy import xids as xids_module
 from hyroads.slices.proxy.ports import event_port, own_records, status_messages
 from hyroads.slices.proxy.roles import EQUAL, MASTER, NO_CHANGE, SLAVE, Roles
-from hyroads.slices.proxy.xids import FIRST_OWN, EntryQuota, TokenBucket, Xids, answer
+from hyroads.slices.proxy.xids import FIRST_OWN, EntryQuota, Xids, answer
 
 
 def test_answers_go_back_to_who_asked_under_its_own_id() -> None:
@@ -85,23 +82,6 @@ def test_old_generations_are_stale(first: int) -> None:
         with pytest.raises(Refused) as caught:
             roles.request(2, message)
         assert (caught.value.kind, caught.value.code) == error
-
-
-@given(st.floats(1, 1000), st.lists(st.floats(0, 0.5), min_size=1, max_size=200))
-def test_a_bucket_never_lets_more_through_than_rate_and_burst(rate: float, gaps: list[float]) -> None:
-    bucket, now, passed = TokenBucket(rate, burst=5), 100.0, 0
-    for gap in gaps:
-        now += gap
-        passed += bucket.take(now)
-    assert passed <= 5 + rate * sum(gaps) + 1e-6
-    wait = bucket.wait_s(now)
-    assert bucket.take(now + wait), "after the wait it said, one is allowed"
-
-
-def test_a_bucket_of_rate_0_and_a_clock_that_goes_back() -> None:
-    assert TokenBucket(0).wait_s(1.0) == float("inf")
-    bucket = TokenBucket(10, burst=1)
-    assert bucket.take(5.0) and not bucket.take(4.0) and not bucket.take(5.05) and bucket.take(5.11)
 
 
 def test_the_quota_counts_what_was_added_since_the_switch_counted() -> None:

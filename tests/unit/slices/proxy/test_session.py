@@ -21,7 +21,7 @@ from hyroads.slices.core.model import Permission
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import Out, SwitchSession, Tenant
-from hyroads.slices.proxy.xids import EntryQuota, TokenBucket
+from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
 BLOCKS = {"production": Block(1, 1, 8), "web": Block(2, 10, 4), "other": Block(3, 20, 4)}
 ENTRIES = [
@@ -43,8 +43,8 @@ def session(write: bool = True, **rates: float) -> tuple[SwitchSession, dict[str
             name,
             GuestView(block, frozenset(PORTS[name]), regions, IdMap(groups, 5), IdMap(meters, 5)),
             permissions,
-            TokenBucket(rates.get("packet_ins", 1000.0)),
-            TokenBucket(rates.get("changes", 1000.0)),
+            bucket_of(rates.get("packet_ins", 1000.0)),
+            bucket_of(rates.get("changes", 1000.0)),
             EntryQuota(int(rates.get("entries", 100))),
         )
         for name, block in BLOCKS.items()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
-from hyroads.slices.snmpvisor.frontend import Front
+from hyroads.slices.snmpvisor.frontend import Frontend
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status, parse_v2c, v2c_bytes
-from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, ToDevice, ToManager, Visor, described
+from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, Proxy, ToDevice, ToManager, described
 from hyroads.slices.snmpvisor.requests import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
 from hyroads.slices.snmpvisor.view import name_key
 
@@ -40,9 +40,9 @@ class Net:
     def __init__(self, more: dict[ber.Oid, bytes] | None = None) -> None:
         self.now_s = 0.0
         self.audited: list[Audited] = []
-        self.visor = Visor(Front(parse(DOCUMENT, "test.yaml"), b"\x80\0\0\0\x05x", 1, 0.0), self.audited.append)
+        self.proxy = Proxy(Frontend(parse(DOCUMENT, "test.yaml"), b"\x80\0\0\0\x05x", 1, 0.0), self.audited.append)
         self.agent = Agent({**DEVICE, **(more or {})})
-        self.carry(self.visor.tick(0.0))
+        self.carry(self.proxy.tick(0.0))
 
     def carry(self, out):
         """Datagrams to the device and back, until only those to managers are left."""
@@ -56,11 +56,11 @@ class Net:
                 community, pdu = parse_v2c(each.data)
                 assert community == b"secret"
                 answer = v2c_bytes(community, self.agent.answer(pdu))
-                out += self.visor.from_device(each.device, answer, self.now_s)
+                out += self.proxy.from_device(each.device, answer, self.now_s)
         return told
 
     def ask(self, pdu: Pdu, community: bytes = b"e@ap") -> Pdu | None:
-        told = self.carry(self.visor.from_manager(v2c_bytes(community, pdu), ("127.0.0.1", 5), self.now_s))
+        told = self.carry(self.proxy.from_manager(v2c_bytes(community, pdu), ("127.0.0.1", 5), self.now_s))
         return parse_v2c(told[0])[1] if told else None
 
 
@@ -109,23 +109,23 @@ def test_one_slice_never_gets_what_was_read_for_another() -> None:
 def test_a_request_that_is_repeated_while_it_is_under_way_is_not_carried_out_twice() -> None:
     net = Net()
     data = v2c_bytes(b"e@ap", Pdu(Kind.SET, 9, (Binding((*IF_ENTRY, ADMIN_STATUS, 6), ber.of_integer(2)),)))
-    first = net.visor.from_manager(data, ("127.0.0.1", 5), 0.0)
-    assert len(first) == 1 and net.visor.from_manager(data, ("127.0.0.1", 5), 0.1) == []
+    first = net.proxy.from_manager(data, ("127.0.0.1", 5), 0.0)
+    assert len(first) == 1 and net.proxy.from_manager(data, ("127.0.0.1", 5), 0.1) == []
     assert len(net.carry(first)) == 1
 
 
 def test_a_device_that_is_silent_is_asked_again_but_never_for_a_set() -> None:
     net = Net()
-    get = net.visor.from_manager(v2c_bytes(b"e@ap", Pdu(Kind.GET, 1, (Binding((*IF_ENTRY, 1, 2)),))), 1, 1.0)
-    put = net.visor.from_manager(
+    get = net.proxy.from_manager(v2c_bytes(b"e@ap", Pdu(Kind.GET, 1, (Binding((*IF_ENTRY, 1, 2)),))), 1, 1.0)
+    put = net.proxy.from_manager(
         v2c_bytes(b"e@ap", Pdu(Kind.SET, 2, (Binding((*IF_ENTRY, ADMIN_STATUS, 2), ber.of_integer(1)),))), 1, 1.0
     )
     assert [type(each) for each in (*get, *put)] == [ToDevice, ToDevice]
-    again = [parse_v2c(each.data)[1].kind for each in net.visor.tick(2.0)]
+    again = [parse_v2c(each.data)[1].kind for each in net.proxy.tick(2.0)]
     assert again == [Kind.GET]
     # A radio that starts anew takes longer than a read.
-    assert net.visor.tick(3.0) == [] and not net.audited
-    net.visor.tick(1.1 + SET_WITHIN_S)
+    assert net.proxy.tick(3.0) == [] and not net.audited
+    net.proxy.tick(1.1 + SET_WITHIN_S)
     assert net.audited[-1].result == "no answer"
 
 
@@ -161,6 +161,6 @@ def test_whose_a_network_is_says_the_device() -> None:
     # One that goes to another slice is the other's, once the device was looked at again.
     net.agent.variables |= network("if40-e", "odd")
     net.now_s += REFRESH_S + 0.1
-    net.carry(net.visor.tick(net.now_s))
+    net.carry(net.proxy.tick(net.now_s))
     left = {each.oid for each in walk(net) if each.oid[: len(BSS_ENTRY)] == BSS_ENTRY}
     assert left == set(network("if40", ""))
