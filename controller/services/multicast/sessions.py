@@ -185,7 +185,7 @@ class SessionService(SessionSupervisor):
     def pending(self, name: str) -> list[str]:
         """Switches that have not confirmed a session or its end, and the state file; NotSavedError."""
         self._port.saver.check_refused(f"session {name}")
-        return self.waits_for(name) or ([] if self._port.is_saved() else ["state file"])
+        return self.waits_for(name) or (["state file"] if self._port.saver.pending else [])
 
     def _wait(self, name: str, change: Change | None = None) -> None:
         def is_over() -> bool:

@@ -26,7 +26,6 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Kind as FaultKind
 from hyroads.plugins.kinds import Found
 
-
 MAX_LINE = 256 * 1024
 MAX_ASKS = 8
 ASKS_PER_S, ASKS_BURST = 50.0, 100.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import Refused, error_message
 from hyroads.slices.proxy import xids as xids_module
