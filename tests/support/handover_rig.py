@@ -1,4 +1,6 @@
-"""A controller without sockets for handovers: state, plans, update ordering, agents that do at once what they are told."""
+"""A controller without sockets for handovers: state, plans, update ordering, agents that do at once what they are
+told.
+"""
 
 from __future__ import annotations
 
