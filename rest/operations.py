@@ -4,8 +4,8 @@
 is looked up when it is read; once it has ended it stays as it is.
 
 *Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
-request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and time; it
-belongs to one process.
+request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and
+time; it belongs to one process.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
+
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.strict_json import JsonError
-from requests.adapters import HTTPAdapter
 
 from .entries import FlowVisorError
 from .reconcile import Connection
