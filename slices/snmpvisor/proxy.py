@@ -1,8 +1,8 @@
 """The proxy between the slices' managers and the devices: datagrams in, datagrams out, time as an argument. Pure.
 
-A request is checked (``frontend``) and becomes one or several requests to the device (``requests``, ``backend``),
-whose answers lead to the slice's answer. A device that does not answer is asked again once, then the request is given
-up: managers ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
+A request is checked (``frontend``) and becomes one or more requests to the device (``requests``, ``backend``), whose
+answers lead to the slice's answer. A device that does not answer is asked again once, then the request is given up:
+managers ask again themselves. Every SET, and every refusal of one, is told to ``audit``.
 """
 
 from __future__ import annotations
