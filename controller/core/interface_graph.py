@@ -218,18 +218,6 @@ def link_ids(network: Network, path: Iterable[int]) -> list[str]:
     return [network.links[index].id for index in path]
 
 
-def path_from_ids(network: Network, ids: Iterable[str]) -> Path:
-    """Link ids to a path; raises ``PlanningError`` for an unknown id or for links that are no loop-free path."""
-    names = list(ids)
-    unknown = [name for name in names if name not in network.link_index]
-    if unknown:
-        raise PlanningError(f"no link {unknown[0]!r} in the network")
-    path = tuple(network.link_index[name] for name in names)
-    if not is_loop_free(network, path):
-        raise PlanningError(f"links {', '.join(names)} are not one loop-free path")
-    return path
-
-
 def is_loop_free(network: Network, path: Path) -> bool:
     """True if the links follow each other and no node is visited twice; False for the empty path."""
     nodes = path_nodes(network, path)

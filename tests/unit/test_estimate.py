@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.estimate.busy_time import (
-    BusyCounter,
     ExternalAirtime,
     ExternalSettings,
     Hearing,
-    busy_fraction,
     difference,
 )
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
@@ -252,16 +250,6 @@ def test_little_traffic_and_old_readings_prove_nothing() -> None:
 
 
 # Busy time and external airtime
-
-
-def test_busy_share_of_the_time_between_two_readings() -> None:
-    first = BusyCounter(1_000_000, 10.0)
-    assert busy_fraction(first, BusyCounter(1_250_000, 11.0)).busy == 0.25
-    assert busy_fraction(None, first).quality is Quality.MISSING
-    assert busy_fraction(first, first).quality is Quality.STALE
-    assert busy_fraction(first, BusyCounter(5, 11.0)).reason == "the counter started anew"
-    assert busy_fraction(first, BusyCounter(2_020_000, 11.0)).busy == 1.0
-    assert busy_fraction(first, BusyCounter(3_000_000, 11.0)).quality is Quality.CONTRADICTORY
 
 
 CHAIN = parse(

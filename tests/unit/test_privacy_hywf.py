@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hyroads.controller.core.privacy import Hywf, HywfSettings, PaddingSettings, PrivacyError, split_packets
+from hywf_model import Hywf, HywfSettings, PaddingSettings, PrivacyError, split_packets
 from scipy import stats
 
 

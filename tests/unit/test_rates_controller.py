@@ -25,10 +25,10 @@ from hyroads.controller.core.rates.controller_mode import (
     default_step_size,
     distance,
     run,
-    slots_to_converge,
     step,
 )
 from hyroads.controller.core.tree import path_rate
+from rate_cases import slots_to_converge
 
 TRIANGLE = parse(
     {

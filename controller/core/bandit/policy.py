@@ -6,7 +6,7 @@ A policy is a frozen object of parameters; what it has learned is a state value 
     state = policy.observe(state, decision, rates_mbps)
 
 ``observe`` is called once per trial, also when nothing was probed, because it counts the trials. A probe that could not
-be carried out is reported as exploitation (``decision.denied(...)``); the policy then asks again.
+be carried out is reported as exploitation; the policy then asks again.
 
 What is known about arms: the last measured rate vectors of every arm and their mean (spec 03, sections 3.2, 3.3).
 
@@ -130,10 +130,6 @@ class Decision:
 
     probe: BoolArray
     arm: IndexArray
-
-    def denied(self, refused: BoolArray, leaders: IndexArray) -> Decision:
-        """The decision that was carried out when the probes ``refused`` [B] were not."""
-        return Decision(self.probe & ~refused, np.where(self.probe & refused, leaders, self.arm))
 
 
 class BanditState(Protocol):

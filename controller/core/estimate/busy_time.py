@@ -36,7 +36,7 @@ from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .filters import EstimateError, Quality
+from .filters import EstimateError
 
 # No interface here moves as much in the time between two readings; a larger step is a restart, not a wrap.
 _MAX_WRAP_SHARE = 0.5
@@ -60,9 +60,6 @@ Interface = tuple[str, str]
 """(node id, technology); an emulator that knows whole domains may use (link id, technology)."""
 FloatArray = NDArray[np.float64]
 
-# Clocks of counter and reader may disagree by this much; beyond that a busy time longer than the interval is wrong.
-_CLOCK_TOLERANCE = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class BusyCounter:
@@ -70,31 +67,6 @@ class BusyCounter:
 
     busy_us: int
     time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BusyTime:
-    """Share of the time from one reading to the next, or None and the reason."""
-
-    busy: float | None
-    quality: Quality
-    reason: str
-
-
-def busy_fraction(before: BusyCounter | None, after: BusyCounter, bits: int = 64) -> BusyTime:
-    """Busy share of the time between two readings of one counter."""
-    if before is None:
-        return BusyTime(None, Quality.MISSING, "one reading so far")
-    elapsed_s = after.time_s - before.time_s
-    if elapsed_s <= 0:
-        return BusyTime(None, Quality.STALE, "the reading is no newer than the last one")
-    grown = difference(before.busy_us, after.busy_us, bits)
-    if grown is None:
-        return BusyTime(None, Quality.MISSING, "the counter started anew")
-    busy = grown / (1e6 * elapsed_s)
-    if busy > 1.0 + _CLOCK_TOLERANCE:
-        return BusyTime(None, Quality.CONTRADICTORY, f"busy for {100 * busy:.0f} % of the time")
-    return BusyTime(min(1.0, busy), Quality.GOOD, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flow_optimum import flow_optimum_mbps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyroads.controller.core.errors import PlanningError
@@ -13,7 +14,6 @@ from hyroads.controller.core.network import Link, Network, Node, Role
 from hyroads.controller.core.optimum import (
     airtime_rows,
     binding_rows,
-    flow_optimum_mbps,
     multipath_optimum_mbps,
     multipath_rates,
 )
