@@ -24,13 +24,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
-from rich.console import Console
-from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from flow_optimum import flow_optimum_mbps

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_pair import EdgePair
+
 from hyroads.mininet.isolation import enter_network_namespace
 
 SO_RCVBUFFORCE = 33

@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
 from hyroads.controller.core.network import Network
-from scipy import sparse
-from scipy.optimize import linprog
 
 
 def flow_optimum_mbps(

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
+
+from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.multicast import GroupRate, Media, Tree
 
 TIME_LIMIT_S = 60.0
 

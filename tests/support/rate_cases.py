@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from flow_optimum import flow_optimum_mbps
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Utility

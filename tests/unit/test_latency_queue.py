@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
 from hyroads.controller.core.latency.policy import (
     best_single,
     best_split,
@@ -21,7 +23,6 @@ from hyroads.controller.core.latency.two_state_queue import (
     mean_queue_length,
     slope,
 )
-from scipy.optimize import minimize_scalar
 
 _EQUAL = 1e-9
 

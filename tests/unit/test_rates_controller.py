@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rate_cases import slots_to_converge
+
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
@@ -28,7 +30,6 @@ from hyroads.controller.core.rates.controller_mode import (
     step,
 )
 from hyroads.controller.core.tree import path_rate
-from rate_cases import slots_to_converge
 
 TRIANGLE = parse(
     {

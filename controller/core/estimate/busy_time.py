@@ -32,9 +32,10 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
-from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
+
+from hyroads.controller.core.network import Network
 
 from .filters import EstimateError
 

@@ -47,8 +47,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hyroads.controller.core.errors import PlanningError
 from numpy.typing import NDArray
+
+from hyroads.controller.core.errors import PlanningError
 
 from .problem import FloatArray, Layout, RateProblem
 

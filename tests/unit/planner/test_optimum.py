@@ -7,6 +7,8 @@ import pytest
 from flow_optimum import flow_optimum_mbps
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of
 from hyroads.controller.core.interference import ConflictInterference
@@ -18,7 +20,6 @@ from hyroads.controller.core.optimum import (
     multipath_rates,
 )
 from hyroads.controller.core.planner import Planner
-from scipy.optimize import linprog
 
 SEEDS = st.integers(0, 2**32)
 RULES = st.sampled_from(("technology", "range", "conflicts", "domains"))

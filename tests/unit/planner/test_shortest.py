@@ -7,6 +7,7 @@ from itertools import pairwise
 import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from hyroads.controller.core.interface_graph import (
     capacities_of,
     interface_graph,

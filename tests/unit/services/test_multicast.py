@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from multicast_optimum import is_tree, least_airtime
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import TechnologyInterference
@@ -17,7 +19,6 @@ from hyroads.controller.core.multicast_session import (
     refreshed,
 )
 from hyroads.controller.core.network import Link, Network, Node, Role
-from multicast_optimum import is_tree, least_airtime
 
 
 def net(*links: tuple[str, str, str, float], unshared=frozenset(), plain=()) -> Network:

@@ -5,6 +5,8 @@ import random
 import numpy as np
 import pytest
 import yaml
+from scipy.optimize import linprog, minimize
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.multicast import Media, source_tree
@@ -14,7 +16,6 @@ from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 from hyroads.controller.core.rates.minimum import largest_rate, solve_with_minimums
 from hyroads.controller.core.reservation import Reservations, released, reserve_flow, reserve_session
-from scipy.optimize import linprog, minimize
 
 LINE = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}
