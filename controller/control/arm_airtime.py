@@ -5,7 +5,7 @@ The rows of the optimum (``core.bandit.busy_time_optimum``) are not links but *g
 links of the arm: they are busy at the same times, so averaging them takes out their readers' noise before the LP. What
 a path costs at an interface does not depend on the arm that it was probed for, so all samples of a path count.
 
-How much airtime a flow with a bandit may use where (spec 03, section 3.1: 1 / F_l), besides flows that use less than
+How much airtime a flow with a bandit may use where (1 / F_l of Henri, EPFL thesis 9056, 2018, chapter 4), besides flows that use less than
 their share and traffic that is not ours. Pure.
 """
 

@@ -11,7 +11,7 @@ The model is believed until two probes in a row say that it is wrong: the optimu
 multipath differs from what the model says by more than 10 % and two standard errors, or another multipath measures
 10 % better. It is believed again after three probes in a row that agree.
 
-Whether a flow would take more than it gets: only then it needs a bandit (spec 03, section 3.3). Pure.
+Whether a flow would take more than it gets: only then it needs a bandit (Henri, EPFL thesis 9056, 2018, chapter 4). Pure.
 
 A flow is saturated when packets wait at its edge, when it sends nearly all that it may, or when packets get lost on the
 way: rates that are too high make TCP send less than it may, which must not look like a lack of demand. It is no longer
@@ -71,7 +71,7 @@ MOST_DOUBLINGS = 5
 # A path that carries less than this share of what it did, when losses had raised the suspicion, has become worse.
 WORSE = 0.75
 POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
-    # The least share of probes of the thesis's testbed, with which it reaches 93 % (spec 03, section 3.5).
+    # The least share of probes of the thesis's testbed, with which it reaches 93 % (Henri 2018, chapter 4).
     Policy.HYMAB: Hymab(eps_min_quiet=0.02),
     Policy.HYMAB_PLUS: HymabPlus(),
     Policy.AUTO: HymabPlus(),

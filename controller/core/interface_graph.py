@@ -1,4 +1,4 @@
-"""The virtual graph of interfaces and its metric (spec 01, section 1.2; EMPoWER, CoNEXT'16, section 3.1).
+"""The virtual graph of interfaces and its metric (EMPoWER, CoNEXT 2016, section 3.1).
 
 A state is (node, technology on which the path came in), or (source, None) at the start. Going on over link
 l = (u, v, k) costs

@@ -1,4 +1,4 @@
-"""Interference domains: which links can't transmit at the same time (spec 01, section 1.1; spec 07, section 7.1).
+"""Interference domains: which links can't transmit at the same time (docs/network-file.md).
 
 Four rules (a fifth is in ``hearing_rule``), one class each, behind one protocol. Links are addressed by their index
 into ``Network.links``. Every rule is reflexive (a link contends with itself) and symmetric (l in I_m iff m in I_l).

@@ -8,7 +8,7 @@ A policy is a frozen object of parameters; what it has learned is a state value 
 ``observe`` is called once per trial, also when nothing was probed, because it counts the trials. A probe that could not
 be carried out is reported as exploitation; the policy then asks again.
 
-What is known about arms: the last measured rate vectors of every arm and their mean (spec 03, sections 3.2, 3.3).
+What is known about arms: the last measured rate vectors of every arm and their mean.
 
 Everything is an array over B flows at once, N arms each, K paths per arm: the live controller uses B = 1, a study
 thousands, and both run the same code. Arrays are never changed in place once they are part of an ``Arms``.
