@@ -15,14 +15,14 @@ import numpy as np
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
-from hyroads.controller.model.handover import Lanes, by_path
+from hyroads.controller.model.handover import PathGroups, by_path
 
 from .allocators import Allocator, Grant, allocator
 from .rate_override import Fixed, NoOverride, RateOverride, SlotView
@@ -89,13 +89,13 @@ class LiveLoop:
         self._heard_by: Interference | None = None
         self._routes: Routes = {}
         self._order: dict[str, tuple[PathName, ...]] = {}
-        self._lanes: dict[str, Lanes] = {}
+        self._path_groups: dict[str, PathGroups] = {}
         self._fixed: dict[str, Fixed] = {}
         self._allocator: Allocator = allocator(options.mode)
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         technologies = {link.id: link.technology for link in network.links}
-        external = ExternalAirtime(Hearing.of(network, ()))
+        external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
         self.state = LoopState(
             network, empty, LinkEstimator(technologies), external, Demands(), replace(options.settings)
@@ -141,13 +141,13 @@ class LiveLoop:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
-        of_paths = {flow: route.lanes for flow, route in carried.items()}
-        same_lanes = order == self._order and of_paths == self._lanes
-        if same_lanes and network is self.state.network and self._same_specs(routes):
+        of_paths = {flow: route.path_groups for flow, route in carried.items()}
+        same_groups = order == self._order and of_paths == self._path_groups
+        if same_groups and network is self.state.network and self._same_specs(routes):
             self._routes = routes
             return
-        old, new = _lane_names(self._order, self._lanes), _lane_names(order, of_paths)
-        self._routes, self._order, self._lanes = routes, order, of_paths
+        old, new = _group_names(self._order, self._path_groups), _group_names(order, of_paths)
+        self._routes, self._order, self._path_groups = routes, order, of_paths
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self._fixed = {
@@ -240,7 +240,7 @@ class LiveLoop:
         link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
-            flow: by_path(self._in_order(flow, each.fill_mbps), self._lanes[flow], len(self._order[flow]))
+            flow: by_path(self._in_order(flow, each.fill_mbps), self._path_groups[flow], len(self._order[flow]))
             for flow, each in self._fixed.items()
             if each.fill_mbps
         }
@@ -249,10 +249,10 @@ class LiveLoop:
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
         paths = {
-            (flow, position): max(agents.path_mbps[flow, path] for path in lane)
-            for flow, names in _lane_names(self._order, self._lanes).items()
-            for position, lane in enumerate(names)
-            if all((flow, path) in agents.path_mbps for path in lane)
+            (flow, position): max(agents.path_mbps[flow, path] for path in group)
+            for flow, names in _group_names(self._order, self._path_groups).items()
+            for position, group in enumerate(names)
+            if all((flow, path) in agents.path_mbps for path in group)
         }
         offers = {
             flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
@@ -270,8 +270,8 @@ class LiveLoop:
             return result
         pushed = {**result.state.pushed, **least}
         changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
-        kept = {flow: rates for flow, rates in result.push.items() if flow not in least}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+        remaining = {flow: rates for flow, rates in result.push.items() if flow not in least}
+        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
@@ -292,19 +292,19 @@ class LiveLoop:
         if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
             return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
-        for flow, lanes in self._lanes.items():
+        for flow, path_groups in self._path_groups.items():
             fixed = self._fixed.get(flow)
             if fixed is None or fixed.reserved_mbps is None:
-                beyond += [0.0] * len(lanes)
+                beyond += [0.0] * len(path_groups)
                 continue
             given = zip(self._in_order(flow, fixed.rates_mbps), self._in_order(flow, fixed.reserved_mbps), strict=True)
             beyond += [max(0.0, rate - reserved) for rate, reserved in given]
         return np.array(beyond, dtype=float)
 
     def _in_force(self) -> FloatArray:
-        """Rates of all lanes, in the order of the problem."""
+        """Rates of all path groups, in the order of the problem."""
         given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
-        used = [rate for flow, of in self._lanes.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
+        used = [rate for flow, of in self._path_groups.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         return np.array(used, dtype=float)
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
@@ -322,17 +322,17 @@ class LiveLoop:
         if not paced:
             return result
         changed = {flow: rates for flow, rates in paced.items() if self.state.pushed.get(flow) != rates}
-        kept = {flow: rates for flow, rates in result.push.items() if flow not in paced}
+        remaining = {flow: rates for flow, rates in result.push.items() if flow not in paced}
         pushed = {**result.state.pushed, **paced}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
-        """Of a flow whose lanes are paths."""
-        return tuple(by_name.get(self._order[flow][lane[0]], 0.0) for lane in self._lanes[flow])
+        """Of a flow whose path groups are single paths."""
+        return tuple(by_name.get(self._order[flow][group[0]], 0.0) for group in self._path_groups[flow])
 
     def _by_path(self, flow: str, rates: Sequence[float]) -> tuple[float, ...]:
-        """Rates of lanes as agents get them."""
-        return by_path(_paceable(rates), self._lanes[flow], len(self._order[flow]))
+        """Rates of path groups as agents get them."""
+        return by_path(_paceable(rates), self._path_groups[flow], len(self._order[flow]))
 
     def _is_governed(self, flow: str) -> bool:
         """Whether a override may decide: not of flows that are being handed over."""
@@ -347,14 +347,14 @@ class LiveLoop:
         self._heard, self._heard_by = heard, network.interference
         ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
         observers = [observer for observer in heard.observers if observer in ends]
-        hearing = Hearing.of(network, observers, heard.hears)
-        self.state = replace(self.state, external=self.state.external.with_hearing(hearing))
+        sensing = CarrierSensing.of(network, observers, heard.hears)
+        self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
         index = network.link_index
-        # A lane with copies takes the airtime of all its paths: to the solver it is one path that is as long as all.
+        # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all of them.
         paths = {
-            flow: [tuple(index[link] for path in lane for link in route.paths[path]) for lane in route.lanes]
+            flow: [tuple(index[link] for path in group for link in route.paths[path]) for group in route.path_groups]
             for flow, route in routes.items()
             if route.reason is None
         }
@@ -379,10 +379,10 @@ def specs_of(routes: Routes) -> list[FlowSpec]:
     return [route.spec for route in routes.values() if route.reason is None]
 
 
-def _lane_names(
-    order: Mapping[str, tuple[PathName, ...]], lanes: Mapping[str, Lanes]
+def _group_names(
+    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
 ) -> dict[str, tuple[tuple[PathName, ...], ...]]:
-    return {flow: tuple(tuple(order[flow][i] for i in lane) for lane in of) for flow, of in lanes.items()}
+    return {flow: tuple(tuple(order[flow][i] for i in group) for group in of) for flow, of in path_groups.items()}
 
 
 def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:

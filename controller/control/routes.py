@@ -28,7 +28,16 @@ from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings
 from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
-from hyroads.controller.model.handover import NOWHERE, Constrained, Ends, Lanes, PathConstraint, Use, ends_of, lanes
+from hyroads.controller.model.handover import (
+    NOWHERE,
+    Constrained,
+    Ends,
+    PathConstraint,
+    PathGroups,
+    Use,
+    ends_of,
+    path_groups,
+)
 from hyroads.controller.model.state import State, TopologyContext
 
 from .live_network import LiveNetwork, two_networks
@@ -43,8 +52,8 @@ def constrained_paths(live: LiveNetwork, spec: FlowSpec, ends: Ends, known: Iter
     """
     paths: dict[PathName, None] = {}
     for constraint in ends.constraints():
-        kept = tuple(path for path in known if constraint.has(live.network, path) and lives(live, path))
-        paths |= dict.fromkeys(kept or _through(live, spec, constraint))
+        remaining = tuple(path for path in known if constraint.has(live.network, path) and lives(live, path))
+        paths |= dict.fromkeys(remaining or _through(live, spec, constraint))
     return tuple(paths)
 
 
@@ -144,9 +153,9 @@ class FlowRoute:
         return self.paths + self.standby
 
     @property
-    def lanes(self) -> Lanes:
+    def path_groups(self) -> PathGroups:
         """How rates are given to its paths."""
-        return lanes(self.use, len(self.paths))
+        return path_groups(self.use, len(self.paths))
 
 
 Routes = Mapping[str, FlowRoute]
@@ -283,7 +292,7 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None,
         return _constrained(live, FlowRoute(spec, ingress, egress, ends=ends), before)
     if before is not None and before.ends:
         before = None
-    paths, arms = _kept(live, spec, before) or _paths(live, spec)
+    paths, arms = _unchanged(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
@@ -319,7 +328,7 @@ def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
     return replace(route, use=Use.of(live.network, route.paths, route.ends))
 
 
-def _kept(
+def _unchanged(
     live: LiveNetwork, spec: FlowSpec, before: FlowRoute | None
 ) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]] | None:
     """What is left of a flow's paths and arms; None if it has to be planned."""

@@ -17,11 +17,12 @@ from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimate, LinkEstimator, Sample, Source
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.problem import FloatArray
-from numpy.typing import NDArray
 
 from .demand import Demands, Offer
 from .errors import PlanningError
@@ -153,13 +154,13 @@ def slot(
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
-    hearing, rates = state.external.hearing, link_rates(state.problem, measured.path_mbps)
+    sensing, rates = state.external.sensing, link_rates(state.problem, measured.path_mbps)
     if measured.groups is not None:
         rates += measured.groups.own * capacity
-    own = hearing.own_airtime(rates, capacity)
+    own = sensing.own_airtime(rates, capacity)
     if measured.most_mbps is None or not measured.most_mbps.any():
         return state.external.after(measured.busy, own, now_s)
-    most = hearing.own_airtime(np.maximum(rates, measured.most_mbps), capacity)
+    most = sensing.own_airtime(np.maximum(rates, measured.most_mbps), capacity)
     return state.external.after(measured.busy, own, now_s, most)
 
 

@@ -68,8 +68,8 @@ def adapted(
         before, others = session.trees.get(source), wanted - {source}
         tree = None if before is not None else _whole(media, source, others, quick=quick)
         if tree is None:
-            kept = _alive(media, before or Tree(source, frozenset(), {}))
-            tree, missing = _with_each(media, pruned(media, kept, others), others)
+            remaining = _alive(media, before or Tree(source, frozenset(), {}))
+            tree, missing = _with_each(media, pruned(media, remaining, others), others)
             if missing:
                 lost[source] = missing
         trees[source] = tree

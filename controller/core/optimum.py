@@ -52,11 +52,11 @@ def airtime_rows(network: Network, paths: Sequence[Path]) -> FloatArray:
 
 def binding_rows(rows: FloatArray) -> FloatArray:
     """The distinct rows that no other row dominates: with few paths a handful instead of one per link."""
-    kept = np.unique(rows, axis=0)
-    if len(kept) > 1000:  # the comparison of all pairs costs more than the solver then
-        return kept
-    dominated = (kept[None, :, :] >= kept[:, None, :]).all(axis=2) & ~np.eye(len(kept), dtype=bool)
-    return kept[~dominated.any(axis=1)]
+    remaining = np.unique(rows, axis=0)
+    if len(remaining) > 1000:  # the comparison of all pairs costs more than the solver then
+        return remaining
+    dominated = (remaining[None, :, :] >= remaining[:, None, :]).all(axis=2) & ~np.eye(len(remaining), dtype=bool)
+    return remaining[~dominated.any(axis=1)]
 
 
 def multipath_rates(network: Network, paths: Sequence[Path], margin: float = 0.0) -> FloatArray:

@@ -54,7 +54,7 @@ class Constrained:
 Key = tuple[str, str | None]
 """A client and one of its flows, or all of its flows for which nothing else is said."""
 Confinements = Mapping[Key, Constrained]
-Lanes = tuple[tuple[int, ...], ...]
+PathGroups = tuple[tuple[int, ...], ...]
 """Per lane the positions of its paths."""
 
 
@@ -238,7 +238,7 @@ class Use:
         return cls(carry or tuple(range(len(paths))), ends.copies, waits, hold_ms, ends.is_moving)
 
 
-def lanes(use: Use | None, path_count: int) -> Lanes:
+def path_groups(use: Use | None, path_count: int) -> PathGroups:
     """How rates are given to paths: each lane has one rate and one or more paths, by position.
 
     Each path that carries is a lane of its own; with copies all of them are one, and each path has the whole rate.
@@ -247,10 +247,10 @@ def lanes(use: Use | None, path_count: int) -> Lanes:
     return (used,) if use is not None and use.copies else tuple((index,) for index in used)
 
 
-def by_path(rates: Sequence[float], of: Lanes, path_count: int) -> tuple[float, ...]:
+def by_path(rates: Sequence[float], of: PathGroups, path_count: int) -> tuple[float, ...]:
     """Rates of lanes -> rates of paths; a path without a lane is paused."""
     result = [0.0] * path_count
-    for rate, lane in zip(rates, of, strict=True):
-        for position in lane:
+    for rate, paths_of_group in zip(rates, of, strict=True):
+        for position in paths_of_group:
             result[position] = rate
     return tuple(result)

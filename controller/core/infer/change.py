@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyroads.controller.core.errors import HyroadsError, PlanningError
-from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import Network
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
+
+from hyroads.controller.core.errors import HyroadsError, PlanningError
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.network import Network
 
 FloatArray = NDArray[np.float64]
 Paths = tuple[tuple[str, ...], ...]
@@ -196,8 +197,8 @@ def minimal_replan(
             best = ()
         if frozenset(best) == frozenset(carried.paths):
             continue
-        kept = value(alive) if alive else 0.0
-        moves = not alive or (bool(best) and value(best) > (1.0 + settings.gain) * kept)
+        remaining = value(alive) if alive else 0.0
+        moves = not alive or (bool(best) and value(best) > (1.0 + settings.gain) * remaining)
         result[flow] = best if moves else alive
     return result
 

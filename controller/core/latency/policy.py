@@ -1,15 +1,15 @@
-"""What a flow marked ``latency`` shall do: one technology, or a split, for given statistics and load (Henri 2018, ch. 5).
+"""What a flow marked ``latency`` shall do at a load: use one technology, or split its packets over two. Pure.
+
+Theory and theorems: Henri, EPFL thesis 9056, 2018, chapter 5.
 
 Below lambda_0 it uses the best single technology, above the split p*(lambda). A decision in force is kept as long as
 its delay is within a tolerance of the best one, so that noise in load and statistics does not move packets to and fro.
 
-Which single technology has the smaller mean delay.
+*The best single technology* is the one with the smaller mean delay. With equal mean rates muhat and equal alpha: at
+equal variance V the larger pi = mu_h mu_l wins; at equal pi the smaller V wins; if V_1 > V_2 and pi_1 < pi_2 technology
+2 wins at every load. Otherwise the winner can depend on the load, and the *larger* variance can win at low load.
 
-With equal mean rates muhat and equal alpha: at equal variance V the larger pi = mu_h mu_l wins; at equal pi the
-smaller V wins; if V_1 > V_2 and pi_1 < pi_2 technology 2 wins at every load. Otherwise the winner can depend on the
-load, and the *larger* variance can win at low load.
-
-The split of a load over two queues that minimises the mean delay.
+*The best split* of a load over two queues minimises the mean delay
 
     D(p) = (N_1(p lambda) + N_2((1 - p) lambda)) / lambda
 
@@ -154,9 +154,9 @@ def decide(
     best = LatencyDecision(ideal, _delay_s(first, second, load, ideal))
     if current is None:
         return best
-    kept_s = _delay_s(first, second, load, current.share)
-    if math.isfinite(kept_s) and kept_s <= best.delay_s * (1.0 + settings.tolerance):
-        return LatencyDecision(current.share, kept_s)
+    current_s = _delay_s(first, second, load, current.share)
+    if math.isfinite(current_s) and current_s <= best.delay_s * (1.0 + settings.tolerance):
+        return LatencyDecision(current.share, current_s)
     return best
 
 

@@ -17,9 +17,9 @@ from hyroads.controller.model.handover import (
     by_path,
     drained,
     ends_of,
-    lanes,
     links_at,
     next_step,
+    path_groups,
     places_of,
     reached,
 )
@@ -141,7 +141,7 @@ def test_places_of_a_client():
     ],
 )
 def test_lanes(use, expected):
-    assert lanes(use, 3) == expected
+    assert path_groups(use, 3) == expected
 
 
 def test_rates_of_lanes_are_rates_of_paths():
