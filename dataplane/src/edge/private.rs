@@ -137,8 +137,8 @@ impl Private {
     /// 0) go to one that can.
     pub fn remap(&mut self, from: &[Option<usize>], rooms: Vec<usize>) {
         let mut old = std::mem::take(&mut self.staged);
-        let kept = from.iter().map(|at| at.and_then(|i| old.get_mut(i)).map(std::mem::take).unwrap_or_default());
-        self.staged = kept.collect();
+        let remaining = from.iter().map(|at| at.and_then(|i| old.get_mut(i)).map(std::mem::take).unwrap_or_default());
+        self.staged = remaining.collect();
         self.strays.extend(old.into_iter().flatten());
         for (queue, _) in self.staged.iter_mut().zip(&rooms).filter(|(_, room)| **room == 0) {
             self.strays.append(queue);

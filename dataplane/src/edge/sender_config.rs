@@ -41,12 +41,12 @@ impl Sender {
             let at = old.iter().position(|p| p.as_ref().map_or(false, |p| p.spec.id == path.id));
             from.push(at);
             match at.and_then(|i| old[i].take()) {
-                Some(mut kept) => {
-                    kept.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
-                    kept.spec = path.clone();
-                    kept.exit = *exit;
-                    kept.header = path_header(path, *exit);
-                    self.paths.push(kept);
+                Some(mut existing) => {
+                    existing.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
+                    existing.spec = path.clone();
+                    existing.exit = *exit;
+                    existing.header = path_header(path, *exit);
+                    self.paths.push(existing);
                 }
                 None => self.paths.push(PathOut::new(now_ns, path, *exit, self.burst_ns)),
             }
