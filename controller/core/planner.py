@@ -6,7 +6,7 @@
 
 The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
 
-What the planner found, as a document: ``hyroads plan --json`` and ``GET /paths``.
+The module also writes what was found as a document, for ``hyroads plan --json`` and ``GET /paths``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ it is followed with ``fall_tau_s``, or at once if our own traffic rose as much. 
 with ``noise_tau_s``, alike up and down, so that it has no bias. What is given to the controller is 0 below ``floor``,
 and changes only when the filtered value is more than ``dead_band`` away, or once in ``settle_s``.
 
-Differences of counters that wrap around or start anew.
+:func:`difference` allows for counters that wrap around or start anew.
 """
 
 from __future__ import annotations
