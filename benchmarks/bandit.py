@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core.bandit import Exploit, Hymab, HymabPlus, flow_bandit
 from hyroads.controller.core.bandit.busy_time_optimum import busy_sample, optimal_rates
 from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, schedule
-from rich.console import Console
-from rich.table import Table
 
 
 def best_ms(work: Callable[[], object], repeats: int = 200) -> tuple[float, float]:

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
 from hyroads.controller.core.errors import ConfigError, NoRouteError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, distance
 from hyroads.controller.core.rates.controller_mode import run as run_controller
 from hyroads.controller.files.documents import read_file
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 HELP = (
     "Allocate rates (Mb/s at L2 payload) to all flows of a network file so that sum_f w_f U(x_f) is largest and no "

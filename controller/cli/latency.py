@@ -7,10 +7,11 @@ import json
 import math
 from typing import Any
 
-from hyroads.controller.core.latency.policy import Split, best_single, best_split, split_delay_s
-from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
 from rich.console import Console
 from rich.table import Table
+
+from hyroads.controller.core.latency.policy import Split, best_single, best_split, split_delay_s
+from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
 
 HELP = (
     "Mean delays of a load over two technologies whose service alternates between two rates: the best single one, the "

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.study.framework import STUDIES, Progress, Result, Settings, StudyError, shown, study
-from hyroads.controller.study.report import need_matplotlib, write
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
+
+from hyroads.controller.study.framework import STUDIES, Progress, Result, Settings, StudyError, shown, study
+from hyroads.controller.study.report import need_matplotlib, write
 
 HELP = (
     "Repeat a published experiment by simulation, show all algorithms side by side, and write CSV files, plots "

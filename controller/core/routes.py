@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hyroads.controller.native.planner import kernel
 from numpy.typing import NDArray
+
+from hyroads.controller.native.planner import kernel
 
 from .interface_graph import (
     NO_TECHNOLOGY,

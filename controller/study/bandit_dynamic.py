@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from hyroads.controller.core.bandit.baselines import Rand, Rexp3
 from hyroads.controller.core.bandit.hymab import Hymab
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus

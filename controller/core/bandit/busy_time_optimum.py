@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linprog, nnls
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.optimum import binding_rows
-from scipy.optimize import linprog, nnls
 
 from .policy import FloatArray, IndexArray
 

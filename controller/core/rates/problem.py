@@ -25,11 +25,12 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Network, Utility
-from numpy.typing import NDArray
-from scipy import sparse
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]

@@ -17,9 +17,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.native.rates import kernel
-from numpy.typing import NDArray
 
 from .allocation import Allocation, allocation, duality_gap, feasible_rates
 from .interior_point import Flows, InteriorPoint, Iterate, Pace

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from hyroads.controller.cli.main import main
 
 TRIANGLE = str(Path(__file__).parents[3] / "mininet" / "networks" / "triangle.yaml")
