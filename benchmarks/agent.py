@@ -17,7 +17,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hyroads.mininet.edge_pair import EdgePair, EmulatedPath
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from edge_pair import EdgePair, EmulatedPath
 
 DIRECT, OURS = "10.9.0.2", "10.8.0.2"
 PAYLOAD_SHARE = 1448 / 1526

@@ -1,4 +1,4 @@
-"""How long the bandit's steps take: rates from busy times, a decision, a schedule. Targets: spec 03, a slot of 400 ms.
+"""How long the bandit's steps take: rates from busy times, a decision, a schedule. Target: a slot of 400 ms.
 
 Run: python benchmarks/bandit.py
 """

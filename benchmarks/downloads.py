@@ -40,6 +40,7 @@ from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.runner import RunOptions, run_network
 
+DOWNLOAD = Path(__file__).resolve().parents[1] / "tests" / "support" / "tcp_download.py"
 SEED = 1
 PORT = 5401
 CONTROL, NONE = "control", "none"
@@ -121,7 +122,7 @@ class Bench:
         return str(self.emulation.rest.flow(flow)["state"])
 
     def _start(self, node: str, *words: str) -> subprocess.Popen[str]:
-        command = [*self.emulation.inside(node), sys.executable, "-m", "hyroads.mininet.download", *words]
+        command = [*self.emulation.inside(node), sys.executable, str(DOWNLOAD), *words]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
     def _get(self, flow: str, size: int, count: int, pause_s: float) -> subprocess.Popen[str]:

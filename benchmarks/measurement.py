@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from hyroads.controller.core.hearing_rule import HearingInterference
+from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.run_directory import find_network
@@ -129,7 +129,7 @@ def domains(emulation: Emulation) -> int:
     time.sleep(AFTER_S)
     radios = emulation.rest.get("/measurements")["radios"]
     hears = {(radio["node"], i["technology"]): i["hears"] for radio in radios for i in radio["interfaces"]}
-    inferred = HearingInterference(tuple(network.nodes), network.links, hears, network.unshared)
+    inferred = CarrierSensingInterference(tuple(network.nodes), network.links, hears, network.unshared)
     pairs = list(itertools.combinations(range(len(network.links)), 2))
     wrong = [pair for pair in pairs if inferred.contends(*pair) != network.interference.contends(*pair)]
     names = [f"{network.links[a].id}, {network.links[b].id}" for a, b in wrong]

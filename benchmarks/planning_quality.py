@@ -19,8 +19,10 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -28,8 +30,11 @@ from rich.table import Table
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import Network
-from hyroads.controller.core.optimum import flow_optimum_mbps, multipath_optimum_mbps
+from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from flow_optimum import flow_optimum_mbps
 
 Maker = Callable[[random.Random], Network]
 WIDE = partial(topologies.enterprise, width_m=100.0, height_m=60.0, panels=2)

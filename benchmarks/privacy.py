@@ -13,13 +13,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hyroads.controller.core.privacy import HywfSettings, PaddingSettings, split_packets
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from hywf_model import HywfSettings, PaddingSettings, split_packets
 
 POINTS = 30
 TRAIN, TEST = 24, 8

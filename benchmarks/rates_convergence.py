@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -30,10 +32,12 @@ from hyroads.controller.core.rates.controller_mode import (
     ControllerSettings,
     distance,
     run,
-    slots_to_converge,
 )
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from rate_cases import slots_to_converge
 
 MARGIN, SLOTS = 0.05, 20_000
 SURVEY_SLOTS, WITHIN = 600, 0.05

@@ -154,8 +154,8 @@ def slots(client: Client) -> list[dict[str, Any]]:
             else:
                 time.sleep(0.5)
         after = client.health()["slots"]
-        kept = {key: after[key] for key in ("p50_ms", "p99_ms", "max_ms")}
-        found.append({"what": what, "count": after["count"] - before["count"], **kept,
+        remaining = {key: after[key] for key in ("p50_ms", "p99_ms", "max_ms")}
+        found.append({"what": what, "count": after["count"] - before["count"], **remaining,
                       "missed": after["missed"] - before["missed"]})  # fmt: skip
         if answers:
             found.append(summary("GET the topology", answers))

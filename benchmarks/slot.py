@@ -30,7 +30,7 @@ from rates import Case, cases, problem_of
 from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.closed_loop import LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands, Offer
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import RateProblem
@@ -43,8 +43,8 @@ SETTLE, RUNS = 12, 100
 class World:
     """Instruments of a network that carries the rates in force: every slot's measurements, with noise."""
 
-    def __init__(self, network: Network, problem: RateProblem, hearing: Hearing) -> None:
-        self.network, self.problem, self.hearing = network, problem, hearing
+    def __init__(self, network: Network, problem: RateProblem, sensing: CarrierSensing) -> None:
+        self.network, self.problem, self.sensing = network, problem, sensing
         self.rng = np.random.default_rng(1)
         self.truth = problem.capacity_mbps
         slices = zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True)
@@ -55,7 +55,7 @@ class World:
         seen = self.truth * np.exp(0.05 * rng.standard_normal(len(self.truth)))
         ids = (link.id for link in self.network.links)
         samples = [Sample(link, Source.AGENT, c, now_s) for link, c in zip(ids, seen.tolist(), strict=True)]
-        own = self.hearing.own_airtime(layout.routing.T @ rates_mbps, self.truth)
+        own = self.sensing.own_airtime(layout.routing.T @ rates_mbps, self.truth)
         busy = np.clip(own + 0.01 * rng.standard_normal(len(own)), 0.0, 1.0)
         carried = rates_mbps * np.exp(0.01 * rng.standard_normal(len(rates_mbps)))
         sent = layout.flow_rates(carried).tolist()
@@ -66,7 +66,7 @@ class World:
         }
         return Measurements(
             samples,
-            dict(zip(self.hearing.observers, busy.tolist(), strict=True)),
+            dict(zip(self.sensing.observers, busy.tolist(), strict=True)),
             dict(zip(self.paths, carried.tolist(), strict=True)),
             offers,
         )
@@ -86,11 +86,11 @@ class Run:
         self.mode = SolverMode()
         self.shares = shares(problem, slices)
         self.mode.laid_out(problem, self.shares)
-        hearing = Hearing.of(case.network, interfaces(case.network))
-        self.world = World(case.network, problem, hearing)
+        sensing = CarrierSensing.of(case.network, interfaces(case.network))
+        self.world = World(case.network, problem, sensing)
         technology = {link.id: link.technology for link in case.network.links}
         estimator = LinkEstimator(technology).after(configured_samples(case.network, 0.0))
-        self.state = LoopState(case.network, problem, estimator, ExternalAirtime(hearing), Demands())
+        self.state = LoopState(case.network, problem, estimator, ExternalAirtime(sensing), Demands())
         self.now_s = 0.0
 
     def next_measurements(self) -> Measurements:
@@ -120,10 +120,10 @@ class Run:
         """Memory that one more state takes: all that isn't shared with the layout."""
         measured = self.next_measurements()
         tracemalloc.start()
-        kept = slot(self.state, measured, self.now_s).state
+        remaining = slot(self.state, measured, self.now_s).state
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        del kept
+        del remaining
         return size / 2**20
 
 

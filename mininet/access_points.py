@@ -33,7 +33,7 @@ from hyroads.controller.access_point.config import AgentConfig, parse
 from hyroads.controller.access_point.emulated import EmulatedRadio, MediumState
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.hearing_rule import implied_hearing
+from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.files.private import write_atomically
 
@@ -52,7 +52,7 @@ def _interface(network: Network, addressing: Addressing, node: str, technology: 
             out[link.target] = link.id
         elif link.technology == technology and link.target == node:
             into[link.source] = link.id
-    overheard = implied_hearing(network).get((node, technology), frozenset())
+    overheard = implied_carrier_sensing(network).get((node, technology), frozenset())
     peers = [
         {
             "mac": addressing.interface_mac[other, technology],

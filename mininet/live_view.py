@@ -142,7 +142,7 @@ def received_bytes(emulation: Emulation, host: str) -> int:
 
 BAR_WIDTH = 24
 PLAIN_INTERVAL_S = 2.0
-KEPT_NOTES = 8
+MAX_NOTES = 8
 QUIET_MBPS = 0.05
 # A line of a large network shows the links and paths that carry most.
 SHOWN = 6
@@ -233,7 +233,7 @@ class LiveView:
 
     def note(self, text: str) -> None:
         """Adds a result."""
-        self._notes = [*self._notes, text][-KEPT_NOTES:]
+        self._notes = [*self._notes, text][-MAX_NOTES:]
 
     def update(self) -> None:
         """Takes a sample and shows it."""

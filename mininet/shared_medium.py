@@ -16,7 +16,7 @@ from mininet.node import Node, Switch
 
 import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.hearing_rule import implied_hearing
+from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.interference import Cliques
 from hyroads.controller.core.network import Network
 
@@ -112,7 +112,7 @@ class SharedMedium:
         names = self.addressing.interface_name
         hears = {
             names[interface]: sorted(names[node, interface[1]] for node in nodes)
-            for interface, nodes in implied_hearing(self.network).items()
+            for interface, nodes in implied_carrier_sensing(self.network).items()
         }
         return [{**port, "hears": hears.get(name, [])} for name, port in self._ports.items()]
 

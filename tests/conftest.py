@@ -2,8 +2,13 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+
+# What tests share (``import rate_cases``); benchmarks use it as well.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # The same examples each time, and a busy machine is no failure. HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile(

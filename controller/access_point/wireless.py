@@ -248,9 +248,9 @@ def restored(document: Any, abilities: Mapping[str, RadioAbilities]) -> Wireless
         bsss = {name: _bss(name, entry) for name, entry in entries if entry["radio"] in abilities}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WirelessError(f"the kept configuration can't be read: {error!r}") from error
-    kept = Wireless(radios, bsss)
-    check(kept, abilities)
-    return kept
+    remaining = Wireless(radios, bsss)
+    check(remaining, abilities)
+    return remaining
 
 
 def _radio(entry: Any, fresh: Radio) -> Radio:

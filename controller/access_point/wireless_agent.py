@@ -74,7 +74,7 @@ class WirelessObjects:
         self._complain = complain
         self._index_of = index_of
         self._macs = {name: able.mac or own_mac(name) for name, able in abilities.items()}
-        self.wireless = self._addressed(self._kept())
+        self.wireless = self._addressed(self._restored())
         self._before: Wireless | None = None
         self._wanted: Wireless | None = None
         self._problem = ""
@@ -193,7 +193,7 @@ class WirelessObjects:
     def _addressed(self, wireless: Wireless) -> Wireless:
         return with_addresses(wireless, self._macs)
 
-    def _kept(self) -> Wireless:
+    def _restored(self) -> Wireless:
         if self._state is None or not self._state.exists():
             return first_of(self._abilities.values())
         try:

@@ -70,7 +70,7 @@ def interfaces_document(loop: LiveLoop, now_s: float) -> list[Document]:
             "age_s": now_s - time_s if math.isfinite(time_s) else None,
             "quality": "stale" if observer in stale else "good",
         }
-        for observer, (given, raw, time_s) in zip(external.hearing.observers, figures, strict=True)
+        for observer, (given, raw, time_s) in zip(external.sensing.observers, figures, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""``hyroads allocate``: the rates of all flows of a network file (spec 07.2)."""
+"""``hyroads allocate``: the rates of all flows of a network file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hyroads latency``: best technology, best split and proportional split of a load over two queues (spec 07.2)."""
+"""``hyroads latency``: best technology, best split and proportional split of a load over two queues."""
 
 from __future__ import annotations
 

@@ -242,12 +242,14 @@ class _Events:
         add_connection(parser)
         parser.add_argument("kinds", nargs="*", metavar="KIND", help="only these; link means link.up, link.down, ...")
         parser.add_argument("--since", type=int, metavar="ID", help="begin after this event")
-        parser.add_argument("--kept", action="store_true", help="what the controller has kept, then end")
+        parser.add_argument(
+            "--kept", dest="past_only", action="store_true", help="what the controller has kept, then end"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; the result is the exit status."""
         with connect(args) as client:
-            for event in client.events(*args.kinds, last=args.since, follow=not args.kept):
+            for event in client.events(*args.kinds, last=args.since, follow=not args.past_only):
                 print(_event_json(event) if args.json else _event_line(event), flush=True)
         return 0
 

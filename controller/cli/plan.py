@@ -1,4 +1,4 @@
-"""``hyroads plan``: single path, best multipath and arms between two nodes of a network file (spec 07.2)."""
+"""``hyroads plan``: single path, best multipath and arms between two nodes of a network file."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def document(network: Network, plan: Plan, optimum_mbps: float) -> dict[str, Any]:
-    """The JSON document of spec 07.2."""
+    """What ``--json`` prints (docs/routing.md)."""
     return {**plan_document(network, plan), "optimum_mbps": optimum_mbps}
 
 

@@ -1,4 +1,4 @@
-"""``hyroads study``: repeat a published experiment without a network; CSV, plots and a one-page report (spec 07.2)."""
+"""``hyroads study``: repeat a published experiment without a network; CSV, plots and a one-page report."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ The rows of the optimum (``core.bandit.busy_time_optimum``) are not links but *g
 links of the arm: they are busy at the same times, so averaging them takes out their readers' noise before the LP. What
 a path costs at an interface does not depend on the arm that it was probed for, so all samples of a path count.
 
-How much airtime a flow with a bandit may use where (spec 03, section 3.1: 1 / F_l), besides flows that use less than
-their share and traffic that is not ours. Pure.
+The module also tells how much airtime a flow with a bandit may use where (1 / F_l of Henri, EPFL thesis 9056, 2018,
+chapter 4), beside flows that use less than their share and traffic that is not ours. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.busy_time_optimum import rates_from_airtime
 from hyroads.controller.core.bandit.policy import FloatArray
-from hyroads.controller.core.estimate.busy_time import Hearing, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, Interface
 from hyroads.controller.core.network import Network
 
 # More interfaces than this in a group cost readings and tell little more.
@@ -37,15 +37,15 @@ class ArmRows:
     heard: tuple[frozenset[str], ...]
 
 
-def hearing_of(network: Network, known: Hearing | None = None) -> dict[Interface, frozenset[int]]:
+def carrier_sensing_of(network: Network, known: CarrierSensing | None = None) -> dict[Interface, frozenset[int]]:
     """The links that every interface hears: as measured where ``known`` says, else as the interference rule does."""
     ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
     found: dict[Interface, frozenset[int]] = {}
-    for hearing in (Hearing.of(network, sorted(ends)), known):
-        if hearing is None or hearing.heard.shape[1] != len(network.links):
+    for sensing in (CarrierSensing.of(network, sorted(ends)), known):
+        if sensing is None or sensing.heard.shape[1] != len(network.links):
             continue
-        bounds, columns = hearing.heard.indptr.tolist(), hearing.heard.indices.tolist()
-        for i, observer in enumerate(hearing.observers):
+        bounds, columns = sensing.heard.indptr.tolist(), sensing.heard.indices.tolist()
+        for i, observer in enumerate(sensing.observers):
             found[observer] = frozenset(columns[bounds[i] : bounds[i + 1]])
     return found
 
@@ -54,7 +54,7 @@ def arm_rows(network: Network, arm: Arm, hears: Mapping[Interface, Collection[in
     """The groups of an arm: interfaces at the ends of its links, put together if they hear the same links of it, and
     some others that hear just the same.
     """
-    hears = hearing_of(network) if hears is None else hears
+    hears = carrier_sensing_of(network) if hears is None else hears
     index, links = network.link_index, network.links
     own = {index[name]: name for path in arm for name in path}
     heard: dict[Interface, set[str]] = {}

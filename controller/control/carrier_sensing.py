@@ -1,6 +1,6 @@
 """Who hears whom, from neighbour tables (``infer.topology``), as the loop wants it (``control.source.Heard``).
 
-With the rule ``hearing`` the interference domains follow the tables; under any other rule they are as declared, and an
+With the rule ``sensing`` the interference domains follow the tables; under any other rule they are as declared, and an
 interface is taken to hear what the rule says. No I/O; time is an argument.
 """
 
@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hyroads.controller.agents.telemetry import RadioNeighbour
+from hyroads.controller.core.carrier_sensing_rule import (
+    AssumedCarrierSensing,
+    CarrierSensingInterference,
+    implied_carrier_sensing,
+)
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.hearing_rule import AssumedHearing, HearingInterference, implied_hearing
 from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, Unknown
 from hyroads.controller.model.state import TopologyContext
 
@@ -23,7 +27,7 @@ HEARD_S = 3.0
 FIRST_AFTER_S = 2.0
 
 
-class HearingBook:
+class CarrierSensingRegistry:
     """The last neighbour table of every interface, and what follows from all of them."""
 
     def __init__(self, context: TopologyContext) -> None:
@@ -41,8 +45,8 @@ class HearingBook:
         self._published: tuple[object, ...] = ()
         self._first_s: float | None = None
         self._updated_s = 0.0
-        self.is_inferred = isinstance(network.interference, AssumedHearing)
-        self._declared = None if self.is_inferred else implied_hearing(network)
+        self.is_inferred = isinstance(network.interference, AssumedCarrierSensing)
+        self._declared = None if self.is_inferred else implied_carrier_sensing(network)
         self.last_busy: dict[Interface, float] = {}
         self.heard: Heard = NOTHING_HEARD
 
@@ -111,7 +115,8 @@ class HearingBook:
         interference = self.heard.interference
         if not before or before[1] != state[1]:
             network = self._network
-            interference = HearingInterference(tuple(network.nodes), network.links, self._hears, network.unshared)
+            nodes = tuple(network.nodes)
+            interference = CarrierSensingInterference(nodes, network.links, self._hears, network.unshared)
         self.heard = Heard(observers, self._hears, interference)
 
 

@@ -11,7 +11,7 @@ The model is believed until two probes in a row say that it is wrong: the optimu
 multipath differs from what the model says by more than 10 % and two standard errors, or another multipath measures
 10 % better. It is believed again after three probes in a row that agree.
 
-Whether a flow would take more than it gets: only then it needs a bandit (spec 03, section 3.3). Pure.
+Whether a flow would take more than it gets: only then it needs a bandit (Henri, EPFL thesis 9056, 2018, chapter 4).
 
 A flow is saturated when packets wait at its edge, when it sends nearly all that it may, or when packets get lost on the
 way: rates that are too high make TCP send less than it may, which must not look like a lack of demand. It is no longer
@@ -72,7 +72,7 @@ MOST_DOUBLINGS = 5
 # A path that carries less than this share of what it did, when losses had raised the suspicion, has become worse.
 WORSE = 0.75
 POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
-    # The least share of probes of the thesis's testbed, with which it reaches 93 % (spec 03, section 3.5).
+    # The least share of probes of the thesis's testbed, with which it reaches 93 % (Henri 2018, chapter 4).
     Policy.HYMAB: Hymab(eps_min_quiet=0.02),
     Policy.HYMAB_PLUS: HymabPlus(),
     Policy.AUTO: HymabPlus(),
@@ -87,7 +87,7 @@ Hears = Mapping[Interface, Collection[int]]
 
 
 @dataclass
-class ArmBook:
+class ArmRecord:
     """An arm: what the model says, and what the samples of its paths say together (None: not enough)."""
 
     rows: ArmRows
@@ -105,7 +105,7 @@ class Learner:
 
     def __init__(self, spec: FlowSpec, network: Network, hears: Hears, arms: Sequence[Arm], share: Share) -> None:
         self.spec = spec
-        self.books = [_book(network, hears, arm) for arm in arms]
+        self.records = [_record(network, hears, arm) for arm in arms]
         self.samples: dict[PathName, list[PathSample]] = {}
         self.dead: frozenset[PathName] = frozenset()
         self.policy = POLICIES[spec.policy]
@@ -128,7 +128,7 @@ class Learner:
     @property
     def arms(self) -> tuple[Arm, ...]:
         """The arms, the planner's best first."""
-        return tuple(book.rows.arm for book in self.books)
+        return tuple(record.rows.arm for record in self.records)
 
     @property
     def arm_in_use(self) -> int:
@@ -138,7 +138,7 @@ class Learner:
     @property
     def knows(self) -> bool:
         """Whether anything was measured of the arm in use."""
-        return self.books[self.arm_in_use].measured is not None
+        return self.records[self.arm_in_use].measured is not None
 
     @property
     def follows_model(self) -> bool:
@@ -150,7 +150,7 @@ class Learner:
         key = tuple(sorted((link, share.get(link, 1.0)) for path in self.arms[arm] for link in set(path)))
         known = self._rates.get(arm)
         if known is None or known[0] != key:
-            known = self._rates[arm] = (key, self.books[arm].airtime.rates_mbps(share))
+            known = self._rates[arm] = (key, self.records[arm].airtime.rates_mbps(share))
         return known[1]
 
     def sent_on(self, arm: int, share: Share) -> dict[PathName, float]:
@@ -164,7 +164,7 @@ class Learner:
     ) -> None:
         """Other arms or capacities: what was measured stays but for paths over ``touched`` links and their arms."""
         old = self.arms
-        self.books = [_book(network, hears, arm) for arm in arms]
+        self.records = [_record(network, hears, arm) for arm in arms]
         origin = [old.index(arm) if arm in old and not _uses(arm, touched) else None for arm in self.arms]
         self.bandit = self.bandit.with_arms(self._planned(share), origin)
         self._forget(touched, {path for arm in arms for path in arm})
@@ -229,16 +229,16 @@ class Learner:
     def begin(self, now_s: float, share: Share, *, silent: bool) -> ArmProbe:
         """The schedule grants the probe that was wanted."""
         self._arm, self.wanted = self.wanted or 0, None
-        book = self.books[self._arm]
-        best = [a or b for a, b in zip(book.airtime.best_mbps(share), book.model.best_mbps(share), strict=True)]
-        observers = frozenset(i for each in self.books for group in each.rows.groups for i in group)
-        self.probe = new_probe(book.rows, observers, best, now_s, silent=silent)
+        record = self.records[self._arm]
+        best = [a or b for a, b in zip(record.airtime.best_mbps(share), record.model.best_mbps(share), strict=True)]
+        observers = frozenset(i for each in self.records for group in each.rows.groups for i in group)
+        self.probe = new_probe(record.rows, observers, best, now_s, silent=silent)
         return self.probe
 
     def _learn(self, probe: ArmProbe, now_s: float, share: Share) -> None:
-        book, samples = self.books[self._arm], probe.samples
+        record, samples = self.records[self._arm], probe.samples
         one = {path: [sample] for path, sample in samples.items()}
-        single = measured_airtime(book.rows, one, probe.dead) if probe.failed is None else None
+        single = measured_airtime(record.rows, one, probe.dead) if probe.failed is None else None
         self.problem = probe.failed or (None if single else "a path made nothing busy: its probe did not get through")
         if single is None:
             self._countdown = RETRY_SLOTS << min(self._failures, MOST_DOUBLINGS)
@@ -247,15 +247,15 @@ class Learner:
             return
         self.probed_s, self._countdown, self._failures = now_s, 0, 0
         for interface, value in (probe.silent or {}).items():
-            group = next((g for g, members in enumerate(book.rows.groups) if interface in members), None)
+            group = next((g for g, members in enumerate(record.rows.groups) if interface in members), None)
             if group is not None:
-                self.silent.update(dict.fromkeys(book.rows.heard[group], value))
+                self.silent.update(dict.fromkeys(record.rows.heard[group], value))
         checking, self._checking = self._checking, False
-        if checking and book.measured is not None:
-            self._check(single, book.measured, share)
+        if checking and record.measured is not None:
+            self._check(single, record.measured, share)
         self.bandit = self.bandit.observe(Probe(self._arm), single.rates_mbps(share))
-        kept = int(self.bandit.state.arms.kept[0, self._arm]) if self.bandit.changed else None
-        self._keep(samples, probe.dead, kept)
+        counted = int(self.bandit.state.arms.counted[0, self._arm]) if self.bandit.changed else None
+        self._keep(samples, probe.dead, counted)
         self._judge(share)
 
     def _keep(self, samples: Mapping[PathName, PathSample], dead: frozenset[PathName], newest: int | None) -> None:
@@ -271,8 +271,8 @@ class Learner:
     def _measure(self) -> None:
         """What is known of every arm, anew."""
         self._rates.clear()
-        for book in self.books:
-            book.measured = measured_airtime(book.rows, self.samples, self.dead)
+        for record in self.records:
+            record.measured = measured_airtime(record.rows, self.samples, self.dead)
 
     def _forget(self, links: Collection[str], paths: Collection[PathName]) -> None:
         """Of all paths but these, and of those over certain links, nothing is known."""
@@ -292,7 +292,7 @@ class Learner:
 
     def _judge(self, share: Share) -> None:
         """Whether the model is right about the arm that it would use; only ``auto`` asks."""
-        first = self.books[0]
+        first = self.records[0]
         if self.spec.policy is not Policy.AUTO or first.measured is None:
             return
         sigma = float(np.sqrt(getattr(self.bandit.state, "variance", np.array([0.04]))[0]))
@@ -304,7 +304,7 @@ class Learner:
         return max(1, min(len(self.samples.get(path, ())) for path in self.arms[arm]))
 
     def _planned(self, share: Share) -> list[tuple[float, ...]]:
-        return [book.model.rates_mbps(share) for book in self.books]
+        return [record.model.rates_mbps(share) for record in self.records]
 
     # -- REST
 
@@ -322,23 +322,23 @@ class Learner:
             "model_trusted": self.trust.model if self.spec.policy is Policy.AUTO else None,
             "arms": [
                 {
-                    "paths": [list(path) for path in book.rows.arm],
+                    "paths": [list(path) for path in record.rows.arm],
                     "mean_mbps": mean if probes else None,
                     "newest_mbps": float(state.arms.recent_mbps[0, i, 0].sum()) if probes else None,
                     "rates_mbps": list(self.rates(i, share)),
-                    "planned_mbps": sum(book.model.rates_mbps(share)),
+                    "planned_mbps": sum(record.model.rates_mbps(share)),
                     "probes": probes,
                 }
-                for i, (book, mean, probes) in enumerate(
-                    zip(self.books, self.bandit.rewards_mbps, self.bandit.probes, strict=True)
+                for i, (record, mean, probes) in enumerate(
+                    zip(self.records, self.bandit.rewards_mbps, self.bandit.probes, strict=True)
                 )
             ],
         }
 
 
-def _book(network: Network, hears: Hears, arm: Arm) -> ArmBook:
+def _record(network: Network, hears: Hears, arm: Arm) -> ArmRecord:
     rows = arm_rows(network, arm, hears)
-    return ArmBook(rows, modelled_airtime(rows, network))
+    return ArmRecord(rows, modelled_airtime(rows, network))
 
 
 def _worse_links(now: Airtime, then: Airtime) -> set[str]:
@@ -406,7 +406,7 @@ class Saturation:
         """Whether its rates are more than the network carries."""
         return self.short_s is not None and now_s - self.short_s >= SHORT_S
 
-    def kept(self, now_s: float) -> Saturation:
+    def unchanged(self, now_s: float) -> Saturation:
         """After a slot that tells nothing: what was so a moment ago still is."""
         return Saturation(
             now_s if self.is_saturated(now_s) else self.saturated_s,

@@ -16,12 +16,12 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.flow import flow_set_key
 from hyroads.controller.core.bandit.policy import FloatArray
 from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, ProbeSlot, flow_conflicts, schedule
-from hyroads.controller.core.estimate.busy_time import Hearing, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, Interface
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates.allocation import path_names
 
-from .arm_airtime import Arm, Competitor, airtime_shares, domain_load, flow_counts, hearing_of
+from .arm_airtime import Arm, Competitor, airtime_shares, carrier_sensing_of, domain_load, flow_counts
 from .learner import Learner, Saturation
 from .probing import LEAD_S, PART_SLOTS, SETTLE_S, BusyReading, Meter
 from .rate_override import Fixed, SlotView
@@ -36,7 +36,7 @@ UNSETTLED_SLOTS = 3
 
 
 class Radios(Protocol):
-    """What is needed of the inbox."""
+    """What is needed of the telemetry ingest."""
 
     def read_now(self, node: str) -> int | None:
         """Have a node's radios read."""
@@ -75,7 +75,7 @@ class Learning:
         self._learners: dict[str, Learner] = {}
         self._demand: dict[str, Saturation] = {}
         self._network: Network | None = None
-        self._heard: Hearing | None = None
+        self._heard: CarrierSensing | None = None
         self._hears: dict[Interface, frozenset[int]] = {}
         self._conflicts: Mapping[str, frozenset[str]] = {}
         self._touched: set[str] = set()
@@ -121,7 +121,7 @@ class Learning:
         for flow, offer in view.agents.offers.items():
             if view.slot < self._quiet_from.get(flow, 0) or flow not in view.routes:
                 if flow in self._demand:
-                    self._demand[flow] = self._demand[flow].kept(view.now_s)
+                    self._demand[flow] = self._demand[flow].unchanged(view.now_s)
                 continue
             carried = sum(view.agents.path_mbps.get((flow, path), 0.0) for path in view.routes[flow].paths)
             self._demand[flow] = self._demand.get(flow, Saturation()).after(offer, carried, view.now_s)
@@ -187,11 +187,11 @@ class Learning:
 
     def _hear(self, view: SlotView) -> bool:
         """Whether interfaces hear other links than before."""
-        heard = None if view.last is None else view.last.state.external.hearing
+        heard = None if view.last is None else view.last.state.external.sensing
         if self._hears and heard is self._heard and view.network is self._network:
             return False
         before, self._heard = self._hears, heard
-        self._hears = hearing_of(view.network, heard)
+        self._hears = carrier_sensing_of(view.network, heard)
         return self._hears != before
 
     def _shares(

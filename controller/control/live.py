@@ -28,7 +28,7 @@ from hyroads.controller.model.state import measured as with_measured
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
-from .reports import AgentRates, ReportBook, measured
+from .reports import AgentRates, ReportRegistry, measured
 from .routes import FlowRoute, improved, make_routes, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
@@ -171,7 +171,7 @@ class Live:
         specs = [declared.spec for flow, declared in state.flows.items() if flow not in self._routes]
         return partial(warm, live, specs)
 
-    def replan(self, state: State, reports: ReportBook, now_s: float) -> Plan:
+    def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
         if self._network is not None and self._routes:
@@ -187,7 +187,7 @@ class Live:
             self._look(live.capacities if not self._measures else self._estimated(), now_s)
         return self.in_force
 
-    def improve(self, reports: ReportBook, now_s: float) -> Plan | None:
+    def improve(self, reports: ReportRegistry, now_s: float) -> Plan | None:
         """Moves flows for which the changes since the last time are worth it, and lets paths stand by for those that
         were handed over a while ago; None if there is nothing of either.
         """
@@ -212,7 +212,7 @@ class Live:
 
     # -- slots
 
-    def slot(self, state: State, reports: ReportBook, now_s: float) -> tuple[State, Plan | None]:
+    def slot(self, state: State, reports: ReportRegistry, now_s: float) -> tuple[State, Plan | None]:
         """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed."""
         if self.plan is None:
             return state, None
@@ -223,7 +223,7 @@ class Live:
             state = self._with_references(state)
         return state, self.plan if changed else None
 
-    def listen(self, state: State, reports: ReportBook, now_s: float) -> State:
+    def listen(self, state: State, reports: ReportRegistry, now_s: float) -> State:
         """A slot before anything is pushed: takes in what is measured, asks no override."""
         if self.plan is None or not self._measures:
             return state
@@ -251,7 +251,7 @@ class Live:
         self._moved |= moved
 
     def _use(
-        self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportBook, now_s: float
+        self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
         agents = measured(reports, self.plan) if self.plan else AgentRates()
         self._network, self._routes = live, routes

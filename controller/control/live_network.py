@@ -3,7 +3,7 @@
 The two paths of a private flow. Pure.
 
 Each path is what one network sees of the flow, so the two have no technology in common: an observer of either learns
-only its own part (spec 04, section 2).
+only its own part (Henri, EPFL thesis 9056, 2018, chapter 6).
 """
 
 from __future__ import annotations

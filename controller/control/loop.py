@@ -15,7 +15,7 @@ import numpy as np
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
 from hyroads.controller.core.demand import Demands
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
@@ -95,7 +95,7 @@ class LiveLoop:
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         technologies = {link.id: link.technology for link in network.links}
-        external = ExternalAirtime(Hearing.of(network, ()))
+        external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
         self.state = LoopState(
             network, empty, LinkEstimator(technologies), external, Demands(), replace(options.settings)
@@ -270,8 +270,8 @@ class LiveLoop:
             return result
         pushed = {**result.state.pushed, **least}
         changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
-        kept = {flow: rates for flow, rates in result.push.items() if flow not in least}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+        remaining = {flow: rates for flow, rates in result.push.items() if flow not in least}
+        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
@@ -292,17 +292,17 @@ class LiveLoop:
         if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
             return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
-        for flow, groups in self._path_groups.items():
+        for flow, path_groups in self._path_groups.items():
             fixed = self._fixed.get(flow)
             if fixed is None or fixed.reserved_mbps is None:
-                beyond += [0.0] * len(groups)
+                beyond += [0.0] * len(path_groups)
                 continue
             given = zip(self._in_order(flow, fixed.rates_mbps), self._in_order(flow, fixed.reserved_mbps), strict=True)
             beyond += [max(0.0, rate - reserved) for rate, reserved in given]
         return np.array(beyond, dtype=float)
 
     def _in_force(self) -> FloatArray:
-        """Rates of all groups, in the order of the problem."""
+        """Rates of all path groups, in the order of the problem."""
         given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
         used = [rate for flow, of in self._path_groups.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         return np.array(used, dtype=float)
@@ -322,16 +322,16 @@ class LiveLoop:
         if not paced:
             return result
         changed = {flow: rates for flow, rates in paced.items() if self.state.pushed.get(flow) != rates}
-        kept = {flow: rates for flow, rates in result.push.items() if flow not in paced}
+        remaining = {flow: rates for flow, rates in result.push.items() if flow not in paced}
         pushed = {**result.state.pushed, **paced}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**kept, **changed})
+        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
-        """Of a flow whose groups are paths."""
+        """Of a flow whose path groups are single paths."""
         return tuple(by_name.get(self._order[flow][group[0]], 0.0) for group in self._path_groups[flow])
 
     def _by_path(self, flow: str, rates: Sequence[float]) -> tuple[float, ...]:
-        """Rates of groups as agents get them."""
+        """Rates of path groups as agents get them."""
         return by_path(_paceable(rates), self._path_groups[flow], len(self._order[flow]))
 
     def _is_governed(self, flow: str) -> bool:
@@ -347,12 +347,12 @@ class LiveLoop:
         self._heard, self._heard_by = heard, network.interference
         ends = {(node, link.technology) for link in network.links for node in (link.source, link.target)}
         observers = [observer for observer in heard.observers if observer in ends]
-        hearing = Hearing.of(network, observers, heard.hears)
-        self.state = replace(self.state, external=self.state.external.with_hearing(hearing))
+        sensing = CarrierSensing.of(network, observers, heard.hears)
+        self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
         index = network.link_index
-        # A group with copies takes the airtime of all its paths: to the solver it is one path that is as long as all.
+        # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all of them.
         paths = {
             flow: [tuple(index[link] for path in group for link in route.paths[path]) for group in route.path_groups]
             for flow, route in routes.items()
@@ -380,9 +380,9 @@ def specs_of(routes: Routes) -> list[FlowSpec]:
 
 
 def _group_names(
-    order: Mapping[str, tuple[PathName, ...]], groups: Mapping[str, PathGroups]
+    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
 ) -> dict[str, tuple[tuple[PathName, ...], ...]]:
-    return {flow: tuple(tuple(order[flow][i] for i in group) for group in of) for flow, of in groups.items()}
+    return {flow: tuple(tuple(order[flow][i] for i in group) for group in of) for flow, of in path_groups.items()}
 
 
 def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:

@@ -103,9 +103,11 @@ class PlanMaker:
         for flow, plan in flows.items():
             if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
                 continue
-            is_kept = before is not None and before.flows.get(flow) is plan
-            first = before.agents[plan.ingress].ingress[flow] if before and is_kept else _ingress(plan, self._options)
-            last = before.agents[plan.egress].egress[flow] if before and is_kept else _egress(plan, self._options)
+            is_unchanged = before is not None and before.flows.get(flow) is plan
+            first = (
+                before.agents[plan.ingress].ingress[flow] if before and is_unchanged else _ingress(plan, self._options)
+            )
+            last = before.agents[plan.egress].egress[flow] if before and is_unchanged else _egress(plan, self._options)
             ingress.setdefault(plan.ingress, {})[flow] = first
             egress.setdefault(plan.egress, {})[flow] = last
         known = before.agents if before is not None else {}

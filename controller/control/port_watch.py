@@ -19,7 +19,7 @@ from hyroads.controller.core.estimate.filters import Quality
 from hyroads.controller.measure.samples import InterfaceSample
 from hyroads.controller.ofp.readback import PortCounters
 
-KEPT = 30
+HISTORY = 30
 RATE_S = 2.0
 FRESH_S = 3.5
 PERSIST_S = 10.0
@@ -38,7 +38,7 @@ class _Point:
 
 @dataclass
 class _Port:
-    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=KEPT))
+    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=HISTORY))
     restarted_s: float | None = None
     dropped: int = 0
     errors: int = 0
@@ -73,7 +73,7 @@ class PortWatch:
 
     def agents(self, sent_bytes: Mapping[Interface, int], now_s: float) -> None:
         """What agents say that they sent so far on interfaces of their own node, in bytes of L2 payload."""
-        self._agents = {interface: self._agents.get(interface, deque(maxlen=KEPT)) for interface in sent_bytes}
+        self._agents = {interface: self._agents.get(interface, deque(maxlen=HISTORY)) for interface in sent_bytes}
         for interface, octets in sent_bytes.items():
             points = self._agents[interface]
             # Less than before: a flow or a path is gone, and its bytes with it.
@@ -136,9 +136,9 @@ def _is_disputed(port: _Port, direction: str, now_s: float) -> bool:
     return since_s is not None and now_s - since_s >= PERSIST_S
 
 
-def _reading(kept: Iterable[_Point], at: int, over_s: float, end_s: float) -> Reading | None:
+def _reading(points_known: Iterable[_Point], at: int, over_s: float, end_s: float) -> Reading | None:
     """Growth in a direction over about ``over_s`` until ``end_s``; None if there are no two points of it."""
-    points = [point for point in kept if point.time_s <= end_s + SETTINGS.skew_s]
+    points = [point for point in points_known if point.time_s <= end_s + SETTINGS.skew_s]
     if len(points) < 2:
         return None
     last = points[-1]

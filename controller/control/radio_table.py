@@ -3,7 +3,7 @@
 What came in by the radio channel is kept until the next slot asks for it. A reading with a doubt that concerns its
 values gives nothing: silence lets estimates age, which the loop knows how to treat, and a wrong value does not.
 
-The last samples of the SNMP collector per access point, as the inbox wants them. No I/O; time is an argument.
+Also the last samples of the SNMP collector per access point, for the telemetry ingest. No I/O; time is an argument.
 """
 
 from __future__ import annotations

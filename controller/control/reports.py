@@ -41,7 +41,7 @@ class _Reports:
         return float(self.last["time_s"] - self.before["time_s"]) if self.before else 0.0
 
 
-class ReportBook:
+class ReportRegistry:
     """Two reports per agent: the last, and the one before it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -205,7 +205,7 @@ class AgentRates:
 NO_RATES = AgentRates()
 
 
-def measured(book: ReportBook, plan: Plan) -> AgentRates:
+def measured(reports: ReportRegistry, plan: Plan) -> AgentRates:
     """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
     path_mbps: dict[tuple[str, PathName], float] = {}
     offers: dict[str, Offer] = {}
@@ -213,8 +213,8 @@ def measured(book: ReportBook, plan: Plan) -> AgentRates:
     for flow, planned in plan.flows.items():
         if planned.mode != MULTIPATH or planned.ingress is None or planned.egress is None:
             continue
-        sending = book.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
-        receiving = book.side(planned.egress, "egress", planned.number, MAX_AGE_S)
+        sending = reports.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
+        receiving = reports.side(planned.egress, "egress", planned.number, MAX_AGE_S)
         path_mbps |= _path_rates(flow, planned, sending, receiving)
         offer = _offer(sending, copies=planned.copies)
         if offer is not None:

@@ -2,7 +2,7 @@
 
 A flow is a *multipath* while the agents at both its edges can be used and a path is live; otherwise its frames follow
 the single path of plain rules, which needs no agent. Paths are the declared ones that live, or the best branch of the
-exploration tree (spec 01, section 1.4), or, for a flow with a bandit, those of all its arms.
+exploration tree (Henri, EPFL thesis 9056, 2018, chapter 2), or, for a flow with a bandit, those of all its arms.
 
 Routes change in two steps, so that a cut link is answered at once: :func:`make_routes` only takes away what is dead and
 plans flows that have nothing left (or are new); :func:`improved` then moves the flows for which a change is worth it.
@@ -52,8 +52,8 @@ def constrained_paths(live: LiveNetwork, spec: FlowSpec, ends: Ends, known: Iter
     """
     paths: dict[PathName, None] = {}
     for constraint in ends.constraints():
-        kept = tuple(path for path in known if constraint.has(live.network, path) and lives(live, path))
-        paths |= dict.fromkeys(kept or _through(live, spec, constraint))
+        remaining = tuple(path for path in known if constraint.has(live.network, path) and lives(live, path))
+        paths |= dict.fromkeys(remaining or _through(live, spec, constraint))
     return tuple(paths)
 
 
@@ -247,7 +247,7 @@ def rested(routes: Routes, live: LiveNetwork, moved: Collection[str]) -> dict[st
 
 
 def multipath_mbps(network: Network, paths: Sequence[PathName]) -> float:
-    """What paths carry when they are loaded one after the other, in the best order (spec 01, section 1.3)."""
+    """What paths carry when they are loaded one after the other, in the best order (Henri 2018, chapter 2)."""
     indices = [tuple(network.link_index[link] for link in path) for path in paths]
     orders = permutations(indices) if len(indices) <= _MAX_ORDERED else [tuple(indices)]
     return max((_loaded_mbps(network, order) for order in orders), default=0.0)
@@ -292,7 +292,7 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None,
         return _constrained(live, FlowRoute(spec, ingress, egress, ends=ends), before)
     if before is not None and before.ends:
         before = None
-    paths, arms = _kept(live, spec, before) or _paths(live, spec)
+    paths, arms = _unchanged(live, spec, before) or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
@@ -328,7 +328,7 @@ def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
     return replace(route, use=Use.of(live.network, route.paths, route.ends))
 
 
-def _kept(
+def _unchanged(
     live: LiveNetwork, spec: FlowSpec, before: FlowRoute | None
 ) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]] | None:
     """What is left of a flow's paths and arms; None if it has to be planned."""

@@ -19,7 +19,7 @@ from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
-from .carrier_sensing import HearingBook
+from .carrier_sensing import CarrierSensingRegistry
 from .port_watch import PortWatch
 from .probing import BusyReading
 from .radio_table import FLAGS, FRESH_S, Fresh, Polled, RadioTable, SnmpTable
@@ -69,7 +69,7 @@ class Inbox:
         self.radios = RadioTable(interfaces)
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
-        self._hearing = HearingBook(context)
+        self._sensing = CarrierSensingRegistry(context)
         self._sessions: dict[str, RadioSession] = {}
         self._disagreed: dict[Interface, int] = {}
         self._smaller: dict[str, tuple[float, float]] = {}
@@ -140,21 +140,21 @@ class Inbox:
         tables: list[Fresh] = [*self.radios.take(now_s), *polled]
         # All of them first: what one end says is judged by what the other hears.
         for table in tables:
-            self._hearing.table(table.interface, table.neighbours, table.time_s)
+            self._sensing.table(table.interface, table.neighbours, table.time_s)
         for table in tables:
             samples += self._samples(table, now_s)
         busy = {table.interface: table.busy for table in tables if table.busy is not None}
-        self._hearing.observed(busy)
-        self._hearing.update(now_s)
+        self._sensing.observed(busy)
+        self._sensing.update(now_s)
         return Measurements(samples, busy)
 
     def heard(self) -> Heard:
         """Who hears whom."""
-        return self._hearing.heard
+        return self._sensing.heard
 
     def complete(self) -> bool:
         """Whether every interface has been read."""
-        return self._hearing.complete()
+        return self._sensing.complete()
 
     def _samples(self, table: Fresh, now_s: float) -> list[Sample]:
         interface, time_s = table.interface, table.time_s
@@ -166,12 +166,12 @@ class Inbox:
                 self.radios.note(me, "unknown-neighbour", now_s)
                 continue
             other, out, back = ends
-            if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._hearing.may_hear(other, me, now_s)):
+            if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._sensing.may_hear(other, me, now_s)):
                 continue
             if out is not None and row.tx_mbps:
                 found.append(self._sample(out, row.tx_mbps, time_s, now_s))
             # The sender knows its own modulation best; a plain client is not asked.
-            if back is not None and row.rx_mbps and not self._hearing.tells(other, me, now_s):
+            if back is not None and row.rx_mbps and not self._sensing.tells(other, me, now_s):
                 found.append(self._sample(back, row.rx_mbps, time_s, now_s))
         return found
 
@@ -233,8 +233,8 @@ class Inbox:
             "technology": interface[1],
             "via": via,
             "age_s": age_s,
-            "busy": self._hearing.last_busy.get(interface) if via is not None else None,
-            "hears": sorted(self._hearing.hears(interface)),
+            "busy": self._sensing.last_busy.get(interface) if via is not None else None,
+            "hears": sorted(self._sensing.hears(interface)),
             "neighbours": [
                 {"node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None, **row._asdict()}
                 for row in rows

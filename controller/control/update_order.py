@@ -67,14 +67,14 @@ def gate(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
     sent_to = _senders(views)
     agents = {
-        node: _kept(config, _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ())))
+        node: _combined(config, _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ())))
         for node, config in plan.agents.items()
         if node in views.agents
     }
     return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
 
 
-def _kept(config: AgentConfig, ingress: dict[str, IngressFlow], egress: dict[str, EgressFlow]) -> AgentConfig:
+def _combined(config: AgentConfig, ingress: dict[str, IngressFlow], egress: dict[str, EgressFlow]) -> AgentConfig:
     """The planned configuration itself if nothing has to wait: its revision is known."""
     same = config.ingress == ingress and config.egress == egress
     return config if same else AgentConfig(config.hello, ingress, egress)

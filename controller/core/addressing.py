@@ -303,11 +303,11 @@ class Numbers:
         wanted = list(flows)
         if wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
             return self
-        kept = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
+        remaining = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
         for flow in wanted:
-            if flow not in kept:
-                kept[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, set(kept.values()))
-        return Numbers(kept, {flow: paths for flow, paths in self.paths.items() if flow in kept})
+            if flow not in remaining:
+                remaining[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, set(remaining.values()))
+        return Numbers(remaining, {flow: paths for flow, paths in self.paths.items() if flow in remaining})
 
     def with_paths(self, flow: str, paths: Iterable[PathName]) -> Numbers:
         """Ids for the live paths of a flow. Ids of earlier paths stay reserved while there is room."""

@@ -1,4 +1,4 @@
-"""One slot of the closed loop, pure: measurements in, rates out (spec 02; docs/closed-loop.md).
+"""One slot of the closed loop, pure: measurements in, rates out (docs/closed-loop.md).
 
     samples -> capacities      (estimate.link_estimate)
     rates of flows, busy times -> external airtime      (estimate.busy_time)
@@ -154,13 +154,13 @@ def slot(
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
-    hearing, rates = state.external.hearing, link_rates(state.problem, measured.path_mbps)
+    sensing, rates = state.external.sensing, link_rates(state.problem, measured.path_mbps)
     if measured.groups is not None:
         rates += measured.groups.own * capacity
-    own = hearing.own_airtime(rates, capacity)
+    own = sensing.own_airtime(rates, capacity)
     if measured.most_mbps is None or not measured.most_mbps.any():
         return state.external.after(measured.busy, own, now_s)
-    most = hearing.own_airtime(np.maximum(rates, measured.most_mbps), capacity)
+    most = sensing.own_airtime(np.maximum(rates, measured.most_mbps), capacity)
     return state.external.after(measured.busy, own, now_s, most)
 
 

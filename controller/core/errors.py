@@ -1,6 +1,6 @@
 """The one exception tree of HyRoads.
 
-Errors of the OpenFlow core.
+Those of the OpenFlow core (``controller.ofp``) are here, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The virtual graph of interfaces and its metric (spec 01, section 1.2; EMPoWER, CoNEXT'16, section 3.1).
+"""The virtual graph of interfaces and its metric (EMPoWER, CoNEXT 2016, section 3.1).
 
 A state is (node, technology on which the path came in), or (source, None) at the start. Going on over link
 l = (u, v, k) costs
@@ -216,18 +216,6 @@ class Multipath:
 def link_ids(network: Network, path: Iterable[int]) -> list[str]:
     """Link ids of a path."""
     return [network.links[index].id for index in path]
-
-
-def path_from_ids(network: Network, ids: Iterable[str]) -> Path:
-    """Link ids to a path; raises ``PlanningError`` for an unknown id or for links that are no loop-free path."""
-    names = list(ids)
-    unknown = [name for name in names if name not in network.link_index]
-    if unknown:
-        raise PlanningError(f"no link {unknown[0]!r} in the network")
-    path = tuple(network.link_index[name] for name in names)
-    if not is_loop_free(network, path):
-        raise PlanningError(f"links {', '.join(names)} are not one loop-free path")
-    return path
 
 
 def is_loop_free(network: Network, path: Path) -> bool:

@@ -1,10 +1,10 @@
-"""Interference domains: which links can't transmit at the same time (spec 01, section 1.1; spec 07, section 7.1).
+"""Interference domains: which links can't transmit at the same time (docs/network-file.md).
 
-Four rules (a fifth is in ``hearing_rule``), one class each, behind one protocol. Links are addressed by their index
-into ``Network.links``. Every rule is reflexive (a link contends with itself) and symmetric (l in I_m iff m in I_l).
-The rules ``technology`` and ``range`` relate only links of one technology, and links of an *unshared* technology
-(full-duplex Ethernet) contend with nothing but themselves; the explicit rules say exactly what the user wrote,
-across technologies too.
+Four rules (a fifth is in ``carrier_sensing_rule``), one class each, behind one protocol. Links are addressed by their
+index into ``Network.links``. Every rule is reflexive (a link contends with itself) and symmetric (l in I_m iff m in
+I_l). The rules ``technology`` and ``range`` relate only links of one technology, and links of an *unshared* technology
+(full-duplex Ethernet) contend with nothing but themselves; the explicit rules say exactly what the user wrote, across
+technologies too.
 
 Nothing here builds an L x L structure unless :meth:`Interference.contention_matrix` is called: 200 nodes with three
 technologies have some 25 000 links and up to 2e8 contending pairs.

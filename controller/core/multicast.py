@@ -18,7 +18,7 @@ networks", Mobile Networks and Applications 7, 2002), then exchanges of parents 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -320,18 +320,3 @@ def _below(media: Media, parent: Mapping[str, int], node: str) -> set[str]:
         found.update(new)
         stack += new
     return found
-
-
-def is_tree(media: Media, tree: Tree) -> bool:
-    """Whether every member is reached from the source, without loops, through nodes that forward, over live links."""
-    for node in tree.members:
-        walk: Sequence[str] = (node,)
-        while walk[-1] != tree.source:
-            index = tree.parent.get(walk[-1], -1)
-            if index < 0 or media.cost[index] == np.inf or media.network.links[index].target != walk[-1]:
-                return False
-            above = media.network.links[index].source
-            if above in walk or not (above == tree.source or media.relays[above]):
-                return False
-            walk = (*walk, above)
-    return True

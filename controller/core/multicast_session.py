@@ -1,9 +1,9 @@
 """A multicast session: participants that all send to each other, over one source tree each. Pure.
 
-Joins and leaves change as little as possible: a newcomer gets the cheapest branch of every tree (the greedy algorithm
-of Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988) and a tree of its own, a leaver's branches go.
-New trees may be *quick* ones, so that who asks is answered in milliseconds. What all this costs is bounded by making
-a tree anew when a fresh one saves a quarter of its airtime or more.
+Joins and leaves change as little as possible (:func:`adapted`). A new participant gets the cheapest branch of every
+tree (the greedy algorithm of Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988) and a tree of its own;
+the branches of one that leaves are removed. A new tree may be a *quick* one, which takes milliseconds. Trees become
+worse with many such changes, so :func:`refreshed` replaces those that a fresh tree beats by a quarter of their airtime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .errors import NoRouteError
-from .interface_graph import FloatArray
 from .multicast import Media, Tree, grown, pruned, source_tree
 from .network import Network
 
@@ -45,40 +44,6 @@ class Session:
         return cls(name, trees)
 
 
-def session_of(
-    media: Media, name: str, participants: Iterable[str], rate_mbps: float = 0.0, *, quick: bool = False
-) -> Session:
-    """A session of some participants; raises ``PlanningError`` if one can't reach another."""
-    all_ = sorted(set(participants))
-    return Session(name, {node: source_tree(media, node, all_, quick=quick) for node in all_}, rate_mbps)
-
-
-def joined(media: Media, session: Session, node: str, *, quick: bool = False) -> Session:
-    """With one more participant; raises ``PlanningError`` (and changes nothing) if it can't be reached."""
-    if node in session.trees:
-        return session
-    trees = {source: grown(media, tree, [node]) for source, tree in session.trees.items()}
-    trees[node] = source_tree(media, node, session.participants, quick=quick)
-    return Session(session.id, trees, session.rate_mbps)
-
-
-def departed(media: Media, session: Session, node: str) -> Session:
-    """Without a participant."""
-    rest = session.participants - {node}
-    trees = {source: pruned(media, session.trees[source], rest - {source}) for source in sorted(rest)}
-    return Session(session.id, trees, session.rate_mbps)
-
-
-def repaired(media: Media, session: Session) -> tuple[Session, frozenset[str]]:
-    """On a network where links went or came back: what is broken is mended, and who can't be reached is named."""
-    trees: dict[str, Tree] = {}
-    lost: set[str] = set()
-    for source, tree in session.trees.items():
-        trees[source], missing = _with_each(media, _alive(media, tree), session.participants - {source})
-        lost |= missing
-    return Session(session.id, trees, session.rate_mbps), frozenset(lost)
-
-
 def refreshed(media: Media, session: Session, worth_it: float = WORTH_IT) -> Session:
     """Trees made anew where that saves the share ``worth_it`` of their airtime; the others stay as they are."""
     trees = {}
@@ -103,8 +68,8 @@ def adapted(
         before, others = session.trees.get(source), wanted - {source}
         tree = None if before is not None else _whole(media, source, others, quick=quick)
         if tree is None:
-            kept = _alive(media, before or Tree(source, frozenset(), {}))
-            tree, missing = _with_each(media, pruned(media, kept, others), others)
+            remaining = _alive(media, before or Tree(source, frozenset(), {}))
+            tree, missing = _with_each(media, pruned(media, remaining, others), others)
             if missing:
                 lost[source] = missing
         trees[source] = tree
@@ -128,21 +93,6 @@ def _with_each(media: Media, tree: Tree, members: Iterable[str]) -> tuple[Tree, 
         except NoRouteError:
             lost.add(node)
     return tree, frozenset(lost)
-
-
-def changes(before: Session, after: Session) -> int:
-    """How many (source, link) pairs come or go."""
-    sources = before.participants | after.participants
-    nothing = Tree("", frozenset(), {})
-    return sum(len(before.trees.get(s, nothing).links ^ after.trees.get(s, nothing).links) for s in sources)
-
-
-def airtime_of(media: Media, session: Session) -> FloatArray:
-    """Share of time in the domain of every link, float64[L], if every source sends ``rate_mbps``."""
-    total = np.zeros(len(media.network.links))
-    for tree in session.trees.values():
-        total += session.rate_mbps * media.domain_airtime(tree.links)
-    return total
 
 
 def _alive(media: Media, tree: Tree) -> Tree:

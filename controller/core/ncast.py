@@ -1,4 +1,4 @@
-"""n-cast: copies of a flow on n paths that fail and fill up as independently as the network allows (spec 05, 5.2).
+"""n-cast: copies of a flow on n paths that fail and fill up as independently as the network allows (Yap 2013, ch. 5).
 
 Of all choices of n paths this takes the one that is best in this order: most different interfaces of the client (the
 technologies of the last links), fewest links that two paths share, fewest pairs of links of two paths that contend,

@@ -1,4 +1,4 @@
-"""The network file (spec 07.1, docs/network-file.md): text or document -> validated :class:`Network`, and back.
+"""The network file (docs/network-file.md): text or document -> validated :class:`Network`, and back.
 
 Validation happens here, once: what this module returns is well-formed. All errors of a document are found in one
 pass; the :class:`ConfigError` raised is the first, with the others in ``more``.
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .carrier_sensing_rule import AssumedCarrierSensing
 from .checking import Place, Problems, Section, describe
 from .document import load_document
-from .hearing_rule import AssumedHearing
 from .interference import (
     ConflictInterference,
     Interference,
@@ -275,7 +275,7 @@ def _rule(section: Section, nodes: Mapping[str, Node], links: tuple[Link, ...], 
     if "ranges_m" in section and section.values["rule"] == rule:
         section["ranges_m"].fail("expected only with rule: range")
     if rule == "hearing":
-        return lambda: AssumedHearing(tuple(nodes), links, unshared)
+        return lambda: AssumedCarrierSensing(tuple(nodes), links, unshared)
     return lambda: TechnologyInterference(links, unshared)
 
 

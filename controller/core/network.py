@@ -1,4 +1,4 @@
-"""The hybrid multigraph: nodes, directed links, technologies, flows (spec 01, section 1.1).
+"""The hybrid multigraph: nodes, directed links, technologies, flows (EMPoWER, CoNEXT 2016, section 3).
 
 Everything here is immutable data. Loading and validation live in ``netfile``, interference rules in
 ``interference``, algorithms in modules of their own.

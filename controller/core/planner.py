@@ -1,4 +1,4 @@
-"""The planner: single path, best multipath and arms of a flow (spec 01; ``hyroads plan``).
+"""The planner: single path, best multipath and arms of a flow (docs/routing.md; ``hyroads plan``).
 
     planner = Planner(network)            compile once (structure, interference)
     plan = planner.plan("a", "c")         explore the tree, in the compiled kernel if it is there
@@ -6,7 +6,7 @@
 
 The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
 
-What the planner found, as a document (spec 07.2): ``hyroads plan --json`` and ``GET /paths``.
+The module also writes what was found as a document, for ``hyroads plan --json`` and ``GET /paths``.
 """
 
 from __future__ import annotations

@@ -78,13 +78,13 @@ def reserve_session(
     reservations: Reservations, problem: RateProblem, session: str, rate_mbps: float, airtime_per_mbps: FloatArray
 ) -> Answer:
     """Ask for a rate of every source of a session whose trees take ``airtime_per_mbps[L]``; replaces what it has."""
-    kept = {name: load for name, load in reservations.sessions.items() if name != session}
-    others = replace(reservations, sessions=kept)
+    remaining = {name: load for name, load in reservations.sessions.items() if name != session}
+    others = replace(reservations, sessions=remaining)
     left = others.with_sessions(problem)
     found = bounded_rate(
         left, others.minimum_mbps(problem), airtime_per_mbps=airtime_per_mbps, most_mbps=_checked(rate_mbps)
     )
-    new = replace(others, sessions={**kept, session: SessionLoad(rate_mbps, airtime_per_mbps)})
+    new = replace(others, sessions={**remaining, session: SessionLoad(rate_mbps, airtime_per_mbps)})
     return _answer(reservations, new, rate_mbps, found, problem)
 
 

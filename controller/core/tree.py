@@ -1,4 +1,4 @@
-"""The exploration tree: the best multipaths of one flow (spec 01, section 1.4; thesis, chapter 2).
+"""The exploration tree: the best multipaths of one flow (Henri, EPFL thesis 9056, 2018, chapter 2).
 
 The root is the network. From a vertex G there is one edge per path P of n-shortest(G), of weight R(P) in G, to the
 child update(P, G). A branch ends where no path is left or at the depth cap; the multipath of a leaf is its branch,
@@ -8,7 +8,7 @@ Order of arms: estimated capacity (rounded to 2^-40 of the fastest link, so that
 nothing), then fewer paths, then fewer links in all, then the order of exploration, which is by the cost of the paths.
 No name is looked at; only paths of exactly equal cost fall back on the order in which links are declared.
 
-R(P), the rate of a path, and update(P, G), what it leaves to the others (spec 01, 1.3; thesis [2.8]).
+R(P), the rate of a path, and update(P, G), what it leaves to the others (thesis [2.8]).
 
     load(l) = sum of d_m over the links m of P in I_l          (busy time of l per unit of rate of P)
     R(P)    = 1 / max over l in P of load(l)
@@ -17,7 +17,7 @@ R(P), the rate of a path, and update(P, G), what it leaves to the others (spec 0
 
 The sums run in the order of the path, so that the compiled kernel gives the same floats.
 
-The n shortest loop-free paths on the graph of interfaces (spec 01, section 1.2: n-shortest(G)).
+The n shortest loop-free paths on the graph of interfaces (n-shortest(G) of the thesis).
 
 Yen, "Finding the K shortest loopless paths in a network", Management Science 17 (1971), with the partition of
 Lawler (Management Science 18, 1972): the paths that begin with a given prefix and leave it on none of its

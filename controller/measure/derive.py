@@ -1,6 +1,6 @@
 """From one reading to the next: rates, busy shares and doubts. Pure: a function of what was read and when.
 
-Differences of counters that wrap and restart. Pure.
+Counters may wrap around or restart between two readings.
 """
 
 from __future__ import annotations

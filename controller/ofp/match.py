@@ -1,6 +1,6 @@
-"""What a rule matches, as immutable data.
+"""What a rule matches and what it does with a packet (its actions), as immutable data.
 
-The actions that HyRoads' rules use, as immutable data.
+Only the actions that HyRoads' rules use are here.
 
 ``encap``, ``decap``, ``resubmit`` and ``clone`` are Open vSwitch extensions (experimenter 0x2320); everything else
 is OpenFlow 1.3. The bytes are made in ``wire``.

@@ -18,7 +18,7 @@ from hyroads.controller.agents.sessions import Session
 from hyroads.controller.control.live import TOGETHER_S, Live, directly
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
 from hyroads.controller.control.rate_override import RateOverride
-from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.control.update_order import Views, pending_of
@@ -130,7 +130,7 @@ class Coordinator:
         self._garbage = Garbage()
         self.plan_ms = 0.0
         self.planned_at_s = 0.0
-        self.reports = ReportBook(clock)
+        self.reports = ReportRegistry(clock)
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception

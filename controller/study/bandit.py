@@ -1,4 +1,4 @@
-"""Study ``bandit``: how fast policies learn the best of five multipaths in a static network (spec 03, section 3.4)."""
+"""Study ``bandit``: how fast policies learn the best of five multipaths in a static network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Study ``bandit-dynamic``: how fast policies recover after two of five multipaths changed (spec 03, section 3.4)."""
+"""Study ``bandit-dynamic``: how fast policies recover after two of five multipaths changed."""
 
 from __future__ import annotations
 

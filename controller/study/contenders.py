@@ -1,6 +1,7 @@
 """Runs bandit policies side by side in the same worlds: what both bandit studies share.
 
-The bandits' model world (spec 03, section 3.4): arms have true rates, probing is costly and its estimates are noisy.
+The model world is that of Henri, EPFL thesis 9056, 2018, chapter 4: arms have true rates, probing is costly and its
+estimates are noisy.
 
 A trial of a flow delivers
 

@@ -129,8 +129,8 @@ def ncast(stage: Stage) -> None:
     for link in LAST_LINKS:
         stage.emulation.shared.set_link(link, loss=0.0)
 
-    kept = traffic.stream(RESTART_S, STREAM_INTERVAL_S, STREAM_BYTES, partial(restart, stage))
-    wrong = len(kept.lost) + kept.doubled + kept.out_of_order
+    received = traffic.stream(RESTART_S, STREAM_INTERVAL_S, STREAM_BYTES, partial(restart, stage))
+    wrong = len(received.lost) + received.doubled + received.out_of_order
     stage.add(Check("n-cast, controller killed: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
     copies = rest.get("/ncasts/down")
     goes_on = (copies["phase"], copies["paths"]) == ("copying", paths)

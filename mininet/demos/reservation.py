@@ -38,10 +38,10 @@ def run(stage: Stage) -> None:
         reserve(stage, "mine", FIRST, promised)
         stage.pause(hold_s)
         stage.view.phase("a second flow starts")
-        kept = {FIRST: promised, SECOND: alone[FIRST] - promised}
-        scene.begin_phase("two flows", scene.start_flow(SECOND, offered_mbps(alone[FIRST])), kept)
+        expected_mbps = {FIRST: promised, SECOND: alone[FIRST] - promised}
+        scene.begin_phase("two flows", scene.start_flow(SECOND, offered_mbps(alone[FIRST])), expected_mbps)
         stage.pause(hold_s)
-        refused(stage, TOO_MUCH * alone[FIRST], kept[SECOND])
+        refused(stage, TOO_MUCH * alone[FIRST], expected_mbps[SECOND])
         stage.view.phase("the reservation is released")
         began_s = scene.load.set_rate(SECOND, offered_mbps(alone[FIRST]))
         stage.emulation.rest.request("DELETE", "/reservations/mine")

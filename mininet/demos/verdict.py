@@ -216,7 +216,7 @@ class Stage:
         return f"{TOO_SLOW}, {self.machine.why}" if self.machine.why and not self.ok else ""
 
     def document(self) -> dict[str, Any]:
-        """The JSON document of spec 07.3."""
+        """What ``--json`` prints and ``result.json`` holds (docs/emulation.md)."""
         files = [str(path) for path in self.files]
         return {
             "name": self.name,

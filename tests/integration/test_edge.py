@@ -25,11 +25,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath, path_mac
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from whole_frames import keep_tags, receive_whole
 
 from hyroads.mininet.control_sockets import EdgeClient, EdgeError
-from hyroads.mininet.edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath, path_mac
 from hyroads.mininet.programs import find_program
 
 pytestmark = [

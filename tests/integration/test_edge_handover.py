@@ -18,11 +18,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from edge_pair import FORWARD, EdgePair, EmulatedPath
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 
 from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_passed
 from hyroads.mininet.control_sockets import EdgeClient
-from hyroads.mininet.edge_pair import FORWARD, EdgePair, EmulatedPath
 
 pytestmark = [
     pytest.mark.root,

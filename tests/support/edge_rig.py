@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyroads.mininet.edge_pair import EdgePair
+from edge_pair import EdgePair
+
 from hyroads.mininet.isolation import enter_network_namespace
 
 SO_RCVBUFFORCE = 33

@@ -15,7 +15,7 @@ import numpy as np
 
 from hyroads.controller.core.closed_loop import LoopSettings, LoopState, Measurements, slot
 from hyroads.controller.core.demand import Demands, Offer
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import Allocation, RateProblem, solve
@@ -63,10 +63,10 @@ class Simulation:
         self.rng = np.random.default_rng(seed)
         self.conflicts = network.interference.contention_matrix().toarray()
         self.now_s = 0.0
-        hearing = Hearing.of_domains(network)
+        sensing = CarrierSensing.of_domains(network)
         technology = {link.id: link.technology for link in network.links}
         self.state = LoopState(
-            network, problem, LinkEstimator(technology), ExternalAirtime(hearing), Demands(), LoopSettings()
+            network, problem, LinkEstimator(technology), ExternalAirtime(sensing), Demands(), LoopSettings()
         )
         self.rates = np.zeros(problem.layout.path_count)
 
@@ -135,7 +135,7 @@ class Simulation:
         seen = self.truth.capacity_mbps * np.exp(noise.capacity * self.rng.standard_normal(len(ids)))
         samples = [Sample(i, Source.AGENT, c, self.now_s) for i, c in zip(ids, seen.tolist(), strict=True)]
         shares = np.clip(busy + noise.busy * self.rng.standard_normal(len(busy)), 0.0, 1.0)
-        observers = self.state.external.hearing.observers
+        observers = self.state.external.sensing.observers
         rates = carried * np.exp(noise.rate * self.rng.standard_normal(len(carried)))
         paths, offers = {}, {}
         for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.model.plan import Options, Plan
 from hyroads.controller.model.state import State, TopologyContext
 
-NO_REPORTS = ReportBook(lambda: 0.0)
+NO_REPORTS = ReportRegistry(lambda: 0.0)
 
 
 def live_of(context: TopologyContext, numbers: Numbers | None = None, margin: float = 0.05) -> Live:

@@ -85,3 +85,15 @@ def random_case(
     external = np.array([rng.choice([0.0, 0.0, 0.3]) for _ in range(links)]) if limits else None
     demand = np.array([rng.choice([np.inf, np.inf, 2.0]) for _ in flows]) if limits else None
     return network, problem_of(network, flows, utilities, 0.05, external, demand)
+
+
+def slots_to_converge(totals_mbps: np.ndarray, final_mbps: float, within: float = 0.01) -> tuple[int, int]:
+    """Slots until the total is first within a share of the final one, and until it stays there (1 = first slot).
+
+    ``totals_mbps[i]`` is the total rate after slot i + 1; a value beyond their number means never.
+    """
+    outside = np.abs(totals_mbps - final_mbps) > within * abs(final_mbps)
+    inside = np.flatnonzero(~outside)
+    first = int(inside[0]) + 1 if len(inside) else len(totals_mbps) + 1
+    left = np.flatnonzero(outside)
+    return first, int(left[-1]) + 2 if len(left) else 1

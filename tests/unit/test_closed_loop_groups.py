@@ -7,7 +7,7 @@ import pytest
 
 from hyroads.controller.core.closed_loop import GroupAirtime, LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.rates import rate_problem
@@ -30,7 +30,7 @@ SLOT_S = 0.1
 def after(slots: int, groups: GroupAirtime | None, busy: float | None) -> tuple[float, np.ndarray]:
     """The flow's rate and external airtime after some slots in which all radios are busy for a share of time."""
     problem = rate_problem(NET, {"f": [(0,)]}, flows=NET.flows, margin=0.0)
-    external = ExternalAirtime(Hearing.of(NET, HEARS))
+    external = ExternalAirtime(CarrierSensing.of(NET, HEARS))
     state = LoopState(
         NET, problem, LinkEstimator({link.id: link.technology for link in NET.links}), external, Demands()
     )

@@ -1,4 +1,4 @@
-"""Checks of a demo: bounds, the JSON document of spec 07.3, and windows of a long run."""
+"""Checks of a demo: bounds, the JSON document, and windows of a long run."""
 
 import json
 import math

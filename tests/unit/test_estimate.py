@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyroads.controller.core.estimate.busy_time import (
+    CarrierSensing,
     ExternalAirtime,
     ExternalSettings,
-    Hearing,
 )
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
 from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality, start, update
@@ -258,13 +258,13 @@ AIR = "wifi"
 
 def test_own_traffic_is_taken_away_where_it_is_heard() -> None:
     hears = {("a", AIR): {"b"}, ("d", AIR): {"c"}}
-    hearing = Hearing.of(CHAIN, hears, hears)
+    sensing = CarrierSensing.of(CHAIN, hears, hears)
     rates = np.zeros(6)
     rates[CHAIN.link_index["ab"]] = 10.0
     capacity = np.full(6, 20.0)
-    assert hearing.own_airtime(rates, capacity) == pytest.approx([0.5, 0.0])
-    assert hearing.own_airtime(rates, np.zeros(6)) == pytest.approx([1.0, 0.0])
-    external = ExternalAirtime(hearing).after({("a", AIR): 0.8, ("d", AIR): 0.1}, np.array([0.5, 0.0]), 0.0)
+    assert sensing.own_airtime(rates, capacity) == pytest.approx([0.5, 0.0])
+    assert sensing.own_airtime(rates, np.zeros(6)) == pytest.approx([1.0, 0.0])
+    external = ExternalAirtime(sensing).after({("a", AIR): 0.8, ("d", AIR): 0.1}, np.array([0.5, 0.0]), 0.0)
     per_link = dict(zip(CHAIN.link_index, external.per_link(0.0), strict=True))
     assert per_link["ab"] == per_link["ab~"] == pytest.approx(0.3)
     assert per_link["cd"] == pytest.approx(0.1)
@@ -274,20 +274,20 @@ def test_own_traffic_is_taken_away_where_it_is_heard() -> None:
 
 
 def test_without_a_neighbour_table_the_domains_say_who_is_heard() -> None:
-    hearing = Hearing.of(CHAIN, [("a", AIR)])
-    heard = {CHAIN.links[i].id for i in hearing.heard.indices}
+    sensing = CarrierSensing.of(CHAIN, [("a", AIR)])
+    heard = {CHAIN.links[i].id for i in sensing.heard.indices}
     assert {"ab", "ab~", "bc", "bc~"} <= heard
     with pytest.raises(EstimateError, match="no link"):
-        Hearing.of(CHAIN, [("a", "plc")])
+        CarrierSensing.of(CHAIN, [("a", "plc")])
 
 
 def test_observers_that_stay_keep_what_they_know() -> None:
-    before = ExternalAirtime(Hearing.of(CHAIN, [("a", AIR), ("d", AIR)])).after(
+    before = ExternalAirtime(CarrierSensing.of(CHAIN, [("a", AIR), ("d", AIR)])).after(
         {("a", AIR): 0.8, ("d", AIR): 0.1}, np.array([0.5, 0.0]), 0.0
     )
-    after = before.with_hearing(Hearing.of(CHAIN, [("d", AIR), ("b", AIR)]))
+    after = before.with_carrier_sensing(CarrierSensing.of(CHAIN, [("d", AIR), ("b", AIR)]))
     assert after.stale(0.0) == (("b", AIR),)
-    kept = ExternalAirtime(Hearing.of(CHAIN, [("d", AIR)])).after({("d", AIR): 0.1}, np.array([0.0]), 0.0)
+    kept = ExternalAirtime(CarrierSensing.of(CHAIN, [("d", AIR)])).after({("d", AIR): 0.1}, np.array([0.0]), 0.0)
     assert after.per_link(0.0) == pytest.approx(kept.per_link(0.0))
 
 
@@ -310,7 +310,7 @@ def test_traffic_that_becomes_ours_is_no_longer_external_at_once_and_other_traff
 
 
 def one_observer() -> ExternalAirtime:
-    return ExternalAirtime(Hearing.of(CHAIN, [("a", AIR)]))
+    return ExternalAirtime(CarrierSensing.of(CHAIN, [("a", AIR)]))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1.5)), min_size=1, max_size=80))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hyroads.controller.core import topologies
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.hearing_rule import HearingInterference
 from hyroads.controller.core.infer.change import Carried, Change, ChangeDetector, affected_flows, minimal_replan
 from hyroads.controller.core.infer.domains import (
     PairMeasurement,
@@ -90,7 +90,7 @@ def test_hearing_gives_the_domains_of_the_geometric_rule(seed: int) -> None:
         for u in network.nodes.values()
         for medium in (topologies.WIFI, topologies.PLC)
     }
-    learned = HearingInterference(list(network.nodes), network.links, hears)
+    learned = CarrierSensingInterference(list(network.nodes), network.links, hears)
     ranges = {medium.technology: medium.range_m for medium in (topologies.WIFI, topologies.PLC)}
     geometric = RangeInterference(network.nodes, network.links, ranges)
     for link in range(len(network.links)):

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flow_optimum import flow_optimum_mbps
 
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Utility
-from hyroads.controller.core.optimum import flow_optimum_mbps, joint_optimum
+from hyroads.controller.core.optimum import joint_optimum
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 from hyroads.controller.files.documents import read_file

@@ -12,9 +12,6 @@ from scipy.optimize import minimize_scalar
 from hyroads.controller.core.latency.policy import (
     best_single,
     best_split,
-    constant_share,
-    constant_single_limit,
-    dominant,
     optimal_share,
     single_limit,
     split_delay_s,
@@ -26,6 +23,48 @@ from hyroads.controller.core.latency.two_state_queue import (
     mean_queue_length,
     slope,
 )
+
+_EQUAL = 1e-9
+
+
+def dominant(first: TwoStateQueue, second: TwoStateQueue) -> int | None:
+    """0 or 1: the queue that the rules name as the better one at every load; None where they are silent.
+
+    The rules speak only of queues with equal muhat and equal alpha.
+    """
+    if not (_same(first.muhat, second.muhat) and _same(first.alpha, second.alpha)):
+        return None
+    # Positive: better for the first queue.
+    variance = _sign(second.variance, first.variance, first.muhat**2)
+    product = _sign(first.product, second.product, first.muhat**2)
+    if variance * product < 0 or variance == product == 0:
+        return None
+    return 0 if variance + product > 0 else 1
+
+
+def _same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=_EQUAL)
+
+
+def _sign(larger: float, smaller: float, scale: float) -> int:
+    difference = larger - smaller
+    return 0 if abs(difference) <= _EQUAL * scale else int(math.copysign(1, difference))
+
+
+def constant_single_limit(mu_1: float, mu_2: float) -> float:
+    """lambda_0 for constant service rates, packets/s."""
+    high, low = max(mu_1, mu_2), min(mu_1, mu_2)
+    return high - math.sqrt(high * low)
+
+
+def constant_share(mu_1: float, mu_2: float, load: float) -> float:
+    """p* for constant service rates, 0 to 1, at loads below mu_1 + mu_2."""
+    if load <= constant_single_limit(mu_1, mu_2):
+        return 1.0 if mu_1 > mu_2 else 0.0
+    if mu_1 == mu_2:
+        return 0.5
+    root = math.sqrt(mu_1 * mu_2)
+    return (mu_1 * (load - 2.0 * mu_2) + (mu_1 + mu_2 - load) * root) / (load * (mu_1 - mu_2))
 
 
 def matrix_geometric(queue: TwoStateQueue, load: float) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.carrier_sensing_rule import AssumedCarrierSensing
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.hearing_rule import AssumedHearing
 from hyroads.controller.core.netfile import parse, to_document
 
 DECLARED: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_a_discovered_network_can_be_written_and_read() -> None:
     again = parse(to_document(network), "y", measured=True)
     assert (again.nodes, again.links, again.flows) == (network.nodes, network.links, network.flows)
     assert Addressing.of(again) == Addressing.of(network)
-    assert isinstance(again.interference, AssumedHearing)
+    assert isinstance(again.interference, AssumedCarrierSensing)
 
 
 def test_a_client_is_attached_where_the_file_says() -> None:

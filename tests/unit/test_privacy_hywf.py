@@ -5,9 +5,8 @@ import random
 
 import numpy as np
 import pytest
+from hywf_model import Hywf, HywfSettings, PaddingSettings, PrivacyError, split_packets
 from scipy import stats
-
-from hyroads.controller.core.privacy import Hywf, HywfSettings, PaddingSettings, PrivacyError, split_packets
 
 
 def drawn_shares(settings: HywfSettings, count: int, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rate_cases import slots_to_converge
 
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core import topologies
@@ -26,7 +27,6 @@ from hyroads.controller.core.rates.controller_mode import (
     default_step_size,
     distance,
     run,
-    slots_to_converge,
     step,
 )
 from hyroads.controller.core.tree import path_rate

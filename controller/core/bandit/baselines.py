@@ -1,4 +1,4 @@
-"""The policies that HyMAB is compared with (spec 03, section 3.4).
+"""The policies that HyMAB is compared with (Henri, EPFL thesis 9056, 2018, chapter 4).
 
 All exploit the arm with the best mean at its mean rate vector; they differ in when they probe and which arm.
 

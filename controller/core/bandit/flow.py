@@ -1,5 +1,4 @@
-"""The bandit of one flow, as the live controller drives it: a value with ``decide`` and ``observe`` (spec 03, 3.2 and
-3.3).
+"""The bandit of one flow, as the live controller drives it: a value with ``decide`` and ``observe``.
 
     action = bandit.decide(rng)                       Probe(arm) or Exploit(arm, rates_mbps)
     bandit = bandit.observe(Probe(arm), rates)        the optimal rates that the probe's busy times gave; None: void
@@ -8,10 +7,8 @@
 Around the policy this module keeps what belongs to a flow: the planner's rates, used for an arm that was never
 measured, and the rules for other flows' arrivals, changes of the arm set and restarts.
 
-What a bandit does when other flows come and go (spec 03, section 3.3).
-
-F_P is the greatest number of flows that interfere on a link of arm P. The rates of an arm were learned under its F_P,
-so
+*When other flows come and go* (Henri, EPFL thesis 9056, 2018, chapter 4). F_P is the greatest number of flows that
+interfere on a link of arm P. The rates of an arm were learned under its F_P, so
 
 - when F_P grows, its rates are scaled by F_old / F_new at once, long before a probe could tell;
 - when some F_P shrinks, the rates that were learned when the same set of flows was last active are restored at once; if
@@ -140,7 +137,7 @@ class FlowBandit:
             paths = len(planned_mbps[arm])
             new.recent_mbps[0, arm, :, :paths] = old.recent_mbps[0, source, :, :paths]
             new.mean_mbps[0, arm, :paths] = old.mean_mbps[0, source, :paths]
-            new.kept[0, arm], new.probes[0, arm] = old.kept[0, source], old.probes[0, source]
+            new.counted[0, arm], new.probes[0, arm] = old.counted[0, source], old.probes[0, source]
             new.reward_mbps[0, arm] = old.reward_mbps[0, source]
         return replace(fresh, state=_of_the_flow(self.state, fresh.state))
 
@@ -170,7 +167,7 @@ def flow_bandit(policy: Policy[Any], planned_mbps: Sequence[Sequence[float]]) ->
     return FlowBandit(policy, policy.start(1, len(planned), max(map(len, planned))), planned)
 
 
-_KEPT_SETS = 64
+_MAX_SETS = 64
 
 
 def flow_set_key(flows: Iterable[str]) -> str:
@@ -220,6 +217,6 @@ class FlowSets:
     def _remembering(self, bandit: FlowBandit) -> dict[str, FlowBandit]:
         memory = {key: value for key, value in self.known.items() if key != self.key}
         memory[self.key] = bandit
-        while len(memory) > _KEPT_SETS:
+        while len(memory) > _MAX_SETS:
             del memory[next(iter(memory))]
         return memory

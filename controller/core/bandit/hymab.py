@@ -109,4 +109,4 @@ class Hymab:
         """[R]: how far new estimates are off the arms' means, relative; a first estimate is neither near nor far."""
         mean = arms.reward_mbps[rows, chosen]
         off = np.abs(vectors.sum(axis=1) - mean) / np.maximum(mean, 1e-12)
-        return np.where(arms.kept[rows, chosen] > 0, off, (self.near + self.far) / 2.0)
+        return np.where(arms.counted[rows, chosen] > 0, off, (self.near + self.far) / 2.0)

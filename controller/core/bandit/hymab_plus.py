@@ -125,8 +125,8 @@ class HymabPlus:
     def _challenger(self, state: HymabPlusState, leader: IndexArray, rng: np.random.Generator) -> IndexArray:
         """[B]: the arm other than the leader whose draw from N(mean, (sigma mean)^2 / n) is greatest."""
         arms = state.arms
-        spread = np.sqrt(state.variance)[:, None] / np.sqrt(np.maximum(arms.kept, 1))
-        draws = arms.reward_mbps * (1.0 + spread * rng.standard_normal(arms.kept.shape))
+        spread = np.sqrt(state.variance)[:, None] / np.sqrt(np.maximum(arms.counted, 1))
+        draws = arms.reward_mbps * (1.0 + spread * rng.standard_normal(arms.counted.shape))
         if arms.arms > 1:
             draws[np.arange(len(leader)), leader] = -np.inf
         return np.asarray(draws.argmax(axis=1), dtype=np.int64)
@@ -137,7 +137,7 @@ class HymabPlus:
         arms = record(state.arms, rows, chosen, vectors)
         at = (rows, chosen)
         sigma = np.sqrt(state.variance[rows])
-        scores = self._scores(arms.recent_mbps[at].sum(axis=2), arms.kept[at], sigma)
+        scores = self._scores(arms.recent_mbps[at].sum(axis=2), arms.counted[at], sigma)
         newest = np.asarray(scores.argmax(axis=1), dtype=np.int64)
         alarm = scores[np.arange(len(rows)), newest] > self.alarm
         due = state.due.copy()
@@ -147,20 +147,20 @@ class HymabPlus:
         due[rows[suspicious], chosen[suspicious]] = 1
         changed = state.changed.copy()
         if alarm.any():
-            kept = newest[alarm] + 1
-            arms = shortened(arms, rows[alarm], chosen[alarm], kept)
+            counted = newest[alarm] + 1
+            arms = shortened(arms, rows[alarm], chosen[alarm], counted)
             changed[rows[alarm]] = True
             due[rows[alarm]] = np.maximum(due[rows[alarm]], 1)
-            due[rows[alarm], chosen[alarm]] = np.maximum(self.confirm - kept, 0)
-        variance, weight = self._noise(state, rows, scores[:, 0], arms.kept[at] > 3)
+            due[rows[alarm], chosen[alarm]] = np.maximum(self.confirm - counted, 0)
+        variance, weight = self._noise(state, rows, scores[:, 0], arms.counted[at] > 3)
         return replace(state, arms=arms, changed=changed, due=due, variance=variance, weight=weight)
 
-    def _scores(self, rewards: FloatArray, kept: IndexArray, sigma: FloatArray) -> FloatArray:
+    def _scores(self, rewards: FloatArray, counted: IndexArray, sigma: FloatArray) -> FloatArray:
         """z_k, [R, newest], of ``rewards`` [R, W], newest first; 0 where fewer than two or k older ones are left."""
-        counts = np.arange(rewards.shape[1]) < kept[:, None]
+        counts = np.arange(rewards.shape[1]) < counted[:, None]
         sums = (rewards * counts).cumsum(axis=1)
         k = np.arange(1, min(self.newest, rewards.shape[1] - 1) + 1)
-        older = kept[:, None] - k
+        older = counted[:, None] - k
         rest = (sums[:, -1:] - sums[:, : len(k)]) / np.maximum(older, 1)
         spread = sigma[:, None] * np.maximum(rest, 1e-9) * np.sqrt(1.0 / k + 1.0 / np.maximum(older, 1))
         return np.where(older >= np.maximum(k, 2), np.abs(sums[:, : len(k)] / k - rest) / spread, 0.0)

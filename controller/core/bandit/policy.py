@@ -6,12 +6,11 @@ A policy is a frozen object of parameters; what it has learned is a state value 
     state = policy.observe(state, decision, rates_mbps)
 
 ``observe`` is called once per trial, also when nothing was probed, because it counts the trials. A probe that could not
-be carried out is reported as exploitation (``decision.denied(...)``); the policy then asks again.
+be carried out is reported as exploitation; the policy then asks again.
 
-What is known about arms: the last measured rate vectors of every arm and their mean (spec 03, sections 3.2, 3.3).
-
-Everything is an array over B flows at once, N arms each, K paths per arm: the live controller uses B = 1, a study
-thousands, and both run the same code. Arrays are never changed in place once they are part of an ``Arms``.
+What is known about arms (:class:`Arms`) is the last measured rate vectors of every arm and their mean. Everything is an
+array over B flows at once, N arms each, K paths per arm: the live controller uses B = 1, a study thousands, and both
+run the same code. Arrays are never changed in place once they are part of an ``Arms``.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ BoolArray = NDArray[np.bool_]
 class Arms:
     """Measurements of B x N arms.
 
-    ``recent_mbps``: [B, N, W, K] rate vectors, newest first. ``kept``: [B, N], how many of them count. ``probes``:
-    [B, N], the n_P of the bandit, which may exceed ``kept``. ``mean_mbps``: [B, N, K]. ``reward_mbps``: [B, N], its
+    ``recent_mbps``: [B, N, W, K] rate vectors, newest first. ``counted``: [B, N], how many of them count. ``probes``:
+    [B, N], the n_P of the bandit, which may exceed ``counted``. ``mean_mbps``: [B, N, K]. ``reward_mbps``: [B, N], its
     sum over paths.
     """
 
     recent_mbps: FloatArray
-    kept: IndexArray
+    counted: IndexArray
     probes: IndexArray
     mean_mbps: FloatArray
     reward_mbps: FloatArray
@@ -45,19 +44,19 @@ class Arms:
     @property
     def flows(self) -> int:
         """B."""
-        return len(self.kept)
+        return len(self.counted)
 
     @property
     def arms(self) -> int:
         """N."""
-        return int(self.kept.shape[1])
+        return int(self.counted.shape[1])
 
 
 def unexplored(flows: int, arms: int, paths: int, window: int) -> Arms:
     """Arms of which nothing is known; ``window`` is W."""
-    kept, probes = np.zeros((2, flows, arms), dtype=np.int64)
+    counted, probes = np.zeros((2, flows, arms), dtype=np.int64)
     recent, mean = np.zeros((flows, arms, window, paths)), np.zeros((flows, arms, paths))
-    return Arms(recent, kept, probes, mean, np.zeros((flows, arms)))
+    return Arms(recent, counted, probes, mean, np.zeros((flows, arms)))
 
 
 def record(arms: Arms, rows: IndexArray, chosen: IndexArray, rates_mbps: FloatArray, cumulative: bool = False) -> Arms:
@@ -70,20 +69,20 @@ def record(arms: Arms, rows: IndexArray, chosen: IndexArray, rates_mbps: FloatAr
     series[:, 1:] = series[:, :-1].copy()
     series[:, 0] = rates_mbps
     probes = arms.probes[at] + 1
-    kept = np.minimum(arms.kept[at] + 1, series.shape[1])
+    counted = np.minimum(arms.counted[at] + 1, series.shape[1])
     if cumulative:
         old = arms.mean_mbps[at]
         mean = old + (rates_mbps - old) / probes[:, None]
     else:
-        mean = mean_of(series, kept)
-    return _replaced(arms, at, _Rows(series, kept, probes, mean))
+        mean = mean_of(series, counted)
+    return _replaced(arms, at, _Rows(series, counted, probes, mean))
 
 
-def shortened(arms: Arms, rows: IndexArray, chosen: IndexArray, kept: IndexArray | int) -> Arms:
-    """``arms`` with only the newest ``kept`` measurements of the given ones; 0 resets an arm."""
+def shortened(arms: Arms, rows: IndexArray, chosen: IndexArray, counted: IndexArray | int) -> Arms:
+    """``arms`` with only the newest ``counted`` measurements of the given ones; 0 resets an arm."""
     at = (rows, chosen)
     series = arms.recent_mbps[at]
-    count = np.minimum(arms.kept[at], kept)
+    count = np.minimum(arms.counted[at], counted)
     return _replaced(arms, at, _Rows(series, count, count, mean_of(series, count)))
 
 
@@ -92,18 +91,18 @@ def scaled(arms: Arms, factors: FloatArray) -> Arms:
     vectors = factors[:, :, None]
     return Arms(
         arms.recent_mbps * vectors[..., None],
-        arms.kept,
+        arms.counted,
         arms.probes,
         arms.mean_mbps * vectors,
         arms.reward_mbps * factors,
     )
 
 
-def mean_of(series: FloatArray, kept: IndexArray) -> FloatArray:
-    """[R, K]: mean of the newest ``kept[i]`` of the vectors ``series[i]`` [R, W, K]; zero if there are none."""
-    counts = np.arange(series.shape[1]) < kept[:, None]
+def mean_of(series: FloatArray, counted: IndexArray) -> FloatArray:
+    """[R, K]: mean of the newest ``counted[i]`` of the vectors ``series[i]`` [R, W, K]; zero if there are none."""
+    counts = np.arange(series.shape[1]) < counted[:, None]
     total: FloatArray = (series * counts[:, :, None]).sum(axis=1)
-    return total / np.maximum(kept, 1)[:, None]
+    return total / np.maximum(counted, 1)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +110,17 @@ class _Rows:
     """New values of R arms."""
 
     series: FloatArray
-    kept: IndexArray
+    counted: IndexArray
     probes: IndexArray
     mean: FloatArray
 
 
 def _replaced(arms: Arms, at: tuple[IndexArray, IndexArray], new: _Rows) -> Arms:
-    recent, kept, probes = arms.recent_mbps.copy(), arms.kept.copy(), arms.probes.copy()
+    recent, counted, probes = arms.recent_mbps.copy(), arms.counted.copy(), arms.probes.copy()
     means, rewards = arms.mean_mbps.copy(), arms.reward_mbps.copy()
-    recent[at], kept[at], probes[at] = new.series, new.kept, new.probes
+    recent[at], counted[at], probes[at] = new.series, new.counted, new.probes
     means[at], rewards[at] = new.mean, new.mean.sum(axis=1)
-    return Arms(recent, kept, probes, means, rewards)
+    return Arms(recent, counted, probes, means, rewards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +129,6 @@ class Decision:
 
     probe: BoolArray
     arm: IndexArray
-
-    def denied(self, refused: BoolArray, leaders: IndexArray) -> Decision:
-        """The decision that was carried out when the probes ``refused`` [B] were not."""
-        return Decision(self.probe & ~refused, np.where(self.probe & refused, leaders, self.arm))
 
 
 class BanditState(Protocol):

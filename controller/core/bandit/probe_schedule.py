@@ -1,4 +1,4 @@
-"""When which flow probes: probes of interfering flows never overlap, and nobody waits for ever (spec 03, section 3.3).
+"""When which flow probes: probes of interfering flows never overlap, and nobody waits for ever (docs/bandit.md).
 
 The original needs overheard control messages for this; a central controller knows who interferes and schedules. In
 every slot the waiting requests are looked at, the oldest first (equal ages by flow id). One is granted

@@ -87,7 +87,7 @@ class External:
 
 
 @dataclass(frozen=True, eq=False)
-class Hearing:
+class CarrierSensing:
     """Who hears what: ``heard`` is the observers x links matrix of ones where an observer hears a link transmit, and
     ``ends`` the L x 2 observers whose figure counts in the domain of each link (-1: none).
     """
@@ -101,7 +101,7 @@ class Hearing:
         network: Network,
         observers: Iterable[Interface],
         hears: Mapping[Interface, Collection[str]] | None = None,
-    ) -> Hearing:
+    ) -> CarrierSensing:
         """Observers are interfaces; ``hears`` tells which nodes each of them hears (``infer.topology`` knows).
 
         Without it an interface is taken to hear the links that contend with *every* link that ends there: under a
@@ -125,17 +125,17 @@ class Hearing:
             heard = [_contending_with_all(network, links) for links in mine]
         else:
             heard = [_sent_by(network, name, hears.get(name, ())) for name in names]
-        return Hearing(names, _incidence(heard, len(network.links)), ends)
+        return CarrierSensing(names, _incidence(heard, len(network.links)), ends)
 
     @staticmethod
-    def of_domains(network: Network) -> Hearing:
+    def of_domains(network: Network) -> CarrierSensing:
         """Observers are links (id, technology), each with the busy time of its whole domain, as an emulator gives
         it.
         """
         names = tuple((link.id, link.technology) for link in network.links)
         domains = [network.interference.domain(link) for link in range(len(names))]
         index = np.arange(len(names), dtype=np.intp)
-        return Hearing(names, _incidence(domains, len(names)), np.column_stack([index, index]))
+        return CarrierSensing(names, _incidence(domains, len(names)), np.column_stack([index, index]))
 
     def own_airtime(self, link_rates_mbps: FloatArray, capacity_mbps: FloatArray) -> FloatArray:
         """Airtime of our traffic at each observer; a used link without known capacity counts as busy all the time."""
@@ -172,46 +172,46 @@ def _incidence(members: Sequence[NDArray[np.int32]], link_count: int) -> sparse.
 class ExternalAirtime:
     """The filters of all observers; immutable: :meth:`after` gives the next one."""
 
-    hearing: Hearing
+    sensing: CarrierSensing
     settings: ExternalSettings = field(default_factory=ExternalSettings)
     state: External | None = None
 
     def after(
         self, busy: Mapping[Interface, float], own_airtime: FloatArray, now_s: float, most: FloatArray | None = None
     ) -> ExternalAirtime:
-        """With measured busy times of some observers; ``own_airtime`` as from :meth:`Hearing.own_airtime`, and what
-        it may be at ``most`` (None: it is certain).
+        """With measured busy times of some observers; ``own_airtime`` as from
+        :meth:`CarrierSensing.own_airtime`, and what it may be at ``most`` (None: it is certain).
         """
-        measured = np.array([busy.get(observer, np.nan) for observer in self.hearing.observers], dtype=float)
+        measured = np.array([busy.get(observer, np.nan) for observer in self.sensing.observers], dtype=float)
         old = self._state
         known = ~np.isnan(measured) & (old.time_s < now_s)
         raw = np.clip(measured - own_airtime, 0.0, 1.0)
         least = raw if most is None else np.clip(measured - np.maximum(own_airtime, most), 0.0, 1.0)
         new = self._next(old, raw, least, own_airtime, now_s)
         parts = (np.where(known, getattr(new, part.name), getattr(old, part.name)) for part in fields(External))
-        return ExternalAirtime(self.hearing, self.settings, External(*parts))
+        return ExternalAirtime(self.sensing, self.settings, External(*parts))
 
-    def with_hearing(self, hearing: Hearing) -> ExternalAirtime:
+    def with_carrier_sensing(self, sensing: CarrierSensing) -> ExternalAirtime:
         """With other observers, or others that they hear; observers that stay keep their state."""
-        position = {observer: i for i, observer in enumerate(self.hearing.observers)}
-        old = np.array([position.get(observer, -1) for observer in hearing.observers], dtype=np.intp)
+        position = {observer: i for i, observer in enumerate(self.sensing.observers)}
+        old = np.array([position.get(observer, -1) for observer in sensing.observers], dtype=np.intp)
         nothing = External.nothing(1)
         parts = (
             np.append(getattr(self._state, part.name), getattr(nothing, part.name))[old] for part in fields(External)
         )
-        return ExternalAirtime(hearing, self.settings, External(*parts))
+        return ExternalAirtime(sensing, self.settings, External(*parts))
 
     def per_link(self, now_s: float) -> FloatArray:
         """External airtime in the domain of every link, shape L, in 0..1."""
-        return self.hearing.per_link(np.where(self._is_stale(now_s), 0.0, self._state.given))
+        return self.sensing.per_link(np.where(self._is_stale(now_s), 0.0, self._state.given))
 
     def stale(self, now_s: float) -> tuple[Interface, ...]:
         """Observers that have not been heard of for too long, or never."""
-        return tuple(self.hearing.observers[i] for i in np.flatnonzero(self._is_stale(now_s)).tolist())
+        return tuple(self.sensing.observers[i] for i in np.flatnonzero(self._is_stale(now_s)).tolist())
 
     @cached_property
     def _state(self) -> External:
-        return External.nothing(len(self.hearing.observers)) if self.state is None else self.state
+        return External.nothing(len(self.sensing.observers)) if self.state is None else self.state
 
     def _is_stale(self, now_s: float) -> NDArray[np.bool_]:
         return now_s - self._state.time_s > self.settings.stale_s

@@ -36,7 +36,7 @@ class FilterBank:
         """Filters that have seen nothing."""
         zero, never = np.zeros(size), np.full(size, -np.inf)
         return FilterBank(
-            zero, zero, zero, np.zeros(size, dtype=np.int64), np.full((size, settings.kept), np.nan), never
+            zero, zero, zero, np.zeros(size, dtype=np.int64), np.full((size, settings.samples_used), np.nan), never
         )
 
     def at(self, index: int) -> Filtered | None:

@@ -59,7 +59,7 @@ class FilterSettings:
             raise EstimateError("jump_ratio and jump_sigma of a filter must be 0 or more")
 
     @property
-    def kept(self) -> int:
+    def samples_used(self) -> int:
         """How many raw samples are looked at."""
         return max(self.window, self.jump_samples, *self.step_samples, 1)
 
@@ -96,7 +96,7 @@ def update(state: Filtered | None, value: float, time_s: float, settings: Filter
         return start(value, time_s)
     if time_s <= state.time_s:
         return state
-    recent = (*state.recent, value)[-settings.kept :]
+    recent = (*state.recent, value)[-settings.samples_used :]
     if _jumped(state, recent[-settings.jump_samples :], settings):
         level = median(recent[-settings.jump_samples :])
         return _again(state, level, recent[-settings.jump_samples :], time_s)

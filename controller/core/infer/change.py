@@ -197,8 +197,8 @@ def minimal_replan(
             best = ()
         if frozenset(best) == frozenset(carried.paths):
             continue
-        kept = value(alive) if alive else 0.0
-        moves = not alive or (bool(best) and value(best) > (1.0 + settings.gain) * kept)
+        remaining = value(alive) if alive else 0.0
+        moves = not alive or (bool(best) and value(best) > (1.0 + settings.gain) * remaining)
         result[flow] = best if moves else alive
     return result
 

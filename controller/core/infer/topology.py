@@ -1,7 +1,7 @@
 """The multigraph as the nodes see it: who is heard on which interface, with what capacity, since when.
 
-Every node reports a neighbour table per interface. A *directed* link u -> v exists when both hear each other (spec
-01.1: both ends reach each other with a non-zero rate); its capacity is what u says of sending to v, or if u says
+Every node reports a neighbour table per interface. A *directed* link u -> v exists when both hear each other, each
+with a rate above zero; its capacity is what u says of sending to v, or if u says
 nothing of that, what v says of receiving from u. Entries age out; MACs and nodes that nobody declared are reported,
 never believed. A neighbour that is heard but not linked still counts for interference (``domains``).
 """
@@ -113,9 +113,9 @@ class NeighbourTables:
         if before is not None and report.time_s < before.time_s:
             return self
         # What the last table had and this one lacks stays until it has aged out: radios drop rows in between.
-        kept = {n.mac.lower(): n for n in before.neighbours} if before else {}
-        kept = {m: n for m, n in kept.items() if report.time_s - n.heard_s <= self.settings.age_out_s}
-        merged = {**kept, **{n.mac.lower(): n for n in report.neighbours}}
+        remaining = {n.mac.lower(): n for n in before.neighbours} if before else {}
+        remaining = {m: n for m, n in remaining.items() if report.time_s - n.heard_s <= self.settings.age_out_s}
+        merged = {**remaining, **{n.mac.lower(): n for n in report.neighbours}}
         rows = tuple(merged.values())[-MAX_ENTRIES:]
         return replace(self, reports={**self.reports, interface: replace(report, neighbours=rows)})
 

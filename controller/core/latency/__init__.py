@@ -1,1 +1,1 @@
-"""Latency policy: queues with two service rates, choice of a technology, split over two (spec 04, section 1)."""
+"""Latency policy: queues with two service rates, one technology or a split over two (docs/latency-and-privacy.md)."""

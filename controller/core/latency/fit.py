@@ -9,7 +9,7 @@ threshold gives both rates and the probabilities p_hl, p_lh of a change per samp
 A trace that one state explains as well (Bayesian information criterion) gives constant service. What changes within a
 sampling interval is invisible: sample several times per sojourn.
 
-The measured rate of a path over the last minute, and the two-state queue that it is. Pure: times are arguments.
+The module also follows the measured rate of a path over the last minute and fits it. Pure: times are arguments.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What a flow marked ``latency`` shall do: one technology, or a split, for given statistics and load (spec 04, 1).
+"""What a flow marked ``latency`` shall do at a load: use one technology, or split its packets over two. Pure.
+
+Theory and theorems: Henri, EPFL thesis 9056, 2018, chapter 5.
 
 Below lambda_0 it uses the best single technology, above the split p*(lambda). A decision in force is kept as long as
 its delay is within a tolerance of the best one, so that noise in load and statistics does not move packets to and fro.
 
-Which single technology has the smaller mean delay (spec 04, section 1).
+*The best single technology* is the one with the smaller mean delay. With equal mean rates muhat and equal alpha: at
+equal variance V the larger pi = mu_h mu_l wins; at equal pi the smaller V wins; if V_1 > V_2 and pi_1 < pi_2 technology
+2 wins at every load. Otherwise the winner can depend on the load, and the *larger* variance can win at low load.
 
-With equal mean rates muhat and equal alpha: at equal variance V the larger pi = mu_h mu_l wins; at equal pi the
-smaller V wins; if V_1 > V_2 and pi_1 < pi_2 technology 2 wins at every load. Otherwise the winner can depend on the
-load, and the *larger* variance can win at low load.
-
-The split of a load over two queues that minimises the mean delay (spec 04, section 1).
+*The best split* of a load over two queues minimises the mean delay
 
     D(p) = (N_1(p lambda) + N_2((1 - p) lambda)) / lambda
 
@@ -29,7 +29,6 @@ from scipy.optimize import brentq
 from .two_state_queue import LOWEST_RATE, LatencyError, TwoStateQueue, mean_delay_s, mean_queue_length, slope
 
 # Statistics that differ by less are taken as equal by the rules: they are computed from rates, with rounding.
-_EQUAL = 1e-9
 
 
 def best_single(queues: Sequence[TwoStateQueue], load: float) -> int:
@@ -38,30 +37,6 @@ def best_single(queues: Sequence[TwoStateQueue], load: float) -> int:
     Equal delays, and none of them finite, go to the larger muhat, then to the first.
     """
     return min(range(len(queues)), key=lambda i: (mean_delay_s(queues[i], load), -queues[i].muhat, i))
-
-
-def dominant(first: TwoStateQueue, second: TwoStateQueue) -> int | None:
-    """0 or 1: the queue that the rules name as the better one at every load; None where they are silent.
-
-    The rules speak only of queues with equal muhat and equal alpha.
-    """
-    if not (_same(first.muhat, second.muhat) and _same(first.alpha, second.alpha)):
-        return None
-    # Positive: better for the first queue.
-    variance = _sign(second.variance, first.variance, first.muhat**2)
-    product = _sign(first.product, second.product, first.muhat**2)
-    if variance * product < 0 or variance == product == 0:
-        return None
-    return 0 if variance + product > 0 else 1
-
-
-def _same(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=_EQUAL)
-
-
-def _sign(larger: float, smaller: float, scale: float) -> int:
-    difference = larger - smaller
-    return 0 if abs(difference) <= _EQUAL * scale else int(math.copysign(1, difference))
 
 
 _TOLERANCE = 1e-14
@@ -125,22 +100,6 @@ def optimal_share(first: TwoStateQueue, second: TwoStateQueue, load: float) -> f
     return _zero(imbalance, 1.0)
 
 
-def constant_single_limit(mu_1: float, mu_2: float) -> float:
-    """lambda_0 for constant service rates, packets/s."""
-    high, low = max(mu_1, mu_2), min(mu_1, mu_2)
-    return high - math.sqrt(high * low)
-
-
-def constant_share(mu_1: float, mu_2: float, load: float) -> float:
-    """p* for constant service rates, 0 to 1, at loads below mu_1 + mu_2."""
-    if load <= constant_single_limit(mu_1, mu_2):
-        return 1.0 if mu_1 > mu_2 else 0.0
-    if mu_1 == mu_2:
-        return 0.5
-    root = math.sqrt(mu_1 * mu_2)
-    return (mu_1 * (load - 2.0 * mu_2) + (mu_1 + mu_2 - load) * root) / (load * (mu_1 - mu_2))
-
-
 def _inverse(queue: TwoStateQueue, load: float) -> float:
     return 1.0 / slope(queue, load)
 
@@ -195,9 +154,9 @@ def decide(
     best = LatencyDecision(ideal, _delay_s(first, second, load, ideal))
     if current is None:
         return best
-    kept_s = _delay_s(first, second, load, current.share)
-    if math.isfinite(kept_s) and kept_s <= best.delay_s * (1.0 + settings.tolerance):
-        return LatencyDecision(current.share, kept_s)
+    current_s = _delay_s(first, second, load, current.share)
+    if math.isfinite(current_s) and current_s <= best.delay_s * (1.0 + settings.tolerance):
+        return LatencyDecision(current.share, current_s)
     return best
 
 

@@ -1,12 +1,11 @@
 """A latency flow's decision among several paths: which one, or which split of the two best, and why. Pure.
 
-Queues are in Mb/s and become packets/s by the flow's mean frame. The theory is of two technologies (spec 04, section
-1): of more, the two with the highest mean rates take part.
+Queues are in Mb/s and become packets/s by the flow's mean frame. The theory is of two technologies: of
+more, the two with the highest mean rates take part.
 
-How fast the paths of a latency flow are paced, and how much airtime it may count on. Pure.
-
-Frames are split in proportion to the paths' rates, so the rates of shares p_k are s p_k. A flow that needs less than
-it may have is paced as fast as the technologies go, because every wait at the pacer is delay:
+*Pacing, and the airtime that the flow may count on.* Frames are split in proportion to the paths' rates, so the rates
+of shares p_k are s p_k. A flow that needs less than it may have is paced as fast as the technologies go, because every
+wait at the pacer is delay:
 
     s = min_k high_k / p_k              high_k: rate of path k in its better state
 

@@ -225,18 +225,6 @@ def distance(problem: RateProblem, path_rates_mbps: FloatArray, optimum_mbps: Fl
     return Distance(float(apart.max(initial=0.0)), float(excess.max(initial=0.0)))
 
 
-def slots_to_converge(totals_mbps: FloatArray, final_mbps: float, within: float = 0.01) -> tuple[int, int]:
-    """Slots until the total is first within a share of the final one, and until it stays there (1 = first slot).
-
-    ``totals_mbps[i]`` is the total rate after slot i + 1; a value beyond their number means never.
-    """
-    outside = np.abs(totals_mbps - final_mbps) > within * abs(final_mbps)
-    inside = np.flatnonzero(~outside)
-    first = int(inside[0]) + 1 if len(inside) else len(totals_mbps) + 1
-    left = np.flatnonzero(outside)
-    return first, int(left[-1]) + 2 if len(left) else 1
-
-
 @dataclass(frozen=True, eq=False)
 class _Paths:
     """What a slot knows of each path, shape P: R(P), U' of its flow at the last rates, the square of its unit of rates,

@@ -1,4 +1,4 @@
-"""The rate problem of one slot: maximise sum_f U_f(x_f) subject to the airtime of every link's domain (spec 02).
+"""The rate problem of one slot: maximise sum_f U_f(x_f) subject to the airtime of every link's domain (docs/rates.md).
 
 With R the L x P routing matrix, d_l = 1 / c_l, B the L x L interference matrix and x_f the sum of x_P over the paths
 of flow f:
@@ -9,7 +9,7 @@ What changes with topology and paths only is a :class:`Layout`, made once; what 
 :class:`RateProblem` on it. Rows are one per link of the *whole* network, used or not, but links with the same domain
 (and, below, domains that the paths touch in the same way) share one row; see ``reduction``.
 
-Utilities of flows: one family that covers log(1 + x) and every alpha-fair utility (spec 02).
+*Utilities.* One family of functions covers log(1 + x) and every alpha-fair utility.
 
 All utilities are U(x) = w V(x + shift) with V'(y) = y^-alpha, that is V(y) = log y for alpha = 1 and
 V(y) = y^(1 - alpha) / (1 - alpha) otherwise (Mo and Walrand, "Fair end-to-end window-based congestion control",

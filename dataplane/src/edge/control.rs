@@ -15,7 +15,7 @@ const MS: u64 = 1_000_000;
 const FIRST_BACKOFF_NS: u64 = 100 * MS;
 const LAST_BACKOFF_NS: u64 = 2_000 * MS;
 /// For the connection to be made, and for the controller's welcome.
-const GREETING_NS: u64 = 5_000 * MS;
+const WELCOME_TIMEOUT_NS: u64 = 5_000 * MS;
 /// A controller is dead if it says nothing for so many of its ping intervals, and not before the minimum.
 const DEAD_PINGS: u64 = 8;
 const DEAD_MIN_NS: u64 = 2_000 * MS;
@@ -105,7 +105,7 @@ impl Connection {
     fn dead_at(&self) -> Option<u64> {
         match self.ping_ns() {
             Some(ping) => Some(self.heard_ns + (ping * DEAD_PINGS).max(DEAD_MIN_NS)),
-            None if self.is_controller && self.welcome.is_none() => Some(self.heard_ns + GREETING_NS),
+            None if self.is_controller && self.welcome.is_none() => Some(self.heard_ns + WELCOME_TIMEOUT_NS),
             None => None,
         }
     }

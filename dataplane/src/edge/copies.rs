@@ -10,17 +10,6 @@ use std::collections::VecDeque;
 /// A path may always fall so many frames behind, however slow it is: a burst of the host's must not cost copies.
 const MIN_BEHIND: u32 = 8;
 
-/// Where a path stands.
-#[derive(Clone, Debug, Default)]
-pub struct Lane {
-    /// The number that it sends next; None: it takes no part.
-    pub reached: Option<u32>,
-    /// Copies that it left out.
-    pub skipped: u64,
-    behind_bytes: usize,
-    room_bytes: usize,
-}
-
 /// Frames that at least one path has sent and another one still must.
 #[derive(Debug)]
 pub struct Copies {
@@ -51,35 +40,36 @@ impl Copies {
         let next = self.next();
         for path in paths.iter_mut() {
             let usable = path.usable();
-            let lane = &mut path.lane;
-            match lane.reached {
+            let position = &mut path.copy_position;
+            match position.reached {
                 Some(reached) if !usable => {
-                    lane.skipped += u64::from(next.wrapping_sub(reached));
-                    lane.reached = None;
-                    lane.behind_bytes = 0;
+                    position.skipped += u64::from(next.wrapping_sub(reached));
+                    position.reached = None;
+                    position.behind_bytes = 0;
                 }
-                None if usable && joining => lane.reached = Some(next),
+                None if usable && joining => position.reached = Some(next),
                 _ => {}
             }
-            lane.room_bytes = path.spec.rate_mbps.map_or(usize::MAX, |mbps| (mbps * 125.0 * queue_ms as f64) as usize);
+            position.room_bytes =
+                path.spec.rate_mbps.map_or(usize::MAX, |mbps| (mbps * 125.0 * queue_ms as f64) as usize);
         }
         self.trim(paths, pool);
     }
 
     /// Number and length of what a path that is behind has to send next.
     pub fn head(&self, path: &PathOut) -> Option<(u32, usize)> {
-        let reached = path.lane.reached?;
+        let reached = path.copy_position.reached?;
         self.frames.get(self.at(reached)).map(|buf| (reached, buf.len()))
     }
 
     /// That frame. Without a buffer to copy it to it is left out.
     pub fn take(&mut self, paths: &mut [PathOut], index: usize, pool: &mut Pool) -> Option<(u32, Buf)> {
-        let number = paths[index].lane.reached?;
+        let number = paths[index].copy_position.reached?;
         let at = self.at(number);
         let bytes = self.frames.get(at)?.len();
-        let lane = &mut paths[index].lane;
-        lane.reached = Some(number.wrapping_add(1));
-        lane.behind_bytes -= bytes;
+        let position = &mut paths[index].copy_position;
+        position.reached = Some(number.wrapping_add(1));
+        position.behind_bytes -= bytes;
         // The last to need it takes the frame itself.
         if at == 0 && !is_needed(paths, number) {
             self.first = number.wrapping_add(1);
@@ -87,7 +77,7 @@ impl Copies {
         }
         let copy = copy_of(&self.frames[at], pool);
         if copy.is_none() {
-            paths[index].lane.skipped += 1;
+            paths[index].copy_position.skipped += 1;
         }
         self.trim(paths, pool);
         copy.map(|buf| (number, buf))
@@ -96,7 +86,7 @@ impl Copies {
     /// The next frame of the flow, which path `index` sends first: gives what that is to send.
     pub fn put(&mut self, paths: &mut [PathOut], index: usize, buf: Buf, pool: &mut Pool) -> Buf {
         let number = self.next();
-        paths[index].lane.reached = Some(number.wrapping_add(1));
+        paths[index].copy_position.reached = Some(number.wrapping_add(1));
         let alone = !is_needed(paths, number);
         let copy = if alone { None } else { copy_of(&buf, pool) };
         let to_send = match copy {
@@ -106,19 +96,20 @@ impl Copies {
                     pool.give(buf);
                 }
                 self.first = number.wrapping_add(1);
-                for lane in paths.iter_mut().map(|p| &mut p.lane) {
-                    if let Some(reached) = lane.reached {
-                        lane.skipped += u64::from(self.first.wrapping_sub(reached));
-                        lane.reached = Some(self.first);
-                        lane.behind_bytes = 0;
+                for position in paths.iter_mut().map(|p| &mut p.copy_position) {
+                    if let Some(reached) = position.reached {
+                        position.skipped += u64::from(self.first.wrapping_sub(reached));
+                        position.reached = Some(self.first);
+                        position.behind_bytes = 0;
                     }
                 }
                 return buf;
             }
             Some(copy) => copy,
         };
-        for path in paths.iter_mut().filter(|p| p.lane.reached.map_or(false, |r| r != number.wrapping_add(1))) {
-            path.lane.behind_bytes += buf.len();
+        for path in paths.iter_mut().filter(|p| p.copy_position.reached.map_or(false, |r| r != number.wrapping_add(1)))
+        {
+            path.copy_position.behind_bytes += buf.len();
         }
         self.frames.push_back(buf);
         self.trim(paths, pool);
@@ -128,14 +119,14 @@ impl Copies {
     /// Leaves out what paths are too far behind with, and forgets what nobody has to send any more.
     fn trim(&mut self, paths: &mut [PathOut], pool: &mut Pool) {
         let next = self.next();
-        for lane in paths.iter_mut().map(|p| &mut p.lane) {
-            while let Some(reached) = lane.reached {
-                if lane.behind_bytes <= lane.room_bytes || next.wrapping_sub(reached) <= MIN_BEHIND {
+        for position in paths.iter_mut().map(|p| &mut p.copy_position) {
+            while let Some(reached) = position.reached {
+                if position.behind_bytes <= position.room_bytes || next.wrapping_sub(reached) <= MIN_BEHIND {
                     break;
                 }
-                lane.behind_bytes -= self.frames[reached.wrapping_sub(self.first) as usize].len();
-                lane.reached = Some(reached.wrapping_add(1));
-                lane.skipped += 1;
+                position.behind_bytes -= self.frames[reached.wrapping_sub(self.first) as usize].len();
+                position.reached = Some(reached.wrapping_add(1));
+                position.skipped += 1;
             }
         }
         while !self.frames.is_empty() && !is_needed(paths, self.first) {
@@ -155,7 +146,7 @@ impl Copies {
 
 /// Whether a path has still to send this number.
 fn is_needed(paths: &[PathOut], number: u32) -> bool {
-    paths.iter().filter_map(|p| p.lane.reached).any(|reached| (number.wrapping_sub(reached) as i32) >= 0)
+    paths.iter().filter_map(|p| p.copy_position.reached).any(|reached| (number.wrapping_sub(reached) as i32) >= 0)
 }
 
 fn copy_of(buf: &Buf, pool: &mut Pool) -> Option<Buf> {

@@ -1,7 +1,7 @@
 //! What the last edge of a flow is told to do, and the checks of it. See docs/dataplane.md section 2.
 
-use super::protocol::check_paths;
 use serde::Deserialize;
+use std::collections::HashSet;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Egress {
@@ -51,6 +51,22 @@ fn default_true() -> bool {
 }
 fn default_max_hold_ms() -> u64 {
     100
+}
+
+const MAX_PATHS: usize = 32;
+
+/// Of a flow, at either end.
+pub(super) fn check_paths(ids: impl Iterator<Item = u8>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for id in ids {
+        if !seen.insert(id) {
+            return Err(format!("path {id} twice"));
+        }
+    }
+    if seen.len() > MAX_PATHS {
+        return Err(format!("more than {MAX_PATHS} paths"));
+    }
+    Ok(())
 }
 
 impl Egress {

@@ -42,7 +42,7 @@ pub struct Counters {
 
 /// A hello to say regularly on one interface.
 #[derive(Debug)]
-struct Greeting {
+struct HelloSender {
     header: Vec<u8>,
     exit: usize,
 }
@@ -58,7 +58,7 @@ pub struct Engine {
     default_flow: Option<u16>,
     timers: Timers,
     liveness: Liveness,
-    greetings: Vec<Greeting>,
+    hello_senders: Vec<HelloSender>,
     hello_interval_ms: u16,
     hello_sequence: u32,
     hello_ns: u64,
@@ -83,7 +83,7 @@ impl Engine {
             default_flow: None,
             timers: Timers::default(),
             liveness: Liveness::default(),
-            greetings: Vec::new(),
+            hello_senders: Vec::new(),
             hello_interval_ms: 0,
             hello_sequence: 0,
             hello_ns: 0,
@@ -190,7 +190,7 @@ impl Engine {
     }
 
     fn apply_hello(&mut self, now_ns: u64, hello: &HelloConfig, exit_of: &dyn Fn(Option<&str>) -> Exit) {
-        self.greetings = hello
+        self.hello_senders = hello
             .send
             .iter()
             .map(|send| {
@@ -199,7 +199,7 @@ impl Engine {
                     Some(label) => outer_header(SWITCH_MAC, mac, &[label], TYPE_HELLO),
                     None => outer_header(BROADCAST, mac, &[], TYPE_HELLO),
                 };
-                Greeting { header, exit }
+                HelloSender { header, exit }
             })
             .collect();
         self.hello_interval_ms = hello.interval_ms;
@@ -359,7 +359,7 @@ impl Engine {
     }
 
     fn greet(&mut self, now_ns: u64, fx: &mut Effects) {
-        if self.greetings.is_empty() {
+        if self.hello_senders.is_empty() {
             return;
         }
         let interval_ns = u64::from(self.hello_interval_ms) * MS;
@@ -369,13 +369,13 @@ impl Engine {
             self.hello_ns = if now_ns - planned < interval_ns { planned } else { now_ns };
             self.hello_sequence = self.hello_sequence.wrapping_add(1);
             let hello = Hello { interval_ms: self.hello_interval_ms, sequence: self.hello_sequence }.encode();
-            for greeting in &self.greetings {
+            for sender in &self.hello_senders {
                 if let Some(mut buf) = self.pool.take() {
                     buf.set(&hello);
-                    if let Some(room) = buf.prepend(greeting.header.len()) {
-                        room.copy_from_slice(&greeting.header);
+                    if let Some(room) = buf.prepend(sender.header.len()) {
+                        room.copy_from_slice(&sender.header);
                     }
-                    fx.network.push((greeting.exit, buf));
+                    fx.network.push((sender.exit, buf));
                 }
             }
         }

@@ -27,7 +27,7 @@ pub enum Kind {
     /// A keep-alive that says the sender no longer uses the path: nothing more is to be waited for on it.
     Pause = 3,
     /// Padding of a private flow, or the filling of a path that is probed: whatever follows the shim is to be thrown away; carries the next sequence number.
-    Dummy = 4,
+    Padding = 4,
     /// Says on another path that the path named is used again: frames from this number on may come there.
     Resume = 5,
 }
@@ -56,7 +56,7 @@ impl Shim {
             1 => Kind::Data,
             2 => Kind::KeepAlive,
             3 => Kind::Pause,
-            4 => Kind::Dummy,
+            4 => Kind::Padding,
             5 => Kind::Resume,
             _ => return None,
         };

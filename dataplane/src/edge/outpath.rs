@@ -1,12 +1,11 @@
 //! The sending end of one path: pacing, counters, and the headers of its frames.
 
 use super::buffer::{Buf, Pool};
-use super::copies::Lane;
-use super::fill::Fill;
 use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
-use super::marks::Marks;
 use super::pace::Pacer;
+use super::probe_traffic::ProbeTraffic;
 use super::protocol::OutPath;
+use super::sequence_markers::SequenceMarkers;
 use crate::sys::interface::Mac;
 
 /// Frames of a HyWF split are bound to a path at most about this much ahead, so that the other end, which waits for
@@ -18,6 +17,17 @@ pub const SWITCH_MAC: Mac = [2, 0x48, 0x79, 0, 0, 0];
 /// Where a path's frames leave: index of the interface and its MAC.
 pub type Exit = (usize, Mac);
 
+/// Where a path stands in the numbers of its flow, when each frame goes on every path.
+#[derive(Clone, Debug, Default)]
+pub struct CopyPosition {
+    /// The number that it sends next; None: it takes no part.
+    pub reached: Option<u32>,
+    /// Copies that it left out.
+    pub skipped: u64,
+    pub(super) behind_bytes: usize,
+    pub(super) room_bytes: usize,
+}
+
 #[derive(Debug)]
 pub struct PathOut {
     pub spec: OutPath,
@@ -26,11 +36,10 @@ pub struct PathOut {
     pub exit: Exit,
     pub header: Vec<u8>,
     pub pacer: Pacer,
-    pub fill: Fill,
+    pub probe: ProbeTraffic,
     pub sent_ns: u64,
-    /// With copies: where it stands.
-    pub lane: Lane,
-    pub marks: Marks,
+    pub copy_position: CopyPosition,
+    pub markers: SequenceMarkers,
 }
 
 impl PathOut {
@@ -42,11 +51,11 @@ impl PathOut {
             exit,
             header: path_header(spec, exit),
             pacer: Pacer::new(now_ns, spec.rate_mbps, spec.mtu, burst_ns),
-            fill: Fill::default(),
+            probe: ProbeTraffic::default(),
             // A first keep-alive at once: it tells the receiver where the sequence starts.
             sent_ns: 0,
-            lane: Lane::default(),
-            marks: Marks::default(),
+            copy_position: CopyPosition::default(),
+            markers: SequenceMarkers::default(),
         }
     }
 
@@ -128,7 +137,7 @@ fn emit(path: &mut PathOut, now_ns: u64, shim: Shim, mut buf: Buf) -> Outgoing {
     put_headers(&mut buf, path, shim);
     let bytes = buf.len() - ETHERNET_LEN;
     path.pacer.sent(now_ns, bytes);
-    path.fill.sent(now_ns, bytes);
+    path.probe.sent(now_ns, bytes);
     path.sent_frames += 1;
     path.sent_bytes += bytes as u64;
     (path.exit.0, buf)

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// Frames bound to paths ahead of their time: while one path is busy with a run the other goes on.
 const STAGED: usize = 128;
-/// Lengths of so many frames are remembered: dummies have one of them.
+/// Lengths of so many frames are remembered: padding has one of them.
 const LENGTHS: usize = 16;
 
 /// The checked settings of a HyWF split.
@@ -137,8 +137,8 @@ impl Private {
     /// 0) go to one that can.
     pub fn remap(&mut self, from: &[Option<usize>], rooms: Vec<usize>) {
         let mut old = std::mem::take(&mut self.staged);
-        let kept = from.iter().map(|at| at.and_then(|i| old.get_mut(i)).map(std::mem::take).unwrap_or_default());
-        self.staged = kept.collect();
+        let remaining = from.iter().map(|at| at.and_then(|i| old.get_mut(i)).map(std::mem::take).unwrap_or_default());
+        self.staged = remaining.collect();
         self.strays.extend(old.into_iter().flatten());
         for (queue, _) in self.staged.iter_mut().zip(&rooms).filter(|(_, room)| **room == 0) {
             self.strays.append(queue);
@@ -166,8 +166,8 @@ impl Private {
         self.padding.as_ref().and_then(Padding::due_ns)
     }
 
-    /// The path and the length of a dummy that is to be sent now.
-    pub fn dummy(&mut self, now_ns: u64) -> Option<(usize, usize)> {
+    /// The path and the length of padding that is to be sent now.
+    pub fn padding(&mut self, now_ns: u64) -> Option<(usize, usize)> {
         if !self.padding.as_mut()?.poll(now_ns, self.law.rng()) {
             return None;
         }

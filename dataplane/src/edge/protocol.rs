@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
 use super::burst::BurstConfig;
+use super::egress_config::check_paths;
 pub use super::egress_config::Egress;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
@@ -15,7 +16,6 @@ pub const VERSION: u32 = 1;
 pub const FIRST_FLOW: u16 = 16;
 /// As many labels as the headroom of a buffer holds.
 pub const MAX_LABELS: usize = 24;
-const MAX_PATHS: usize = 32;
 pub const MAX_RATE_MBPS: f64 = 1e6;
 /// Of times that the controller names, in ms.
 const MAX_TIME_MS: u64 = 600_000;
@@ -325,19 +325,6 @@ fn check_number(number: u16, seen: &mut HashSet<u16>) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn check_paths(ids: impl Iterator<Item = u8>) -> Result<(), String> {
-    let mut seen = HashSet::new();
-    for id in ids {
-        if !seen.insert(id) {
-            return Err(format!("path {id} twice"));
-        }
-    }
-    if seen.len() > MAX_PATHS {
-        return Err(format!("more than {MAX_PATHS} paths"));
-    }
-    Ok(())
-}
-
 impl Ingress {
     fn check(&self) -> Result<(), String> {
         if !(1..=10_000).contains(&self.queue_ms) {
@@ -346,11 +333,12 @@ impl Ingress {
         if self.burst.bytes > MAX_BURST_BYTES || self.burst.ms > 10_000 {
             return Err(format!("burst: expected at most {MAX_BURST_BYTES} bytes and 10000 ms"));
         }
-        check_paths(self.paths.iter().map(|p| p.id))?;
+        let ids: Vec<u8> = self.paths.iter().map(|p| p.id).collect();
+        check_paths(ids.iter().copied())?;
         for path in &self.paths {
             path.check().map_err(|e| format!("path {}: {e}", path.id))?;
         }
-        self.split.check(&self.paths).map_err(|e| format!("split: {e}"))
+        self.split.check(&ids).map_err(|e| format!("split: {e}"))
     }
 }
 

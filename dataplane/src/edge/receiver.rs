@@ -251,7 +251,7 @@ impl Receiver {
         }
         path.received_frames += 1;
         path.received_bytes += wire_bytes as u64;
-        self.counters.dummies += u64::from(shim.kind == Kind::Dummy);
+        self.counters.dummies += u64::from(shim.kind == Kind::Padding);
         path.said(shim.sent_us, shim.kind == Kind::Pause);
         if !stale {
             path.heard_ns = Some(now_ns);

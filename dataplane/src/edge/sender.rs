@@ -4,10 +4,10 @@
 use super::buffer::{Buf, Pool};
 use super::burst::Burst;
 use super::copies::Copies;
-use super::fill::DUMMY_LEN;
 use super::frame::Kind;
 use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
 use super::private::Private;
+use super::probe_traffic::PROBE_LEN;
 use super::protocol::Ingress;
 use super::queue_bound::QueueBound;
 use super::reorder::before;
@@ -129,7 +129,7 @@ impl Sender {
         for path in &mut self.paths {
             path.sent_frames = 0;
             path.sent_bytes = 0;
-            path.lane.skipped = 0;
+            path.copy_position.skipped = 0;
         }
     }
 
@@ -237,17 +237,17 @@ impl Sender {
     /// Every number before this one has left on a path, or never will.
     fn passed(&self, path: usize) -> u32 {
         let staged = self.private.as_ref().and_then(|p| p.head(path)).map(|(sequence, _)| sequence);
-        staged.or(self.paths[path].lane.reached).unwrap_or(self.sequence)
+        staged.or(self.paths[path].copy_position.reached).unwrap_or(self.sequence)
     }
 
     /// Padding that is due, if there is nothing else to send.
     fn pad(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let idle = self.queued() == 0;
-        let dummy = match &mut self.private {
-            Some(private) => private.dummy(now_ns).filter(|_| idle),
+        let padding = match &mut self.private {
+            Some(private) => private.padding(now_ns).filter(|_| idle),
             None => return,
         };
-        if let Some((index, len)) = dummy {
+        if let Some((index, len)) = padding {
             let (path, len) = (&mut self.paths[index], len.min(self.max_inner));
             if path.pacer.ready_at(now_ns, len + path.spec.overhead()).map_or(true, |at| at > now_ns) {
                 return;
@@ -255,7 +255,7 @@ impl Sender {
             if let Some(mut buf) = pool.take() {
                 buf.zeroed(len);
                 self.dummies += 1;
-                out.push(send(path, now_ns, Kind::Dummy, self.number, self.sequence, buf));
+                out.push(send(path, now_ns, Kind::Padding, self.number, self.sequence, buf));
             }
         }
     }
@@ -265,22 +265,22 @@ impl Sender {
         KEEP_ALIVE.iter().find(|(until, _)| idle < *until).map_or(KEEP_ALIVE[2].1, |(_, interval)| *interval)
     }
 
-    /// Batches of dummies on paths that are to be filled and have nothing else to send.
-    fn fill(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
+    /// Batches of probe traffic on paths that shall send more than the flow offers and have nothing else to send.
+    fn probe(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         for index in 0..self.paths.len() {
             let frames = match self.queued() {
-                0 => self.paths[index].fill.frames_due(now_ns),
+                0 => self.paths[index].probe.frames_due(now_ns),
                 _ => 0,
             };
             let sequence = self.passed(index);
             for _ in 0..frames {
                 let (path, number) = (&mut self.paths[index], self.number);
-                let len = DUMMY_LEN.min(path.spec.mtu - path.spec.overhead());
+                let len = PROBE_LEN.min(path.spec.mtu - path.spec.overhead());
                 if let Some(mut buf) = pool.take() {
                     buf.zeroed(len);
                     self.dummies += 1;
                     path.sent_ns = now_ns;
-                    out.push(send(path, now_ns, Kind::Dummy, number, sequence, buf));
+                    out.push(send(path, now_ns, Kind::Padding, number, sequence, buf));
                 }
             }
         }
@@ -290,11 +290,11 @@ impl Sender {
     pub fn keep_alives(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let interval = self.keep_alive_interval(now_ns);
         self.pad(now_ns, pool, out);
-        self.fill(now_ns, pool, out);
+        self.probe(now_ns, pool, out);
         for index in 0..self.paths.len() {
             let path = &mut self.paths[index];
             let is_due = path.usable() && path.sent_ns + interval <= now_ns;
-            if path.marks.take(now_ns) || is_due {
+            if path.markers.take(now_ns) || is_due {
                 out.extend(self.mark(index, now_ns, pool));
             }
         }
@@ -313,17 +313,17 @@ impl Sender {
     pub fn next_due(&self, now_ns: u64) -> Option<u64> {
         let interval = self.keep_alive_interval(now_ns);
         let alive = self.paths.iter().filter(|p| p.usable()).map(|p| p.sent_ns + interval).min();
-        let marks = self.paths.iter().filter_map(|p| p.marks.due_ns()).min();
+        let markers = self.paths.iter().filter_map(|p| p.markers.due_ns()).min();
         let data = match (&self.private, &self.copies) {
             (None, None) => self.choose().and_then(|(path, len)| self.paths[path].pacer.ready_at(now_ns, len)),
             (Some(private), _) => self.private_due(now_ns, private),
             (None, Some(copies)) => self.copies_due(now_ns, copies),
         };
-        let fill = match self.queued() {
-            0 => self.paths.iter().filter_map(|p| p.fill.due_ns(now_ns)).min(),
+        let probe = match self.queued() {
+            0 => self.paths.iter().filter_map(|p| p.probe.due_ns(now_ns)).min(),
             _ => None,
         };
-        [alive, marks, data, fill].into_iter().flatten().min()
+        [alive, markers, data, probe].into_iter().flatten().min()
     }
 
     fn private_due(&self, now_ns: u64, private: &Private) -> Option<u64> {

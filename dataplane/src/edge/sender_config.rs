@@ -1,10 +1,10 @@
 //! New configurations and rates of a sender.
 
 use super::super::buffer::Pool;
-use super::super::fill::DUMMY_LEN;
 use super::super::frame::Kind;
 use super::super::outpath::{announce, launch, path_header, signal, Exit, Outgoing, PathOut};
 use super::super::private::Private;
+use super::super::probe_traffic::PROBE_LEN;
 use super::super::protocol::{Ingress, RateChange};
 use super::super::split_config::SplitMode;
 use super::{Sender, UNSHAPED_QUEUE_BYTES};
@@ -41,12 +41,12 @@ impl Sender {
             let at = old.iter().position(|p| p.as_ref().map_or(false, |p| p.spec.id == path.id));
             from.push(at);
             match at.and_then(|i| old[i].take()) {
-                Some(mut kept) => {
-                    kept.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
-                    kept.spec = path.clone();
-                    kept.exit = *exit;
-                    kept.header = path_header(path, *exit);
-                    self.paths.push(kept);
+                Some(mut existing) => {
+                    existing.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
+                    existing.spec = path.clone();
+                    existing.exit = *exit;
+                    existing.header = path_header(path, *exit);
+                    self.paths.push(existing);
                 }
                 None => self.paths.push(PathOut::new(now_ns, path, *exit, self.burst_ns)),
             }
@@ -82,7 +82,7 @@ impl Sender {
         for index in 0..self.paths.len() {
             let (id, usable) = (self.paths[index].spec.id, self.paths[index].usable());
             if usable || before.ids.contains(&id) {
-                self.paths[index].marks.begin(now_ns, !usable);
+                self.paths[index].markers.begin(now_ns, !usable);
                 out.extend(self.mark(index, now_ns, pool));
             }
         }
@@ -129,7 +129,7 @@ impl Sender {
         }
     }
 
-    /// The fast way: new rates of some paths; a path that isn't named keeps its rate, and has no fill. Gives what
+    /// The fast way: new rates of some paths; a path that isn't named keeps its rate, and sends no probe traffic. Gives what
     /// `update` gives.
     pub fn set_rates(
         &mut self,
@@ -144,8 +144,12 @@ impl Sender {
                 path.spec.rate_mbps = *rate;
                 path.pacer.set_rate(now_ns, *rate, path.spec.mtu, self.burst_ns);
             }
-            let fill = change.fill.get(&path.spec.id).copied().unwrap_or(0.0);
-            path.fill.set(now_ns, fill.min(path.spec.rate_mbps.unwrap_or(fill)), DUMMY_LEN + path.spec.overhead());
+            let least_mbps = change.fill.get(&path.spec.id).copied().unwrap_or(0.0);
+            path.probe.set(
+                now_ns,
+                least_mbps.min(path.spec.rate_mbps.unwrap_or(least_mbps)),
+                PROBE_LEN + path.spec.overhead(),
+            );
         }
         let same: Vec<Option<usize>> = (0..self.paths.len()).map(Some).collect();
         self.changed(now_ns, &before, &same, pool, out)

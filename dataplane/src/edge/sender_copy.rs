@@ -29,14 +29,14 @@ impl Sender {
     fn drop_copies(&mut self) {
         if !self.is_copying() && self.copies.as_ref().map_or(false, Copies::is_empty) {
             self.copies = None;
-            self.paths.iter_mut().for_each(|p| p.lane.reached = None);
+            self.paths.iter_mut().for_each(|p| p.copy_position.reached = None);
         }
     }
 
     /// When a path may send what is next on it: time, number, path.
     fn copy_ready(&self, now_ns: u64, copies: &Copies, index: usize) -> Option<(u64, u32, usize)> {
         let path = &self.paths[index];
-        path.lane.reached?;
+        path.copy_position.reached?;
         let fresh = || self.queue.front().filter(|_| self.is_copying()).map(|(_, buf)| (self.sequence, buf.len()));
         let (number, len) = copies.head(path).or_else(fresh)?;
         Some((path.pacer.ready_at(now_ns, len + path.spec.overhead())?, number, index))

@@ -88,7 +88,7 @@ fn every_path_carries_every_number_once_and_in_order() {
     assert_eq!(all.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
     assert!(all.values().all(|numbers| *numbers == expected));
     assert_eq!((copier.bench.sender.sent, copier.bench.pool.in_use()), (1000, 0));
-    assert!(copier.bench.sender.paths().iter().all(|p| p.lane.skipped == 0));
+    assert!(copier.bench.sender.paths().iter().all(|p| p.copy_position.skipped == 0));
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn a_path_that_cannot_keep_up_leaves_out_the_oldest_and_holds_nobody_up() {
     // It is never further behind than 60 ms of 2 Mb/s, and what it left out is counted.
     let backlog = copier.bench.pool.in_use();
     assert!(backlog <= 16, "{backlog}");
-    let skipped = copier.bench.sender.paths()[1].lane.skipped as usize;
+    let skipped = copier.bench.sender.paths()[1].copy_position.skipped as usize;
     assert_eq!(slow.len() + skipped + backlog, 2000);
-    assert_eq!(copier.bench.sender.paths()[0].lane.skipped, 0);
+    assert_eq!(copier.bench.sender.paths()[0].copy_position.skipped, 0);
 }
 
 #[test]

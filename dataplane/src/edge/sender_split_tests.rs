@@ -179,7 +179,7 @@ fn padding_fills_gaps_only_counts_for_the_pacing_and_stops() {
             now = private.sender.next_due(now).unwrap().max(now + 1);
         }
     }
-    let dummies: Vec<_> = private.log.iter().filter(|l| l.3 == Kind::Dummy as u8).collect();
+    let dummies: Vec<_> = private.log.iter().filter(|l| l.3 == Kind::Padding as u8).collect();
     let per_gap = dummies.len() as f64 / 500.0;
     assert!((3.3..4.7).contains(&per_gap), "{per_gap}");
     assert_eq!(private.sender.dummies, dummies.len() as u64);

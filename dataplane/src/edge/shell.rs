@@ -4,9 +4,9 @@ use super::buffer::{Buf, Pool};
 use super::control::{Control, Handler, LISTENER_TOKEN};
 use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
 use super::engine::{Effects, Engine, FirstNumbers};
+use super::engine_report;
 use super::options::Options;
 use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
-use super::report;
 use crate::sys::clock::{cpu_ns, monotonic_ns};
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::file::read_text;
@@ -53,29 +53,29 @@ impl Agent {
         Ok(from)
     }
 
-    fn read_access(&mut self, inbox: &mut Vec<Buf>) -> io::Result<()> {
+    fn read_access(&mut self, frames: &mut Vec<Buf>) -> io::Result<()> {
         let engine = &mut self.engine;
-        self.devices.read_access(&mut engine.pool, &mut engine.counters.overrun, inbox)?;
+        self.devices.read_access(&mut engine.pool, &mut engine.counters.overrun, frames)?;
         let now_ns = monotonic_ns();
-        for buf in inbox.drain(..) {
+        for buf in frames.drain(..) {
             self.engine.from_access(now_ns, buf, &mut self.fx);
         }
         Ok(())
     }
 
     /// True if nothing is left to read.
-    fn read_network(&mut self, at: usize, inbox: &mut Vec<Buf>) -> io::Result<bool> {
+    fn read_network(&mut self, at: usize, frames: &mut Vec<Buf>) -> io::Result<bool> {
         let engine = &mut self.engine;
-        let drained = self.devices.read_network(at, &mut engine.pool, &mut engine.counters.overrun, inbox)?;
+        let drained = self.devices.read_network(at, &mut engine.pool, &mut engine.counters.overrun, frames)?;
         let now_ns = monotonic_ns();
-        for buf in inbox.drain(..) {
+        for buf in frames.drain(..) {
             self.engine.from_network(now_ns, buf, &mut self.fx);
         }
         Ok(drained)
     }
 
     fn report_lines(&self, seq: Option<u64>) -> Vec<String> {
-        report::lines(&self.engine, monotonic_ns(), seq, cpu_ns(), self.woken_late)
+        engine_report::lines(&self.engine, monotonic_ns(), seq, cpu_ns(), self.woken_late)
     }
 
     /// Carries out what the engine wants. A device in trouble costs frames, never the agent.
@@ -201,7 +201,7 @@ pub fn run(options: &Options) -> io::Result<()> {
 fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result<()> {
     let epoll = Rc::clone(&agent.epoll);
     let mut events: Vec<Event> = Vec::new();
-    let mut inbox: Vec<Buf> = Vec::new();
+    let mut frames: Vec<Buf> = Vec::new();
     let mut drained_ns = monotonic_ns();
     let mut more = false;
     let mut back_by_ns = u64::MAX;
@@ -217,9 +217,9 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         let mut drained = true;
         for event in &events {
             match event.token {
-                ACCESS_TOKEN => agent.read_access(&mut inbox)?,
+                ACCESS_TOKEN => agent.read_access(&mut frames)?,
                 FIRST_NETWORK_TOKEN..=LAST_NETWORK_TOKEN => {
-                    drained &= agent.read_network((event.token - FIRST_NETWORK_TOKEN) as usize, &mut inbox)?;
+                    drained &= agent.read_network((event.token - FIRST_NETWORK_TOKEN) as usize, &mut frames)?;
                 }
                 SIGNAL_TOKEN => {
                     if signals.read()?.is_some() {

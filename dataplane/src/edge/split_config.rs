@@ -4,9 +4,10 @@
 use super::hywf::Law;
 use super::padding::Schedule;
 use super::private::Settings;
-use super::protocol::{OutPath, MAX_RATE_MBPS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+
+const MAX_SHARE: f64 = 1e6;
 
 /// How a flow's frames are split over its paths.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
@@ -85,8 +86,8 @@ fn by_path<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<u8, f64
 }
 
 impl SplitMode {
-    /// Everything that serde does not see; `paths` are those of the flow.
-    pub fn check(&self, paths: &[OutPath]) -> Result<(), String> {
+    /// Everything that serde does not see; `paths` are the ids of the flow's.
+    pub fn check(&self, paths: &[u8]) -> Result<(), String> {
         match self {
             SplitMode::Proportional | SplitMode::Copy => Ok(()),
             SplitMode::Fixed { shares } => check_shares(shares, paths),
@@ -98,11 +99,11 @@ impl SplitMode {
     }
 }
 
-fn check_shares(shares: &BTreeMap<u8, f64>, paths: &[OutPath]) -> Result<(), String> {
-    if let Some(id) = shares.keys().find(|id| paths.iter().all(|p| p.id != **id)) {
+fn check_shares(shares: &BTreeMap<u8, f64>, paths: &[u8]) -> Result<(), String> {
+    if let Some(id) = shares.keys().find(|id| !paths.contains(*id)) {
         return Err(format!("shares: unknown path {id}"));
     }
-    if let Some((id, share)) = shares.iter().find(|(_, share)| !(0.0..=MAX_RATE_MBPS).contains(*share)) {
+    if let Some((id, share)) = shares.iter().find(|(_, share)| !(0.0..=MAX_SHARE).contains(*share)) {
         return Err(format!("shares: path {id}: {share}: expected 0 or more"));
     }
     if !shares.values().any(|share| *share > 0.0) {

@@ -55,11 +55,11 @@ impl Columns {
     }
 
     /// Only these rows (numbers in increasing order), numbered anew.
-    pub fn only(&self, kept: &[usize]) -> Columns {
+    pub fn only(&self, remaining: &[usize]) -> Columns {
         let mut number = vec![None; self.rows];
-        kept.iter().enumerate().for_each(|(new, &old)| number[old] = Some(new as u32));
+        remaining.iter().enumerate().for_each(|(new, &old)| number[old] = Some(new as u32));
         let mut columns = Columns {
-            rows: kept.len(),
+            rows: remaining.len(),
             starts: self.starts.clone(),
             support_starts: vec![0; self.starts.len()],
             support: Vec::with_capacity(self.support.len()),

@@ -66,10 +66,10 @@ impl Method {
     }
 
     /// Go on with these rows alone (numbers in increasing order).
-    pub fn keep_rows(&mut self, kept: &[usize]) {
-        self.columns = self.columns.only(kept);
-        self.point.s = kept.iter().map(|&row| self.point.s[row]).collect();
-        self.point.row_price = kept.iter().map(|&row| self.point.row_price[row]).collect();
+    pub fn keep_rows(&mut self, remaining: &[usize]) {
+        self.columns = self.columns.only(remaining);
+        self.point.s = remaining.iter().map(|&row| self.point.s[row]).collect();
+        self.point.row_price = remaining.iter().map(|&row| self.point.row_price[row]).collect();
         self.refresh();
     }
 

@@ -208,12 +208,12 @@ impl<'a> Search<'a> {
 
     /// Rows with so much slack no longer take part.
     fn drop_rows(&mut self, method: &mut Method, slack: f64) {
-        let (kept, dropped): (Vec<usize>, Vec<usize>) =
+        let (remaining, dropped): (Vec<usize>, Vec<usize>) =
             (0..self.chosen.len()).partition(|&k| method.point.s[k] < slack);
-        if !dropped.is_empty() && !kept.is_empty() {
+        if !dropped.is_empty() && !remaining.is_empty() {
             dropped.iter().for_each(|&k| self.takes_part[self.chosen[k]] = false);
-            self.chosen = kept.iter().map(|&k| self.chosen[k]).collect();
-            method.keep_rows(&kept);
+            self.chosen = remaining.iter().map(|&k| self.chosen[k]).collect();
+            method.keep_rows(&remaining);
         }
     }
 

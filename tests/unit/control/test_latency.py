@@ -43,7 +43,7 @@ NETWORK = parse(
     },
     "test",
 )
-FABRIC = TopologyContext.of(NETWORK)
+CONTEXT = TopologyContext.of(NETWORK)
 PLC, WIFI = ("plc",), ("wifi",)
 FLOW = FlowSpec("quick", "a", "b", policy=Policy.LATENCY)
 FRAME_BYTES = 1450.0
@@ -77,8 +77,8 @@ class Lab:
         self.latency = Latency()
         overrides = RateOverrides({"latency": self.latency})
         self.loop = LiveLoop(NETWORK, radios, LoopOptions(), overrides)
-        self.live = Live(FABRIC, Numbers(), Options(), self.loop, measures=True)
-        self.state: State = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
+        self.live = Live(CONTEXT, Numbers(), Options(), self.loop, measures=True)
+        self.state: State = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in flows])
         self.now_s = 0.0
         self.live.replan(self.state, NO_REPORTS, 0.0)
 
@@ -168,13 +168,13 @@ def test_two_latency_flows_that_want_all_share_what_there_is() -> None:
 def test_a_path_that_fails_is_left_at_once_and_comes_back() -> None:
     lab = Lab(Radios(), FLOW)
     lab.run(20.0, quick=1.0)
-    lab.state = links_heard(lab.state, FABRIC, "b", {"plc": False}, lab.now_s)
+    lab.state = links_heard(lab.state, CONTEXT, "b", {"plc": False}, lab.now_s)
     lab.live.replan(lab.state, NO_REPORTS, lab.now_s)
     lab.run(0.1, quick=1.0)
     assert lab.shares() == {WIFI: 1.0}
     shown = lab.latency.document("quick")
     assert shown is not None and shown["reason"] == "it is the only path"
-    lab.state = links_heard(lab.state, FABRIC, "b", {"plc": True}, lab.now_s)
+    lab.state = links_heard(lab.state, CONTEXT, "b", {"plc": True}, lab.now_s)
     lab.live.replan(lab.state, NO_REPORTS, lab.now_s)
     lab.run(2.0, quick=1.0)
     assert lab.shares()[PLC] == 1.0

@@ -20,7 +20,7 @@ from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import TopologyContext
 
 NETWORK = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "diamond.yaml"
-FABRIC = TopologyContext.of(read_file(NETWORK))
+CONTEXT = TopologyContext.of(read_file(NETWORK))
 # By hand: arm 0 carries 20 over b (PLC, WiFi) and 12 over c (WiFi 5 twice, 1/30 + 1/20); arm 1 is the second best.
 BEST, SECOND, MARGIN = 32.0, 27.71, 0.95
 # What holds on average over these seeds; over 24 of them it is 0.937, 0.975 and 0.974.
@@ -30,7 +30,7 @@ POLICIES = [Policy.HYMAB, Policy.HYMAB_PLUS, Policy.AUTO]
 
 
 def medium(policy: Policy, *others: FlowSpec, noise: float = 0.0, seed: int = 1) -> LiveMedium:
-    return LiveMedium(FABRIC, [replace(FABRIC.network.flows[0], policy=policy), *others], noise=noise, seed=seed)
+    return LiveMedium(CONTEXT, [replace(CONTEXT.network.flows[0], policy=policy), *others], noise=noise, seed=seed)
 
 
 def mean(world: LiveMedium, seconds: float, flow: str = "f1") -> float:
@@ -91,7 +91,7 @@ def test_auto_believes_a_right_model_and_no_wrong_one() -> None:
 
 
 def test_another_flow_takes_half_at_once_and_gives_it_back() -> None:
-    other = replace(FABRIC.network.flows[0], id="g", match={"ip_proto": 17})
+    other = replace(CONTEXT.network.flows[0], id="g", match={"ip_proto": 17})
     world = medium(Policy.HYMAB_PLUS, replace(other, policy=Policy.HYMAB_PLUS))
     world.offered_mbps["g"] = 0.0
     world.run(30)
@@ -144,8 +144,8 @@ def test_arms_that_hear_a_changed_link_are_learned_anew_and_the_others_keep_what
 
 
 def test_a_flow_that_is_tcp_leaves_the_margin_of_tcp() -> None:
-    flow = replace(FABRIC.network.flows[0], policy=Policy.HYMAB, traffic=Traffic.TCP)
-    world = LiveMedium(FABRIC, [flow], tcp_margin=0.3)
+    flow = replace(CONTEXT.network.flows[0], policy=Policy.HYMAB, traffic=Traffic.TCP)
+    world = LiveMedium(CONTEXT, [flow], tcp_margin=0.3)
     world.run(5)
     assert sum(bandit(world)["arms"][0]["rates_mbps"]) == pytest.approx(0.7 * BEST, rel=0.01)
 
@@ -161,7 +161,7 @@ def test_without_readings_the_model_carries_the_flow_and_the_reason_is_told() ->
 
 @pytest.mark.parametrize("policy", [Policy.HYMAB, Policy.HYMAB_PLUS])
 def test_a_set_of_flows_that_was_active_before_has_its_rates_again_within_half_a_second(policy: Policy) -> None:
-    other = replace(FABRIC.network.flows[0], id="g", match={"ip_proto": 17}, policy=policy)
+    other = replace(CONTEXT.network.flows[0], id="g", match={"ip_proto": 17}, policy=policy)
     world = medium(policy, other, noise=0.1)
     world.offered_mbps["g"] = 0.0
     world.run(40)

@@ -43,13 +43,13 @@ from hyroads.controller.model.state import (
 )
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-FABRIC = TopologyContext.of(read_file(TRIANGLE))
+CONTEXT = TopologyContext.of(read_file(TRIANGLE))
 HYBRID = [("ab-plc", "bc-wifi"), ("ab-wifi", "bc-wifi")]
 RIVAL = FlowSpec("g", "b", "a", paths=(("ab-wifi~",),))
 
 
 def start(*flows: FlowSpec) -> State:
-    return initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in flows or FABRIC.network.flows])
+    return initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in flows or CONTEXT.network.flows])
 
 
 class Readings:
@@ -88,8 +88,8 @@ class Decider:
 
 def governed(*flows: FlowSpec) -> tuple[Live, Decider, State]:
     decider = Decider()
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), LoopOptions(), decider)
-    live, state = Live(FABRIC, Numbers(), Options(), loop), start(*flows)
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network), LoopOptions(), decider)
+    live, state = Live(CONTEXT, Numbers(), Options(), loop), start(*flows)
     live.replan(state, NO_REPORTS, 0.0)
     return live, decider, state
 
@@ -99,7 +99,7 @@ def rates(live: Live, flow: str) -> list[float | None]:
 
 
 def test_a_flow_of_a_override_gets_what_it_says_and_the_others_what_is_left() -> None:
-    live, decider, state = governed(FABRIC.network.flows[0], RIVAL)
+    live, decider, state = governed(CONTEXT.network.flows[0], RIVAL)
     decider.says = {"f1": Fixed({HYBRID[1]: 2.0}, fill_mbps={HYBRID[1]: 1.5})}
     assert live.slot(state, NO_REPORTS, 0.1)[1] is live.plan
     assert rates(live, "f1") == [0.0, 2.0]
@@ -129,7 +129,7 @@ def test_a_cut_link_takes_a_fixed_flow_to_the_solver_at_once_and_tells_the_overr
     live, decider, state = governed()
     decider.says = {"f1": Fixed({HYBRID[0]: 9.0})}
     live.slot(state, NO_REPORTS, 0.1)
-    cut = links_heard(state, FABRIC, "b", {"ab-plc": False}, 5.0)
+    cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 5.0)
     live.replan(cut, NO_REPORTS, 5.0)
     assert rates(live, "f1") == pytest.approx([9.5], rel=1e-3)
     live.improve(NO_REPORTS, 5.0)
@@ -137,8 +137,8 @@ def test_a_cut_link_takes_a_fixed_flow_to_the_solver_at_once_and_tells_the_overr
 
 
 def test_flows_with_bandits_hold_the_paths_of_all_their_arms() -> None:
-    spec = replace(FABRIC.network.flows[0], policy=Policy.HYMAB_PLUS)
-    live = live_of(FABRIC)
+    spec = replace(CONTEXT.network.flows[0], policy=Policy.HYMAB_PLUS)
+    live = live_of(CONTEXT)
     plan = live.replan(start(spec), NO_REPORTS, 0.0)
     route = live.loop.routes["f1"]
     assert len(route.arms) >= 2 and route.arms[0] == (0, 1)
@@ -149,12 +149,12 @@ def test_flows_with_bandits_hold_the_paths_of_all_their_arms() -> None:
 
 
 def test_a_path_that_comes_back_is_used_again_and_a_flow_that_gains_nothing_stays() -> None:
-    live, state = live_of(FABRIC), start()
+    live, state = live_of(CONTEXT), start()
     live.replan(state, NO_REPORTS, 0.0)
-    cut = links_heard(state, FABRIC, "b", {"ab-plc": False}, 5.0)
+    cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 5.0)
     assert [p.links for p in live.replan(cut, NO_REPORTS, 5.0).flows["f1"].paths] == [HYBRID[1]]
     assert live.improve(NO_REPORTS, 5.0) is None
-    back = links_heard(cut, FABRIC, "b", {"ab-plc": True}, 9.0)
+    back = links_heard(cut, CONTEXT, "b", {"ab-plc": True}, 9.0)
     live.replan(back, NO_REPORTS, 9.0)
     better = live.improve(NO_REPORTS, 9.0)
     assert better is not None and {p.links for p in better.flows["f1"].paths} == set(HYBRID)
@@ -162,7 +162,7 @@ def test_a_path_that_comes_back_is_used_again_and_a_flow_that_gains_nothing_stay
 
 
 def test_a_flow_that_sends_little_uses_a_path_that_came_back_too() -> None:
-    live, state, now_s = live_of(FABRIC), start(), 0.0
+    live, state, now_s = live_of(CONTEXT), start(), 0.0
     live.replan(state, NO_REPORTS, now_s)
     loop = live.loop
 
@@ -174,12 +174,12 @@ def test_a_flow_that_sends_little_uses_a_path_that_came_back_too() -> None:
 
     idle(2.0)
     assert loop.state.demands.demand_mbps("f1") == pytest.approx(2.3)
-    state = links_heard(state, FABRIC, "b", {"ab-plc": False}, now_s)
+    state = links_heard(state, CONTEXT, "b", {"ab-plc": False}, now_s)
     live.replan(state, NO_REPORTS, now_s)
     live.improve(NO_REPORTS, now_s)
     idle(2.0)
     assert loop.rates["f1"] == pytest.approx([9.5], rel=0.02)
-    state = links_heard(state, FABRIC, "b", {"ab-plc": True}, now_s)
+    state = links_heard(state, CONTEXT, "b", {"ab-plc": True}, now_s)
     live.replan(state, NO_REPORTS, now_s)
     live.improve(NO_REPORTS, now_s)
     idle(2.0)
@@ -188,7 +188,7 @@ def test_a_flow_that_sends_little_uses_a_path_that_came_back_too() -> None:
 
 def test_airtime_that_nobody_wants_waits_for_those_who_are_idle() -> None:
     """An idle flow alone has its whole rate at hand; a busy rival gets all of it but the idle flow's demand."""
-    live = live_of(FABRIC)
+    live = live_of(CONTEXT)
     live.replan(start(FlowSpec("f", "a", "b", paths=(("ab-wifi",),)), RIVAL), NO_REPORTS, 0.0)
     loop, now_s = live.loop, 0.0
 
@@ -211,14 +211,14 @@ def test_airtime_that_nobody_wants_waits_for_those_who_are_idle() -> None:
 
 
 def test_a_link_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
-    live, state, now_s = live_of(FABRIC), start(), 10.0
+    live, state, now_s = live_of(CONTEXT), start(), 10.0
     for _ in range(3):
         for up in (False, True):
-            heard = links_heard(state, FABRIC, "b", {"ab-plc": up}, now_s)
+            heard = links_heard(state, CONTEXT, "b", {"ab-plc": up}, now_s)
             state, now_s = live.links_reported(state, heard, now_s), now_s + 0.5
     assert state.held == {"ab-plc"}
-    link = FABRIC.network.links[FABRIC.network.link_index["ab-plc"]]
-    assert state.link_fault(FABRIC, link) == "flapping"
+    link = CONTEXT.network.links[CONTEXT.network.link_index["ab-plc"]]
+    assert state.link_fault(CONTEXT, link) == "flapping"
     assert [p.links for p in live.replan(state, NO_REPORTS, now_s).flows["f1"].paths] == [HYBRID[1]]
     state = live.links_damped(state, now_s + 60)
     assert not state.held
@@ -226,7 +226,7 @@ def test_a_link_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
 
 def test_what_access_points_measure_decides_and_only_large_changes_move_paths() -> None:
     source = Readings()
-    live = Live(FABRIC, Numbers(), Options(), LiveLoop(FABRIC.network, source), measures=True)
+    live = Live(CONTEXT, Numbers(), Options(), LiveLoop(CONTEXT.network, source), measures=True)
     state = start()
     live.replan(state, NO_REPORTS, 0.0)
     plans, now_s = 0, 0.0
@@ -237,7 +237,7 @@ def test_what_access_points_measure_decides_and_only_large_changes_move_paths() 
             now_s += 0.1
             samples = [
                 Sample(link.id, Source.AGENT, mbps.get(link.id.replace("-", "_"), link.capacity_mbps), now_s)
-                for link in FABRIC.network.links
+                for link in CONTEXT.network.links
             ]
             source.next = Measurements(samples)
             after, _ = live.slot(state, NO_REPORTS, now_s)
@@ -258,15 +258,15 @@ def test_what_access_points_measure_decides_and_only_large_changes_move_paths() 
     for _ in range(40):
         now_s += 1.0
         state, _ = live.slot(state, NO_REPORTS, now_s)
-    assert state.link_fault(FABRIC, FABRIC.network.links[0]) == "capacity unknown"
+    assert state.link_fault(CONTEXT, CONTEXT.network.links[0]) == "capacity unknown"
 
 
 def test_external_traffic_that_takes_all_leaves_a_flow_a_trace() -> None:
     source = Readings()
     source.who = Heard(observers=(("a", "wifi"), ("b", "wifi"), ("nobody", "wifi")))
-    loop = LiveLoop(FABRIC.network, source)
-    live, state = Live(FABRIC, Numbers(), Options(), loop), start()
-    source.next = Measurements(configured_samples(FABRIC.network, 0.0))
+    loop = LiveLoop(CONTEXT.network, source)
+    live, state = Live(CONTEXT, Numbers(), Options(), loop), start()
+    source.next = Measurements(configured_samples(CONTEXT.network, 0.0))
     live.replan(state, NO_REPORTS, 0.0)
     for slot in range(1, 20):
         source.next = Measurements(busy={("a", "wifi"): 1.0, ("b", "wifi"): 1.0})
@@ -276,12 +276,12 @@ def test_external_traffic_that_takes_all_leaves_a_flow_a_trace() -> None:
 
 
 def test_tcp_has_its_margin_in_the_domains_that_it_uses_and_only_there() -> None:
-    network = FABRIC.network
+    network = CONTEXT.network
     tcp = FlowSpec("t", "a", "b", paths=(("ab-plc",),), traffic=Traffic.TCP)
     matched = replace(tcp, traffic=Traffic.ANY, match={"eth_type": 0x800, "ip_proto": 6})
     for spec in (tcp, matched):
-        loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), LoopOptions(tcp_margin=0.3))
-        live = Live(FABRIC, Numbers(), Options(), loop)
+        loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network), LoopOptions(tcp_margin=0.3))
+        live = Live(CONTEXT, Numbers(), Options(), loop)
         live.replan(start(spec, RIVAL), NO_REPORTS, 0.0)
         assert rates(live, "t") == pytest.approx([7.0], rel=1e-3)
         assert rates(live, "g") == pytest.approx([0.95 * 15], rel=1e-3)
@@ -289,8 +289,8 @@ def test_tcp_has_its_margin_in_the_domains_that_it_uses_and_only_there() -> None
 
 
 def test_a_flow_that_sends_little_leaves_the_rest_to_the_other() -> None:
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network))
-    live = Live(FABRIC, Numbers(), Options(), loop)
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
+    live = Live(CONTEXT, Numbers(), Options(), loop)
     live.replan(start(FlowSpec("f", "a", "b", paths=(("ab-wifi",),)), RIVAL), NO_REPORTS, 0.0)
     fair = loop.rates["f"][0]
     assert loop.rates["g"][0] == pytest.approx(fair, rel=1e-3)
@@ -302,8 +302,8 @@ def test_a_flow_that_sends_little_leaves_the_rest_to_the_other() -> None:
 
 
 def test_controller_mode_approaches_what_the_solver_gives_at_once() -> None:
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), LoopOptions(mode="controller"))
-    live = Live(FABRIC, Numbers(), Options(), loop)
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network), LoopOptions(mode="controller"))
+    live = Live(CONTEXT, Numbers(), Options(), loop)
     state = start()
     live.replan(state, NO_REPORTS, 0.0)
     for slot in range(1, 600):
@@ -316,7 +316,7 @@ def test_controller_mode_approaches_what_the_solver_gives_at_once() -> None:
 
 
 def test_new_rates_on_the_same_routes_share_all_else() -> None:
-    live = live_of(FABRIC)
+    live = live_of(CONTEXT)
     plan = live.replan(start(), NO_REPORTS, 0.0)
     new = plan.with_rates({"f1": (1.0, 0.0)})
     assert new.agents["a"].revision == plan.agents["a"].revision
@@ -350,11 +350,11 @@ def test_slots_keep_their_times_and_count_those_that_were_missed() -> None:
 
 def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> None:
     first, second = Decider(), Decider()
-    network = FABRIC.network
+    network = CONTEXT.network
     loop = LiveLoop(
         network, ConfiguredSource(network), LoopOptions(), RateOverrides({"first": first, "second": second})
     )
-    live, state = Live(FABRIC, Numbers(), Options(), loop), start(network.flows[0], RIVAL)
+    live, state = Live(CONTEXT, Numbers(), Options(), loop), start(network.flows[0], RIVAL)
     live.replan(state, NO_REPORTS, 0.0)
     first.says = {"f1": Fixed({HYBRID[0]: 3.0})}
     second.says = {"f1": Fixed({HYBRID[0]: 9.0}), "g": Fixed({("ab-wifi~",): 1.0})}
@@ -379,11 +379,11 @@ def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() 
             live.replan(plans.pop(), NO_REPORTS, 1.0)
         return found
 
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network))
-    live = Live(FABRIC, Numbers(), Options(), loop, aside=aside)
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
+    live = Live(CONTEXT, Numbers(), Options(), loop, aside=aside)
     state = start()
     live.replan(state, NO_REPORTS, 0.0)
-    cut = links_heard(state, FABRIC, "b", {"ab-plc": False}, 1.0)
+    cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 1.0)
     live.replan(cut, NO_REPORTS, 1.0)
     assert live.has_news
     plans.append(flow_declared(cut, DeclaredFlow(RIVAL, Origin.API)))
@@ -394,36 +394,36 @@ def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() 
 
 
 def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network))
-    live, state = Live(FABRIC, Numbers(), Options(), loop), start()
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
+    live, state = Live(CONTEXT, Numbers(), Options(), loop), start()
     live.preparation(state)()
     plan = live.replan(state, NO_REPORTS, 0.0)
     assert "planner" in live.network.__dict__ and "intents" in live.network.__dict__
-    unprepared = live_of(FABRIC)
+    unprepared = live_of(CONTEXT)
     assert plan.agents == unprepared.replan(state, NO_REPORTS, 0.0).agents
 
 
 def test_interfaces_hear_by_the_rule_in_force() -> None:
     readings = Readings()
     readings.who = Heard(observers=(("b", "wifi"),))
-    loop = LiveLoop(FABRIC.network, readings)
-    routes = make_routes(start(), LiveNetwork(FABRIC, Basis(frozenset())))
-    loop.lay_out(FABRIC.network, routes)
+    loop = LiveLoop(CONTEXT.network, readings)
+    routes = make_routes(start(), LiveNetwork(CONTEXT, Basis(frozenset())))
+    loop.lay_out(CONTEXT.network, routes)
     loop.turn(0.1)
-    before = loop.state.external.hearing
-    loop.lay_out(FABRIC.network.with_capacities({"ab-plc": 5.0}), routes)
-    assert loop.state.external.hearing is before
-    apart = TechnologyInterference(FABRIC.network.links, unshared=frozenset({"wifi"}))
-    loop.lay_out(replace(FABRIC.network, interference=apart), routes)
-    after = loop.state.external.hearing
+    before = loop.state.external.sensing
+    loop.lay_out(CONTEXT.network.with_capacities({"ab-plc": 5.0}), routes)
+    assert loop.state.external.sensing is before
+    apart = TechnologyInterference(CONTEXT.network.links, unshared=frozenset({"wifi"}))
+    loop.lay_out(replace(CONTEXT.network, interference=apart), routes)
+    after = loop.state.external.sensing
     assert before.heard.sum() > after.heard.sum()
 
 
 def test_a_slice_keeps_its_share_while_another_wants_it_and_takes_what_is_idle() -> None:
     flow = FlowSpec("f", "a", "b", paths=(("ab-wifi",),), slice="research")
     options = LoopOptions(shares={"research": {"wifi": 0.25}})
-    loop = LiveLoop(FABRIC.network, ConfiguredSource(FABRIC.network), options)
-    live, now_s = Live(FABRIC, Numbers(), Options(), loop), 0.0
+    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network), options)
+    live, now_s = Live(CONTEXT, Numbers(), Options(), loop), 0.0
     live.replan(start(flow, RIVAL), NO_REPORTS, now_s)
 
     def run(g_mbps: float, slots: int) -> dict[str, Any]:

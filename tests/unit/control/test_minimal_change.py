@@ -11,7 +11,7 @@ import pytest
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.source import Heard
 from hyroads.controller.control.update_order import SwitchView, Views, gate
 from hyroads.controller.core.addressing import Numbers
@@ -41,8 +41,8 @@ DOCUMENT: dict[str, Any] = {
         {"id": "f4", "from": "g", "to": "h"},
     ],
 }
-FABRIC = TopologyContext.of(parse(DOCUMENT, "x"))
-NO_REPORTS = ReportBook(lambda: 0.0)
+CONTEXT = TopologyContext.of(parse(DOCUMENT, "x"))
+NO_REPORTS = ReportRegistry(lambda: 0.0)
 
 
 class Session:
@@ -62,7 +62,7 @@ class Readings:
     """Every link has the capacity that the test says, measured each slot."""
 
     def __init__(self) -> None:
-        self.mbps = {link.id: link.capacity_mbps for link in FABRIC.network.links}
+        self.mbps = {link.id: link.capacity_mbps for link in CONTEXT.network.links}
         self.now_s = 0.0
 
     def take(self, now_s: float) -> Measurements:
@@ -80,15 +80,15 @@ class Controller:
 
     def __init__(self) -> None:
         self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
-        loop = LiveLoop(FABRIC.network, self.source, LoopOptions(0.05))
-        self.live = Live(FABRIC, Numbers(), Options(), loop, measures=True)
-        self.state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
+        loop = LiveLoop(CONTEXT.network, self.source, LoopOptions(0.05))
+        self.live = Live(CONTEXT, Numbers(), Options(), loop, measures=True)
+        self.state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self.fail, lambda: None)
-        self.rules: dict[str, frozenset[str]] = dict.fromkeys(FABRIC.addressing.dpid, frozenset())
+        self.rules: dict[str, frozenset[str]] = dict.fromkeys(CONTEXT.addressing.dpid, frozenset())
         self.changed_rules: list[str] = []
         for node in self.rules:
-            self.state = agent_up(self.state, FABRIC, node, fresh=False, now_s=-10.0)
+            self.state = agent_up(self.state, CONTEXT, node, fresh=False, now_s=-10.0)
         self.plan()
         for node in self.rules:
             self.deployer.joined(Session(node, self.told), AgentConfig(self.live.in_force.agents[node].hello))  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ class Controller:
     def report(self, node: str, **up: bool) -> None:
         """What an agent says of its inbound links (with _ for -)."""
         links = {link.replace("_", "-"): alive for link, alive in up.items()}
-        heard = links_heard(self.state, FABRIC, node, links, self.now_s)
+        heard = links_heard(self.state, CONTEXT, node, links, self.now_s)
         self.become(self.live.links_reported(self.state, heard, self.now_s))
 
     def run(self, seconds: float) -> None:
@@ -221,10 +221,10 @@ def test_what_is_planned_before_all_is_known_is_not_kept(controller: Controller)
     """After a restart the first readings show a part of the network only; no route may come from that part."""
     begun = Controller.__new__(Controller)
     source = Readings()
-    live = Live(FABRIC, Numbers(), Options(), LiveLoop(FABRIC.network, source, LoopOptions(0.05)), measures=True)
-    state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
-    for node in FABRIC.addressing.dpid:
-        state = agent_up(state, FABRIC, node, fresh=False, now_s=-10.0)
+    live = Live(CONTEXT, Numbers(), Options(), LiveLoop(CONTEXT.network, source, LoopOptions(0.05)), measures=True)
+    state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
+    for node in CONTEXT.addressing.dpid:
+        state = agent_up(state, CONTEXT, node, fresh=False, now_s=-10.0)
     everything, source.mbps = source.mbps, {"ab-plc": 10.0}
     begun.live, now_s = live, 0.0
     live.replan(state, NO_REPORTS, now_s)

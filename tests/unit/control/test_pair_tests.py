@@ -13,10 +13,10 @@ from hyroads.controller.control.pair_tests import AGAIN_S, PairTests, TestedSour
 from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.source import Heard
+from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
-from hyroads.controller.core.hearing_rule import HearingInterference
 from hyroads.controller.core.infer.domains import Verdict
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.netfile import parse
@@ -57,7 +57,7 @@ class World:
         self.truth = ConflictInterference(network.links, TRUTH)
         self.state = initial(self.context, [DeclaredFlow(flow, Origin.FILE) for flow in network.flows])
         hears = {(node, "wifi"): frozenset(others) for node, others in HEARS.items()}
-        rule = HearingInterference(tuple(network.nodes), network.links, hears)
+        rule = CarrierSensingInterference(tuple(network.nodes), network.links, hears)
         observers = tuple((node, "wifi") for node in network.nodes)
         self._heard = Heard(observers, hears, rule)
         source = TestedSource(self, network)

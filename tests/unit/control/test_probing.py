@@ -12,7 +12,7 @@ from hyroads.controller.control.arm_airtime import (
     PathSample,
     airtime_shares,
     arm_rows,
-    hearing_of,
+    carrier_sensing_of,
     measured_airtime,
     modelled_airtime,
 )
@@ -149,7 +149,7 @@ def test_samples_of_a_path_count_for_every_arm_and_many_of_them_take_noise_out()
 
 
 def test_interfaces_that_hear_the_same_links_of_an_arm_are_one_group():
-    hears = hearing_of(NETWORK)
+    hears = carrier_sensing_of(NETWORK)
     wifi = {interface for interface in hears if interface[1] == "wifi"}
     groups = {frozenset(names): set(group) for group, names in zip(ROWS.groups, ROWS.heard, strict=True)}
     assert groups[frozenset({"bd-wifi"})] == wifi

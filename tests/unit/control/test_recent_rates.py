@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hyroads.controller.control.recent_rates import FALL_S, LONGEST_S, REST_S, RISE_S, RecentRates
-from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Hearing
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime
 from hyroads.controller.core.netfile import parse
 
 SLOT_S = 0.1
@@ -68,7 +68,7 @@ def test_rates_that_change_all_the_time_are_not_doubted_all_the_time() -> None:
 def followed(skew_slots: int, changes: dict[int, float], others: dict[int, float], slots: int, doubt: bool) -> list:
     """External airtime as believed, by slot, while reports tell of our rates ``skew_slots`` later than busy times."""
     recent = RecentRates(2)
-    external = ExternalAirtime(Hearing.of(PAIR, [OBSERVER]))
+    external = ExternalAirtime(CarrierSensing.of(PAIR, [OBSERVER]))
     ours = [0.0] * (skew_slots + 1)
     theirs, believed = 0.0, []
     for slot in range(slots):
@@ -77,11 +77,11 @@ def followed(skew_slots: int, changes: dict[int, float], others: dict[int, float
         theirs = others.get(slot, theirs)
         if slot in changes:
             recent.allowed(rates(ours[-1]), CAPACITY, now_s)
-        hearing = external.hearing
+        sensing = external.sensing
         reported = rates(ours[-1 - skew_slots])
-        most = hearing.own_airtime(np.maximum(reported, recent.most(now_s)), CAPACITY) if doubt else None
+        most = sensing.own_airtime(np.maximum(reported, recent.most(now_s)), CAPACITY) if doubt else None
         busy = {OBSERVER: min(1.0, ours[-1] / 20 + theirs)}
-        external = external.after(busy, hearing.own_airtime(reported, CAPACITY), now_s, most)
+        external = external.after(busy, sensing.own_airtime(reported, CAPACITY), now_s, most)
         believed.append(float(external.per_link(now_s).max()))
     return believed
 

@@ -12,7 +12,7 @@ from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.telemetry import Inbox
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.hearing_rule import implied_hearing
+from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
@@ -84,7 +84,7 @@ def test_domains(file: Path, discover: bool) -> None:
     # What is heard is what the emulated medium lets each port hear; plain clients do not tell.
     told = {
         interface: nodes
-        for interface, nodes in implied_hearing(network).items()
+        for interface, nodes in implied_carrier_sensing(network).items()
         if interface[0] in addressing.dpid
         # On a medium that is not shared nobody is in the way of others, whoever is heard.
         and interface[1] not in network.unshared

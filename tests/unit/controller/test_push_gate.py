@@ -32,7 +32,7 @@ from hyroads.controller.model.state import (
 )
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-FABRIC = TopologyContext.of(read_file(TRIANGLE))
+CONTEXT = TopologyContext.of(read_file(TRIANGLE))
 UP = DeclaredFlow(FlowSpec("up", "c", "a"), Origin.API)
 
 
@@ -56,10 +56,10 @@ class Model:
 
     @classmethod
     def start(cls) -> Model:
-        state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
+        state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
         for node in ("a", "b"):
-            state = agent_up(state, FABRIC, node, fresh=False, now_s=0.0)
-        model = cls(state, planned(FABRIC, state))
+            state = agent_up(state, CONTEXT, node, fresh=False, now_s=0.0)
+        model = cls(state, planned(CONTEXT, state))
         for node in ("a", "b"):
             model.boot(node)
         return model
@@ -69,7 +69,7 @@ class Model:
 
     def become(self, state: State) -> None:
         self.state = state
-        self.plan = planned(FABRIC, state, self.plan.numbers)
+        self.plan = planned(CONTEXT, state, self.plan.numbers)
 
     def views(self) -> Views:
         agents = {node: AgentView(agent.runs, agent.sent) for node, agent in self.agents.items()}
@@ -162,7 +162,7 @@ def test_flow_ends_from_its_beginning() -> None:
 def test_cut_link_needs_one_message_only() -> None:
     model = Model.start()
     model.settle()
-    model.become(links_heard(model.state, FABRIC, "b", {"ab-plc": False}, 0.0))
+    model.become(links_heard(model.state, CONTEXT, "b", {"ab-plc": False}, 0.0))
     orders = gate(model.plan, model.views())
     assert [path.rate_mbps for path in orders.agents["a"].ingress["f1"].paths] == [pytest.approx(9.5, rel=1e-4)]
     assert len(orders.agents["b"].egress["f1"].paths) == 2, "the egress waits until the ingress has let go"
@@ -205,7 +205,7 @@ def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(ev
         node = "ab"[choice % 2]
         link = ("ab-plc", "ab-wifi")[choice % 2]
         if kind == "cut" or kind == "heal":
-            model.become(links_heard(model.state, FABRIC, "b", {link: kind == "heal"}, 99.0))
+            model.become(links_heard(model.state, CONTEXT, "b", {link: kind == "heal"}, 99.0))
         elif kind == "add":
             model.become(flow_declared(model.state, UP))
         elif kind == "remove":
@@ -213,10 +213,10 @@ def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(ev
         elif kind == "die" and node in model.agents:
             del model.agents[node]
             model.broken |= model.possible()
-            model.become(agent_down(model.state, FABRIC, node))
+            model.become(agent_down(model.state, CONTEXT, node))
         elif kind == "boot" and node not in model.agents:
             model.boot(node)
-            model.become(agent_up(model.state, FABRIC, node, fresh=False, now_s=0.0))
+            model.become(agent_up(model.state, CONTEXT, node, fresh=False, now_s=0.0))
         else:
             model.carry_out(choice)
         model.broken &= model.possible()
@@ -225,7 +225,7 @@ def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(ev
     for node in ("a", "b"):
         if node not in model.agents:
             model.boot(node)
-            model.become(agent_up(model.state, FABRIC, node, fresh=False, now_s=0.0))
+            model.become(agent_up(model.state, CONTEXT, node, fresh=False, now_s=0.0))
     model.settle()
     model.broken.clear()
     model.check()

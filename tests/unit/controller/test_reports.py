@@ -13,19 +13,19 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from planning import planned
 
 from hyroads.controller.agents.protocol import ProtocolError, parse_line
-from hyroads.controller.control.reports import ReportBook
+from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.rest.measurement_schemas import MeasurementsSchema
 
-FABRIC = TopologyContext.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"))
+CONTEXT = TopologyContext.of(read_file(Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"))
 
 
 @pytest.fixture
 def plan() -> Plan:
-    state = initial(FABRIC, [DeclaredFlow(flow, Origin.FILE) for flow in FABRIC.network.flows])
-    return planned(FABRIC, state)
+    state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
+    return planned(CONTEXT, state)
 
 
 def report(time_s: float, *, more: bool = False, **sides: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def receiving(plan: Plan, megabytes: float) -> list[dict[str, Any]]:
 
 
 def test_the_schema_says_what_is_there(plan: Plan) -> None:
-    book = ReportBook(lambda: 100.0)
+    book = ReportRegistry(lambda: 100.0)
     link = {"link": "ab-plc", "up": True, "last_heard_ms": 3.0}
     for time_s in (10.0, 12.0):
         book.take("a", report(time_s, ingress=sending(plan, time_s)))
@@ -60,7 +60,7 @@ def test_the_schema_says_what_is_there(plan: Plan) -> None:
 
 
 def test_how_late_agents_were_woken_is_told_and_checked(plan: Plan) -> None:
-    book = ReportBook(lambda: 100.0)
+    book = ReportRegistry(lambda: 100.0)
     late = {"max_ms": 31.5, "over_5_ms_s": 0.2, "over_20_ms_s": 0.1, "over_100_ms_s": 0.0}
     for node, told in (("a", {"woken_late": late}), ("b", {})):
         book.take(node, parse_line(json.dumps({**report(10.0), **told}).encode()))
@@ -75,7 +75,7 @@ def test_how_late_agents_were_woken_is_told_and_checked(plan: Plan) -> None:
 
 def test_rates_are_growth_over_the_agents_own_time(plan: Plan) -> None:
     now = [100.0]
-    book = ReportBook(lambda: now[0])
+    book = ReportRegistry(lambda: now[0])
     book.take("a", report(10.0, ingress=sending(plan, 0)))
     book.take("b", report(70.0, egress=receiving(plan, 0)))
     (flow,) = book.document(plan)["flows"]
@@ -92,7 +92,7 @@ def test_rates_are_growth_over_the_agents_own_time(plan: Plan) -> None:
 
 
 def test_counters_that_went_back_give_no_rate(plan: Plan) -> None:
-    book = ReportBook(lambda: 0.0)
+    book = ReportRegistry(lambda: 0.0)
     book.take("a", report(10.0, ingress=sending(plan, 5)))
     book.take("a", report(11.0, ingress=sending(plan, 1)))
     assert book.document(plan)["flows"][0]["sent_mbps"] is None
@@ -101,7 +101,7 @@ def test_counters_that_went_back_give_no_rate(plan: Plan) -> None:
 
 
 def test_parts_of_a_report_make_one(plan: Plan) -> None:
-    book = ReportBook(lambda: 0.0)
+    book = ReportRegistry(lambda: 0.0)
     links = [{"link": "ab-plc~", "up": True, "last_heard_ms": 1.0}]
     book.take("a", report(10.0, more=True, links=links))
     assert book.document(plan)["agents"] == []

@@ -42,7 +42,7 @@ flows:
   - {id: of-file, from: g, to: p}
   - {id: second, from: p, to: g}
 """
-FABRIC = TopologyContext.of(load_text(NETWORK, "lab"))
+CONTEXT = TopologyContext.of(load_text(NETWORK, "lab"))
 
 
 class Controller:
@@ -50,13 +50,13 @@ class Controller:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.settings = load({"HYROADS_NETWORK": str(ROAMING), "HYROADS_CONFIG": ""})
-        saved, self.problems = decode(document, "state.json", FABRIC.network)
-        kept, more = ready(saved, FABRIC)
+        saved, self.problems = decode(document, "state.json", CONTEXT.network)
+        kept, more = ready(saved, CONTEXT)
         self.now_s = 100.0
         self.saved: dict[str, Any] | None = None
-        feed = Feed(FABRIC, self.settings, self.clock)
+        feed = Feed(CONTEXT, self.settings, self.clock)
         self.coordinator = Coordinator(
-            FABRIC,
+            CONTEXT,
             self.settings,
             kept.flows,
             kept.numbers,
@@ -73,20 +73,20 @@ class Controller:
         return self.now_s
 
     def _save(self, state: Any, numbers: Any) -> None:
-        found = to_save(FABRIC.network, state.flows.values(), numbers, state.constrained, self.services.to_save(state))
+        found = to_save(CONTEXT.network, state.flows.values(), numbers, state.constrained, self.services.to_save(state))
         self.saved = json.loads(json.dumps(encode(found)))
 
     def run(self) -> dict[str, Any]:
         """Plans, gives the services their turns, and saves; the document."""
         coordinator = self.coordinator
-        addressing, state = FABRIC.addressing, coordinator.state
+        addressing, state = CONTEXT.addressing, coordinator.state
         for node in addressing.dpid:
             names = [name for (at, _), name in addressing.interface_name.items() if at == node]
             own = (addressing.access_port, addressing.agent_access_port, addressing.agent_network_port)
             names += [ports[node] for ports in own if node in ports]
             state = switch_up(state, node, names)
         for node in state.agents:
-            state = agent_up(state, FABRIC, node, fresh=False, now_s=self.now_s)
+            state = agent_up(state, CONTEXT, node, fresh=False, now_s=self.now_s)
         coordinator._become(state)
         for _ in range(3):
             self.now_s += 30.0

@@ -1,4 +1,4 @@
-"""``hyroads plan``: the document of spec 07.2, the table, and errors."""
+"""``hyroads plan``: the document, the table, and errors."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flow_optimum import flow_optimum_mbps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -15,7 +16,6 @@ from hyroads.controller.core.network import Link, Network, Node, Role
 from hyroads.controller.core.optimum import (
     airtime_rows,
     binding_rows,
-    flow_optimum_mbps,
     multipath_optimum_mbps,
     multipath_rates,
 )
@@ -86,7 +86,7 @@ def test_estimate_can_be_granted_where_contention_is_an_equivalence(seed, techno
 
 
 def test_estimate_may_exceed_what_other_links_allow():
-    """R(P) looks at links of the path only; a link beside it hears both hops and limits it (spec 01, 1.2)."""
+    """R(P) looks at links of the path only; a link beside it hears both hops and limits it."""
     nodes = {name: Node(name, Role.AP, None, True) for name in "abcde"}
     links = tuple(Link(f"{u}{v}", u, v, "wifi", 10.0) for u, v in ("ab", "bc", "cd", "eb"))
     # ab and cd don't contend, but each contends with bc and with the bystander eb.

@@ -5,17 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import networkx as nx
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import (
     capacities_of,
     interface_graph,
     is_loop_free,
     metric_of,
-    path_from_ids,
 )
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.tree import n_shortest
@@ -136,13 +133,5 @@ def test_nothing_is_charged_for_staying_with_one_technology_or_on_ethernet():
         assert metric.cost(path) == sum(metric.weights[link] for link in path)
     network = line(["ethernet", "wifi"])
     _, metric = metric_in(network)
-    ethernet = path_from_ids(network, ["ab-ethernet", "bc-ethernet"])
+    ethernet = tuple(network.link_index[name] for name in ("ab-ethernet", "bc-ethernet"))
     assert metric.cost(ethernet) == sum(metric.weights[link] for link in ethernet)
-
-
-def test_paths_from_ids_are_checked():
-    network = line(["wifi", "plc"])
-    assert path_from_ids(network, ["ab-plc", "bc-wifi"]) == (1, 2)
-    for wrong in (["ab-plc", "no"], ["bc-wifi", "ab-plc"], []):
-        with pytest.raises(PlanningError):
-            path_from_ids(network, wrong)

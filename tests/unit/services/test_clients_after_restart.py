@@ -33,7 +33,7 @@ TEXT = (
     )
     + "interference: {rule: technology}\n"
 )
-FABRIC = TopologyContext.of(load_text(TEXT, "ring"))
+CONTEXT = TopologyContext.of(load_text(TEXT, "ring"))
 GRACE_S = 15.0
 MACS = [f"02:aa:00:00:00:{number:02x}" for number in range(15)]
 HOMES = dict(zip(MACS, NODES * 3, strict=True))
@@ -52,7 +52,7 @@ class Switch:
     deletes: int = 0
 
     def __post_init__(self) -> None:
-        self.ports = {FABRIC.addressing.access_port[self.node]: 100}
+        self.ports = {CONTEXT.addressing.access_port[self.node]: 100}
         xids = count(1)
         self._barriers: list[int] = []
 
@@ -71,7 +71,7 @@ class Switch:
         self.is_read = True
 
     def _rules(self, mac: str, home: str) -> Sequence[Any]:
-        label = FABRIC.labels.node[home]
+        label = CONTEXT.labels.node[home]
         intent = Here(mac, next(iter(self.ports))) if home == self.node else There(mac, label)
         return host_rules((intent,), self.ports)
 
@@ -104,7 +104,7 @@ class Connected:
 
     def __init__(self) -> None:
         self.switches: dict[str, Any] = {}
-        self.state: State = initial(FABRIC, [])
+        self.state: State = initial(CONTEXT, [])
 
     def place_client(self, client: str, place: Place) -> None:
         raise AssertionError(client)
@@ -124,7 +124,7 @@ class Restart:
         self.network = Connected()
         self.switches = {node: Switch(node, self.now_s) for node in NODES}
         self.clients = ClientService(
-            FABRIC, AccessSettings(), self.network, lambda *_: None, lambda: self.now_s[0], switch_grace_s=GRACE_S
+            CONTEXT, AccessSettings(), self.network, lambda *_: None, lambda: self.now_s[0], switch_grace_s=GRACE_S
         )
 
     def dials_in(self, node: str) -> None:

@@ -10,7 +10,6 @@ from scipy.optimize import linprog, minimize
 from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.multicast import Media, source_tree
-from hyroads.controller.core.multicast_session import Session, airtime_of
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Utility
 from hyroads.controller.core.planner import Planner
@@ -180,7 +179,7 @@ def test_admission_says_the_truth(seed):
 def test_sessions_take_airtime_that_flows_then_do_not_have():
     network, problem = line({"f": [(0,)]})
     media = Media(network)
-    airtime = airtime_of(media, Session("tv", {"a": source_tree(media, "a", "bc")}, 1.0))
+    airtime = media.domain_airtime(source_tree(media, "a", "bc").links)
     assert airtime == pytest.approx([0.1, 0.1, 0.0])  # b and c at once, at the rate of b
     answer = reserve_session(Reservations(), problem, "tv", 4.0, airtime)
     assert answer.admitted

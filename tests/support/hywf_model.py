@@ -1,6 +1,6 @@
-"""Privacy policy: the split of website accesses over two networks (spec 04, section 2).
+"""HyWF, the reference that the edge agent is tested against: a split of website accesses over two networks.
 
-HyWF, the reference: a split over two networks that keeps either from telling which website is fetched.
+Neither network can tell from its part which website is fetched (Henri, EPFL thesis 9056, 2018, chapter 6).
 
 Per access (accesses are separated by 1 s of silence) and direction the share p of network 1 is drawn uniformly in [0,
 1]. Packets go in runs of geometric length with mean n_cons; every run chooses network 1 with probability p. As a Markov
@@ -19,9 +19,9 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .errors import HyroadsError
+from hyroads.controller.core.errors import HyroadsError
 
-# Dummies that may follow each other before the bound of their rate counts.
+# Padding packets that may follow each other before the bound of their rate counts.
 _DEPTH = 8.0
 
 
@@ -53,7 +53,7 @@ class HywfSettings:
 
 @dataclass(frozen=True, slots=True)
 class PaddingSettings:
-    """After a packet a dummy waits ``gap_s`` +- 50 %; ``burst`` of them on average in an endless gap, at most
+    """After a packet a padding packet waits ``gap_s`` +- 50 %; ``burst`` of them on average in an endless gap, at most
     ``max_per_s``."""
 
     gap_s: float = 0.02
@@ -95,7 +95,7 @@ class Hywf:
         return self.draw()
 
     def draw(self) -> int:
-        """The next step of the chain, for a packet of the running access; a dummy is one as well."""
+        """The next step of the chain, for a packet of the running access; a padding packet is one as well."""
         settings, rng = self._settings, self._rng
         if settings.n_chp is not None and rng.random() < 1.0 / settings.n_chp:
             self._redraw()
@@ -117,7 +117,7 @@ class Hywf:
 
 
 class AdaptivePadding:
-    """Dummies in gaps longer than bursts leave (after Shmatikov and Wang, ESORICS 2006), at a bounded rate."""
+    """Padding in gaps longer than bursts leave (after Shmatikov and Wang, ESORICS 2006), at a bounded rate."""
 
     def __init__(self, settings: PaddingSettings, rng: random.Random) -> None:
         self._settings = settings
@@ -125,7 +125,7 @@ class AdaptivePadding:
         self._credit = _DEPTH
         self._credit_s = -math.inf
         self.due_s: float | None = None
-        """When the next dummy is due, if no packet comes first."""
+        """When the next padding packet is due, if no packet comes first."""
 
     def on_packet(self, time_s: float) -> None:
         """A packet was sent."""
@@ -134,7 +134,7 @@ class AdaptivePadding:
         self.due_s = time_s + settings.gap_s * (0.5 + rng.random()) if goes_on else None
 
     def poll(self, time_s: float) -> bool:
-        """True if a dummy is to be sent now."""
+        """True if a padding packet is to be sent now."""
         if self.due_s is None or self.due_s > time_s:
             return False
         self._credit = min(_DEPTH, self._credit + (time_s - self._credit_s) * self._settings.max_per_s)
@@ -152,7 +152,7 @@ def split_packets(
     rng: random.Random,
     padding: PaddingSettings | None = None,
 ) -> Iterator[SplitPacket]:
-    """Split the packets of one direction, sent at times that do not fall; dummies are added with ``padding``."""
+    """Split the packets of one direction, sent at times that do not fall; padding is added with ``padding``."""
     hywf = Hywf(settings, rng)
     pads = AdaptivePadding(padding or PaddingSettings(burst=0.0), rng)
     for time_s in times_s:

@@ -1,4 +1,4 @@
-"""The exact tree of least airtime by mixed integer programming: the yardstick of ``multicast`` on small networks.
+"""The exact tree of least airtime by mixed integer programming: the yardstick of ``core.multicast`` on small networks.
 
     min  sum over unicast links l of y_l / c_l  +  sum over (node, technology, level) of z / c_level
     for every member t a unit of flow f_t from the source, conserved at every node,
@@ -11,14 +11,14 @@ least as fast. Where groups are sent at the rate of the slowest neighbour that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from .errors import NoRouteError, PlanningError
-from .multicast import GroupRate, Media
+from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.multicast import GroupRate, Media, Tree
 
 TIME_LIMIT_S = 60.0
 
@@ -89,3 +89,18 @@ def _incidence(media: Media, links: list[int]) -> sparse.csr_matrix[np.float64]:
 
 def _unit(media: Media, source: str, target: str) -> list[float]:
     return [1.0 if node == source else -1.0 if node == target else 0.0 for node in media.network.nodes]
+
+
+def is_tree(media: Media, tree: Tree) -> bool:
+    """Whether every member is reached from the source, without loops, through nodes that forward, over live links."""
+    for node in tree.members:
+        walk: Sequence[str] = (node,)
+        while walk[-1] != tree.source:
+            index = tree.parent.get(walk[-1], -1)
+            if index < 0 or media.cost[index] == np.inf or media.network.links[index].target != walk[-1]:
+                return False
+            above = media.network.links[index].source
+            if above in walk or not (above == tree.source or media.relays[above]):
+                return False
+            walk = (*walk, above)
+    return True

@@ -9,16 +9,16 @@ const REPEATS: u32 = 2;
 
 /// Gaps double, from the first to the last.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
+pub struct SequenceMarkers {
     due_ns: Option<u64>,
     gap_ns: u64,
     left: u32,
 }
 
-impl Marks {
+impl SequenceMarkers {
     /// It was said now. A path that is not used any more goes on `for_ever`.
     pub fn begin(&mut self, now_ns: u64, for_ever: bool) {
-        *self = Marks {
+        *self = SequenceMarkers {
             due_ns: Some(now_ns + FIRST_GAP_NS),
             gap_ns: FIRST_GAP_NS,
             left: if for_ever { u32::MAX } else { REPEATS },
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     fn times_ms(for_ever: bool) -> Vec<u64> {
-        let mut marks = Marks::default();
-        assert!(!marks.take(0));
-        marks.begin(0, for_ever);
-        (0..10_000).filter(|t| marks.take(t * MS)).collect()
+        let mut markers = SequenceMarkers::default();
+        assert!(!markers.take(0));
+        markers.begin(0, for_ever);
+        (0..10_000).filter(|t| markers.take(t * MS)).collect()
     }
 
     #[test]

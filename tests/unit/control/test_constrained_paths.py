@@ -30,7 +30,7 @@ NETWORK = parse(
     },
     "x",
 )
-FABRIC = TopologyContext.of(NETWORK)
+CONTEXT = TopologyContext.of(NETWORK)
 DOWN, UP = FlowSpec("down", "g", "c"), FlowSpec("up", "c", "g")
 WAYS = {f"a{i}": Place(f"a{i}", f"wifi{i}") for i in range(PLACES)}
 
@@ -39,7 +39,7 @@ dead = st.sets(st.sampled_from([link.id for link in NETWORK.links])).map(frozens
 
 
 def live_without(*links: str) -> LiveNetwork:
-    return LiveNetwork(FABRIC, Basis(frozenset(links)))
+    return LiveNetwork(CONTEXT, Basis(frozenset(links)))
 
 
 def ends_at(spec: FlowSpec, known: tuple[Place, ...]) -> Ends:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from hyroads.mininet.download import get
+import tcp_download
+from tcp_download import get
 
 SIZE = 3_000_001
 
@@ -20,7 +20,7 @@ SIZE = 3_000_001
 def server() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "hyroads.mininet.download", "serve", "--port", str(port), "--congestion", "reno"]
+    words = [sys.executable, tcp_download.__file__, "serve", "--port", str(port), "--congestion", "reno"]
     with subprocess.Popen(words) as process:
         deadline_s = time.monotonic() + 20.0
         while True:
@@ -35,7 +35,7 @@ def server() -> Iterator[int]:
 
 
 def test_each_download_is_a_line_of_its_seconds(server: int) -> None:
-    words = [sys.executable, "-m", "hyroads.mininet.download", "get", "--from", "127.0.0.1", "--port", str(server)]
+    words = [sys.executable, tcp_download.__file__, "get", "--from", "127.0.0.1", "--port", str(server)]
     begin_s = time.monotonic()
     done = subprocess.run(
         [*words, "--bytes", str(SIZE), "--count", "3", "--pause", "0.2"], check=True, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""The interference rule ``hearing``: who hears whom (spec 05; docs/closed-loop.md).
+"""The interference rule ``sensing``: who hears whom (docs/closed-loop.md).
 
 Links of one technology contend if an end of one hears, or is, an end of the other: a sender waits for what it hears,
 and a receiver can't decode two at once. It is the geometric rule of the thesis with hearing in place of distance.
@@ -15,7 +15,7 @@ from .interference import Interference, NearInterference
 from .network import Link, Network
 
 
-class HearingInterference(NearInterference):
+class CarrierSensingInterference(NearInterference):
     """Rule 'who hears whom': links contend if an end of one hears, or is, an end of the other on their technology.
 
     ``hears`` maps (node, technology) to the nodes heard there; its symmetric closure is taken.
@@ -45,8 +45,8 @@ class HearingInterference(NearInterference):
         return {"conflicts": _conflicts(self, self._ids)}
 
 
-class AssumedHearing(HearingInterference):
-    """Rule ``hearing`` of a network file, before anyone has listened: whoever a link joins hears the other."""
+class AssumedCarrierSensing(CarrierSensingInterference):
+    """Rule ``sensing`` of a network file, before anyone has listened: whoever a link joins hears the other."""
 
     def __init__(self, nodes: Sequence[str], links: Sequence[Link], unshared: frozenset[str] = frozenset()) -> None:
         hears: dict[tuple[str, str], set[str]] = {}
@@ -59,7 +59,7 @@ class AssumedHearing(HearingInterference):
         return {"rule": "hearing"}
 
 
-def implied_hearing(network: Network) -> dict[tuple[str, str], frozenset[str]]:
+def implied_carrier_sensing(network: Network) -> dict[tuple[str, str], frozenset[str]]:
     """What a declared rule says of who hears whom: (node, technology) -> other nodes heard there.
 
     A node hears another if all that the other sends contends with all links of its own interface: under a geometric

@@ -1,4 +1,4 @@
-//! What a path sends at least while it is probed: dummies in batches make up what its flow does not offer.
+//! What a path sends at least while it is probed: padding in batches make up what its flow does not offer.
 //!
 //! Batches, because radios put frames that wait together into one access; single frames would show a medium that is
 //! busier than with real traffic.
@@ -8,13 +8,13 @@ const BATCH_NS: f64 = 20e6;
 const LEAST_FRAMES: f64 = 4.0;
 /// 64 kB is what WiFi puts in one access; more would overflow the queues of radios.
 const MOST_FRAMES: f64 = 48.0;
-/// Inner frames of dummies are as long as those of bulk traffic.
-pub const DUMMY_LEN: usize = 1500;
-/// Whoever asked for it may be gone: a fill that is not said again ends by itself.
+/// Inner frames of padding are as long as those of bulk traffic.
+pub const PROBE_LEN: usize = 1500;
+/// Whoever asked for it may be gone: a probe that is not said again ends by itself.
 pub const LASTS_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
-pub struct Fill {
+pub struct ProbeTraffic {
     /// Bytes of L2 payload per nanosecond; 0 is none.
     rate: f64,
     batch: f64,
@@ -25,8 +25,8 @@ pub struct Fill {
     until_ns: u64,
 }
 
-impl Fill {
-    /// `frame_bytes` is the L2 payload of a dummy.
+impl ProbeTraffic {
+    /// `frame_bytes` is the L2 payload of a frame of it.
     pub fn set(&mut self, now_ns: u64, rate_mbps: f64, frame_bytes: usize) {
         self.settle(now_ns);
         let length = frame_bytes.max(1) as f64;
@@ -61,7 +61,7 @@ impl Fill {
         (at_ns <= self.until_ns).then_some(at_ns)
     }
 
-    /// Dummies to send now: a whole batch, or none.
+    /// Frames to send now: a whole batch, or none.
     pub fn frames_due(&self, now_ns: u64) -> usize {
         self.due_ns(now_ns).filter(|at_ns| *at_ns <= now_ns).map_or(0, |_| self.frames)
     }
@@ -75,54 +75,54 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn dummies_make_up_what_is_not_offered_and_nothing_else() {
+    fn padding_make_up_what_is_not_offered_and_nothing_else() {
         let mut rng = Rng::new(5);
-        for (fill_mbps, offered_mbps) in [(8.0_f64, 0.0_f64), (8.0, 3.0), (8.0, 12.0), (0.6, 0.2), (90.0, 40.0)] {
-            let mut fill = Fill::default();
-            fill.set(0, fill_mbps, 1520);
-            let (mut now, mut data, mut dummies) = (0u64, 0usize, 0usize);
+        for (least_mbps, offered_mbps) in [(8.0_f64, 0.0_f64), (8.0, 3.0), (8.0, 12.0), (0.6, 0.2), (90.0, 40.0)] {
+            let mut probe = ProbeTraffic::default();
+            probe.set(0, least_mbps, 1520);
+            let (mut now, mut data, mut padding) = (0u64, 0usize, 0usize);
             let gap = (1500.0 * 8e3 / if offered_mbps > 0.0 { offered_mbps } else { 1.0 }) as u64;
             let mut next_data = if offered_mbps > 0.0 { 0 } else { u64::MAX };
             while now < 4_000 * MS {
                 if now % (500 * MS) < MS {
-                    fill.set(now, fill_mbps, 1520);
+                    probe.set(now, least_mbps, 1520);
                 }
                 if next_data <= now {
-                    fill.sent(now, 1500);
+                    probe.sent(now, 1500);
                     data += 1500;
                     next_data += gap / 2 + rng.below(gap as usize) as u64;
                 }
-                let frames = fill.frames_due(now);
+                let frames = probe.frames_due(now);
                 for _ in 0..frames {
-                    fill.sent(now, 1520);
-                    dummies += 1520;
+                    probe.sent(now, 1520);
+                    padding += 1520;
                 }
                 assert!(frames == 0 || (4..=48).contains(&frames), "{frames}");
                 now += MS / 4;
             }
-            let mbps = (data + dummies) as f64 * 8e-6 / 4.0;
-            let wanted = offered_mbps.max(fill_mbps);
+            let mbps = (data + padding) as f64 * 8e-6 / 4.0;
+            let wanted = offered_mbps.max(least_mbps);
             assert!((mbps - wanted).abs() < 0.06 * wanted, "{mbps} of {wanted}");
-            assert!(offered_mbps < fill_mbps || dummies == 0);
+            assert!(offered_mbps < least_mbps || padding == 0);
         }
     }
 
     #[test]
     fn it_ends_by_itself_or_when_told() {
-        let mut fill = Fill::default();
-        fill.set(0, 10.0, 1500);
-        assert!(fill.due_ns(0).is_some());
+        let mut probe = ProbeTraffic::default();
+        probe.set(0, 10.0, 1500);
+        assert!(probe.due_ns(0).is_some());
         let mut bytes = 0;
         for t in 0..3_000 {
-            let frames = fill.frames_due(t * MS);
-            (0..frames).for_each(|_| fill.sent(t * MS, 1500));
+            let frames = probe.frames_due(t * MS);
+            (0..frames).for_each(|_| probe.sent(t * MS, 1500));
             bytes += frames * 1500;
         }
         assert!((f64::from(bytes as u32) - 1.25e6).abs() < 60_000.0, "{bytes} in a second");
-        assert_eq!(fill.due_ns(3_000 * MS), None);
-        fill.set(3_000 * MS, 10.0, 1500);
-        assert!(fill.due_ns(3_000 * MS).is_some());
-        fill.set(3_010 * MS, 0.0, 1500);
-        assert_eq!((fill.due_ns(3_500 * MS), fill.frames_due(3_500 * MS)), (None, 0));
+        assert_eq!(probe.due_ns(3_000 * MS), None);
+        probe.set(3_000 * MS, 10.0, 1500);
+        assert!(probe.due_ns(3_000 * MS).is_some());
+        probe.set(3_010 * MS, 0.0, 1500);
+        assert_eq!((probe.due_ns(3_500 * MS), probe.frames_due(3_500 * MS)), (None, 0));
     }
 }

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .control_sockets import EdgeClient
-from .programs import EmulationError, Program, find_program, run, wait_until
+from hyroads.mininet.control_sockets import EdgeClient
+from hyroads.mininet.programs import EmulationError, Program, find_program, run, wait_until
 
 FORWARD, BACK = 16, 17
 PATH_MTU = 1700
