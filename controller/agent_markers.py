@@ -1,5 +1,5 @@
-"""Which numbers of a flow an agent has sent and received by which path, as the protocol tells it (docs/dataplane.md,
-*Handovers and copies*). Pure.
+"""Which numbers of a flow an agent has sent and received by which path, as the protocol tells it
+(docs/reference/dataplane.md, *Handovers and copies*). Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the loop believes and does, as documents for REST (docs/rest.md). Units are in the names."""
+"""What the loop believes and does, as documents for REST (docs/reference/rest.md). Units are in the names."""
 
 from __future__ import annotations
 

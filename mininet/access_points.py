@@ -13,7 +13,8 @@ from hyroads.controller.radio.private_files import write_atomically
 
 
 def interfaces_of(network: Network, addressing: Addressing, node: str) -> list[dict[str, object]]:
-    """The section ``interfaces`` of a node's agent file (docs/measurement.md, section 2), with emulated radios."""
+    """The section ``interfaces`` of a node's agent file (docs/reference/measurement.md, section 2), with emulated
+    radios."""
     return [_interface(network, addressing, node, technology) for technology in addressing.technologies(node)]
 
 

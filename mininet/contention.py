@@ -1,4 +1,4 @@
-"""What contention costs on the media of an emulated network (docs/emulation.md)."""
+"""What contention costs on the media of an emulated network (docs/reference/emulation.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client of the control socket of `hyroads-edge`, the edge agent (docs/dataplane.md, section 2).
+"""Client of the control socket of `hyroads-edge`, the edge agent (docs/reference/dataplane.md, section 2).
 
 Synchronous: one request, its answer. What the agent says by itself (links, pings, regular reports) is kept in `events`.
 """

@@ -1,4 +1,5 @@
-"""Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/dataplane.md, section 3).
+"""Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/reference/dataplane.md, section
+3).
 
 Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of time are fractions.
 """

@@ -1,4 +1,5 @@
-"""The radio channel of an emulated network: one process speaks for all nodes (docs/measurement.md, section 5).
+"""The radio channel of an emulated network: one process speaks for all nodes (docs/reference/measurement.md, section
+5).
 
     python -m hyroads.mininet.radio_channel --config FILE
 

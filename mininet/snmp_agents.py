@@ -1,4 +1,4 @@
-"""A real snmpd per node of an emulated network, fed by the emulated radio (docs/measurement.md, section 5).
+"""A real snmpd per node of an emulated network, fed by the emulated radio (docs/reference/measurement.md, section 5).
 
 All of them live beside the bridges, in the network's own namespace, because the nodes' interfaces to the media do; each
 has a loopback address of its own, 127.161.0.<node number>, on port 161. The credentials are new in every run.

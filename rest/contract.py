@@ -50,7 +50,8 @@ class NotConfirmedError(HyroadsError):
 
 
 class Service(Protocol):
-    """Queries and commands; documents are JSON-ready (shapes: docs/rest.md). Links are long lists in large networks."""
+    """Queries and commands; documents are JSON-ready (shapes: docs/reference/rest.md). Links are long lists in large
+    networks."""
 
     def flow_ids(self) -> Sequence[str]:
         """Ids of all flows in order of declaration."""

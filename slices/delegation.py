@@ -1,4 +1,5 @@
-"""Slices that slices give out of their own: what a *child* may have of its parent (docs/slicing.md, section 13). Pure.
+"""Slices that slices give out of their own: what a *child* may have of its parent (docs/explanation/slicing.md,
+section 13). Pure.
 
 Each packet that a child's rule matches, at each place where it holds, must be the parent's if there were no children:
 under that rule lies one of the parent's, at most :data:`BAND` priorities below, and nobody else's rule between. So

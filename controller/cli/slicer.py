@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "Start the slicer: OpenFlow 1.3 between switches and the controllers of several slices (docs/slicing.md)."
+HELP = "Start the slicer: OpenFlow 1.3 between switches and several slices' controllers (docs/explanation/slicing.md)."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.netfile_io import read_text
 from hyroads.rest.client import UNIX, Client, address
 
-HELP = "List and change the slices of a running slicer (docs/slicing.md, section 9)."
+HELP = "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9)."
 
 SOCKET = "/run/hyroads/slicer.sock"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-HELP = "Start the SNMP proxy: each slice sees and changes its own interfaces only (docs/slicing.md, section 11)."
+HELP = "Start the SNMP proxy: each slice sees and changes its own interfaces only (docs/explanation/slicing.md)."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

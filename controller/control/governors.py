@@ -1,4 +1,4 @@
-"""Several governors as one: each decides the flows of its own policies (docs/live.md, section 5)."""
+"""Several governors as one: each decides the flows of its own policies (docs/explanation/live.md, section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a flow with a bandit has learned, and what it does next (docs/bandit.md, "Live"). Pure but for its own state.
+"""What a flow with a bandit has learned, and what it does next (docs/explanation/bandit.md, "Live"). Pure but for its
+own state.
 
 A learner turns one decision of its :class:`FlowBandit` each :data:`TRIAL_SLOTS` slots into rates or a probe. Beside the
 bandit it keeps the samples of every path, whichever arm they were probed for: rates come from all of them together,

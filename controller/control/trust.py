@@ -1,4 +1,5 @@
-"""Whether a flow with the policy ``auto`` follows the model or its own measurements (docs/bandit.md, "Live"). Pure.
+"""Whether a flow with the policy ``auto`` follows the model or its own measurements (docs/explanation/bandit.md,
+"Live"). Pure.
 
 The model is believed until two probes in a row say that it is wrong: the optimum that was measured of the model's own
 multipath differs from what the model says by more than 10 % and two standard errors, or another multipath measures

@@ -1,4 +1,4 @@
-"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/openflow.md, section 1).
+"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/reference/openflow.md, section 1).
 
 All of it is derived from the network, so that controller, agents and emulation agree without talking. Node number i is
 the position in the file from 1, technology number k the order of first appearance from 1.

@@ -1,4 +1,5 @@
-"""MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/openflow.md, section 2).
+"""MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/reference/openflow.md, section
+2).
 
 Hashing makes a label independent of the order and mostly of the rest of the network: adding a node changes another
 label only if the two collide. Collisions are resolved by hashing again with a counter, in sorted order of the names.

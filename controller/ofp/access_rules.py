@@ -1,4 +1,5 @@
-"""Access ports of one switch: who is let in, and which claims go to the controller first (docs/clients.md)."""
+"""Access ports of one switch: who is let in, and which claims go to the controller first
+(docs/explanation/clients.md)."""
 
 from __future__ import annotations
 

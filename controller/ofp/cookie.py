@@ -1,4 +1,5 @@
-"""The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/openflow.md, section 3)."""
+"""The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/reference/openflow.md, section
+3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intent -> rules of one switch (docs/openflow.md, section 3).
+"""Intent -> rules of one switch (docs/reference/openflow.md, section 3).
 
 Ports get their numbers here. A port that the switch does not (yet) have leaves out exactly the rules, or the copies of
 a flooded frame, that need it; its name is reported, and the caller builds again when the port appears.

@@ -1,4 +1,5 @@
-"""The access point's agent file (docs/measurement.md, section 2): JSON -> validated :class:`AgentConfig`. Pure."""
+"""The access point's agent file (docs/reference/measurement.md, section 2): JSON -> validated :class:`AgentConfig`.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section ``wireless`` of the access point's file (docs/measurement.md, section 8). Pure."""
+"""The section ``wireless`` of the access point's file (docs/reference/measurement.md, section 8). Pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 @dataclass(frozen=True, slots=True)
 class KeptNCast:
     """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
-    said of the choice of paths (docs/services.md, section 5); empty if they were given.
+    said of the choice of paths (docs/explanation/services.md, section 5); empty if they were given.
     """
 
     flow: str
