@@ -31,7 +31,10 @@ def all_commands() -> str:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one command, made as the command line makes it."""
-    command = importlib.import_module(COMMANDS[name])
+    # A module, or an object in one: module:NAME.
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = importlib.import_module(module)
+    command = getattr(found, attribute) if attribute else found
     parser = argparse.ArgumentParser(prog=f"hyroads {name}", description=command.HELP)
     command.add_arguments(parser)
     return parser
