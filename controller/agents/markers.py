@@ -2,8 +2,8 @@
 
 It is the agents' server's :class:`~hyroads.controller.agents.markers.MarkerListener`.
 
-Which numbers of a flow an agent has sent and received by which path, as the protocol tells it (docs/dataplane.md,
-*Handovers and copies*). Pure.
+Which numbers of a flow an agent has sent and received by which path, as the protocol tells it
+(docs/reference/dataplane.md, *Handovers and copies*). Pure.
 """
 
 from __future__ import annotations

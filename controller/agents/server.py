@@ -1,8 +1,9 @@
-"""The agents' server: accepts agents over TCP, each in green threads of its own (docs/dataplane.md, section 2).
+"""The agents' server: accepts agents over TCP, each in green threads of its own (docs/reference/dataplane.md, section
+2).
 
 It knows the protocol and nothing of plans: what it hears goes to a :class:`Listener`, what a :class:`Session` sends it
-is told. Access points speak to the same port in another role (docs/live.md, section 2); what their radios read goes to
-a :class:`RadioListener`.
+is told. Access points speak to the same port in another role (docs/explanation/live.md, section 2); what their radios
+read goes to a :class:`RadioListener`.
 
 Who is told of what agents and access points say. Nothing here does anything: these are the listeners' shapes.
 """

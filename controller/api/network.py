@@ -1,6 +1,6 @@
 """The network's part of the REST service: documents of nodes, links, interference domains and possible paths.
 
-What the loop believes and does, as documents for REST (docs/rest.md). Units are in the names.
+What the loop believes and does, as documents for REST (docs/reference/rest.md). Units are in the names.
 """
 
 from __future__ import annotations

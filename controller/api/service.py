@@ -1,4 +1,5 @@
-"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes: docs/rest.md."""
+"""Queries and commands for the REST API (``rest.contract.Service``) on the coordinator; shapes:
+docs/reference/rest.md."""
 
 from __future__ import annotations
 

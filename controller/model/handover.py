@@ -2,8 +2,8 @@
 
 A flow of a client is *confined*: of its paths only those through known places are configured, and of these only those
 through carrying places have a rate. A way from one to the other is taken in steps (:func:`next_step`), each of which is
-brought into force and confirmed before the next: receivers are ready before senders change (docs/services.md,
-section 3).
+brought into force and confirmed before the next: receivers are ready before senders change
+(docs/explanation/services.md, section 3).
 """
 
 from __future__ import annotations

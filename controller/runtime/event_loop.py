@@ -183,7 +183,7 @@ class Coordinator:
         self._plan_if_changed()
 
     def confine(self, changes: Mapping[Key, Confined | None]) -> None:
-        """Flows of clients shall use other paths (docs/services.md, section 3)."""
+        """Flows of clients shall use other paths (docs/explanation/services.md, section 3)."""
         self._become(confined(self.state, changes), urgent=True)
         self._plan_if_changed()
 

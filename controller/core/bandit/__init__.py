@@ -1,4 +1,4 @@
-"""Bandits that learn the best multipath from measurements (spec 03, docs/bandit.md)."""
+"""Bandits that learn the best multipath from measurements (spec 03, docs/explanation/bandit.md)."""
 
 from hyroads.controller.core.bandit.flow import Exploit, FlowBandit, Probe, flow_bandit
 from hyroads.controller.core.bandit.hymab import Hymab

@@ -1,4 +1,5 @@
-"""Brings what a manager wants into force, step by step, and tells it what came of it (docs/services.md, section 3).
+"""Brings what a manager wants into force, step by step, and tells it what came of it (docs/explanation/services.md,
+section 3).
 
 One :class:`Carrying` serves the flows of one handover or n-cast. It says to the network which ways the flows shall take
 (``Network.confine``), and once that is confirmed takes the next step, until what is wanted is in force.

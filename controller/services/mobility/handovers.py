@@ -1,4 +1,5 @@
-"""The desk of handovers: clients' flows move from one place to another without loss (docs/services.md, section 3).
+"""The desk of handovers: clients' flows move from one place to another without loss (docs/explanation/services.md,
+section 3).
 
 It runs the machine of a mobility manager per handover, tells it what happens, and has carried out what it wants. One
 handover per client at a time: a second one cancels the first while nothing has moved, else it waits.

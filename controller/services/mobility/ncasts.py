@@ -1,4 +1,5 @@
-"""The desk of n-casts: a live flow's packets go by several paths at once, and by one again (docs/services.md, 5).
+"""The desk of n-casts: a live flow's packets go by several paths at once, and by one again
+(docs/explanation/services.md, 5).
 
 Paths are chosen by ``core.ncast`` for disjoint interference domains, or given. The first edge copies, the last one
 passes each packet on once. It is carried out as handovers are: receivers first, markers behind what was sent before.
@@ -40,7 +41,7 @@ CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 @dataclass(frozen=True, slots=True)
 class KeptNCast:
     """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
-    said of the choice of paths (docs/services.md, section 5); empty if they were given.
+    said of the choice of paths (docs/explanation/services.md, section 5); empty if they were given.
     """
 
     flow: str

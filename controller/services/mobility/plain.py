@@ -1,4 +1,5 @@
-"""Handovers of plain clients: hard alone. The rules of switches follow the client's place (docs/services.md, 3).
+"""Handovers of plain clients: hard alone. The rules of switches follow the client's place
+(docs/explanation/services.md, 3).
 
 Such a client has no agent that could receive by two places or tell what came, so that all of it is at one place. Its
 handover goes the way of all others (``services.mobility.handovers``); only what is wanted is carried out

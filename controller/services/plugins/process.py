@@ -2,7 +2,7 @@
 
 A process rather than a thread: a thread that loops for ever can't be ended and holds the interpreter's lock every other
 millisecond; one that takes all memory or leaves the interpreter takes the controller with it. A call costs a third of a
-millisecond (docs/plugins.md).
+millisecond (docs/reference/plugins.md).
 
 A bound on how often something happens.
 """
