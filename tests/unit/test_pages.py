@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -43,6 +44,29 @@ def test_every_page_that_is_named_anywhere_exists() -> None:
         if not (ROOT / name).is_file()
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_of_the_source_names_folders_and_files_that_exist() -> None:
+    text = (DOCS / "explanation" / "architecture.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|") and "/`" in line]
+    assert len(rows) > 30
+    for row in rows:
+        _, _, where, files, _ = row.split("|")
+        folders = [ROOT / name for name in re.findall(r"`([a-z_/-]+/)`", where)]
+        assert folders and all(folder.is_dir() for folder in folders), row
+        named = re.findall(r"`([a-z_]+\.(?:py|rs))`", files)
+        assert all(any((folder / name).is_file() for folder in folders) for name in named), row
+
+
+def test_the_layers_are_those_that_are_held() -> None:
+    text = (DOCS / "explanation" / "architecture.md").read_text().split("those below it only:\n\n")[1]
+    shown = [line.strip().replace(", ", " | ") for line in text.split("\n\n")[0].splitlines()]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    held = next(contract["layers"] for contract in contracts if contract.get("containers") == ["hyroads.controller"])
+    assert shown == held
+    folders = {path.name for path in (ROOT / "controller").iterdir() if path.is_dir() and path.name[0] not in "_."}
+    assert folders == {name for layer in held for name in layer.split(" | ")}
+    assert [path.name for path in (ROOT / "controller").glob("*.py")] == ["__init__.py"]
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
