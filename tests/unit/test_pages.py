@@ -64,7 +64,7 @@ def test_the_layers_are_those_that_are_held() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     held = next(contract["layers"] for contract in contracts if contract.get("containers") == ["hyroads.controller"])
     assert shown == held
-    folders = {path.name for path in (ROOT / "controller").iterdir() if path.is_dir() and path.name[0] not in "_."}
+    folders = {path.name for path in (ROOT / "controller").iterdir() if (path / "__init__.py").is_file()}
     assert folders == {name for layer in held for name in layer.split(" | ")}
     assert [path.name for path in (ROOT / "controller").glob("*.py")] == ["__init__.py"]
 
