@@ -9,10 +9,11 @@ of the studies, the model of the published testbed: random pairs (fixed seed) wh
 several hops, and of the floor the nodes on these paths. *None* is the same multipath without control: no rates and no
 margin, the controller away, frames split in proportion to what each path alone could carry. Reordering and delay
 equalisation at the last agent stay as they are. Media are those of a testbed, with collisions (``csma``), or ideal
-ones (docs/emulation.md); with ``--radios`` the controller hears how busy they are, as from real access points.
-*+ rival*: the next pair's flow downloads a small file again and again meanwhile. 2 GB are 200 MB here (50 MB beside
-the rival), and 25 MB are 2.5 MB: long enough to be steady, and the ratio does not depend on it. Which stations and what
-other traffic the published rows had is not known (its 5 MB came at 4 Mb/s, its 2 GB at 48), so only ratios compare.
+ones (docs/reference/emulation.md); with ``--radios`` the controller hears how busy they are, as from real access
+points. *+ rival*: the next pair's flow downloads a small file again and again meanwhile. 2 GB are 200 MB here (50 MB
+beside the rival), and 25 MB are 2.5 MB: long enough to be steady, and the ratio does not depend on it. Which stations
+and what other traffic the published rows had is not known (its 5 MB came at 4 Mb/s, its 2 GB at 48), so only ratios
+compare.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Bandits on a living network with real packets: what a flow carries compared with the best of its arms, before and
-after a link loses capacity (docs/bandit.md, "Live").
+after a link loses capacity (docs/explanation/bandit.md, "Live").
 
     python benchmarks/live_bandit.py [--policy hymab] [--load udp|tcp] [--noise 0.2] [--runs 2] [--drop ab-plc=5]
 

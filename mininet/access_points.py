@@ -1,13 +1,13 @@
 """What the nodes of an emulated network know of their own radios: interfaces, and whom they may hear there.
 
-The radio channel of an emulated network: one process speaks for all nodes (docs/measurement.md, section 5).
+The radio channel of an emulated network: one process speaks for all nodes (docs/reference/measurement.md, section 5).
 
     python -m hyroads.mininet.access_points --config FILE
 
 Each node has its own session; hyroads-medium is asked once per interval for all of them. What a session tells is what
 the node's own radios could know: neighbours, estimates with a driver's errors, the busy time that the node hears.
 
-A real snmpd per node of an emulated network, fed by the emulated radio (docs/measurement.md, section 5).
+A real snmpd per node of an emulated network, fed by the emulated radio (docs/reference/measurement.md, section 5).
 
 All of them live beside the bridges, in the network's own namespace, because the nodes' interfaces to the media do; each
 has a loopback address of its own, 127.161.0.<node number>, on port 161. The credentials are new in every run.
@@ -41,7 +41,8 @@ from .programs import Program
 
 
 def interfaces_of(network: Network, addressing: Addressing, node: str) -> list[dict[str, object]]:
-    """The section ``interfaces`` of a node's agent file (docs/measurement.md, section 2), with emulated radios."""
+    """The section ``interfaces`` of a node's agent file (docs/reference/measurement.md, section 2), with emulated
+    radios."""
     return [_interface(network, addressing, node, technology) for technology in addressing.technologies(node)]
 
 

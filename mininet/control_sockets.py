@@ -1,10 +1,10 @@
 """Lines over a Unix stream socket with a time limit: what clients of the medium and of the agents have in common.
 
-Client of the control socket of `hyroads-edge`, the edge agent (docs/dataplane.md, section 2).
+Client of the control socket of `hyroads-edge`, the edge agent (docs/reference/dataplane.md, section 2).
 
 Synchronous: one request, its answer. What the agent says by itself (links, pings, regular reports) is kept in `events`.
 
-Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/dataplane.md, section 3).
+Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/reference/dataplane.md, section 3).
 
 Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of time are fractions.
 """

@@ -1,6 +1,6 @@
 """An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller.
 
-What contention costs on the media of an emulated network (docs/emulation.md).
+What contention costs on the media of an emulated network (docs/reference/emulation.md).
 """
 
 from __future__ import annotations

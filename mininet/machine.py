@@ -27,7 +27,7 @@ INTERVAL_S = 1.0
 LEAST_S = 0.5
 # What makes a second slow. Checks ask for 5 % over 0.4 s, so 20 ms matter. Programs that go before us without making us
 # late (they take the processors by turns) spoil rates with 0.3 of all processors; half of that counts. A quiet machine
-# stays below 0.05 (docs/emulation.md, "A machine that is too slow").
+# stays below 0.05 (docs/reference/emulation.md, "A machine that is too slow").
 LATE_S = 0.02
 STOLEN_SHARE = 0.05
 TAKEN_SHARE = 0.15

@@ -85,7 +85,7 @@ class SharedMedium:
         self.socket.unlink(missing_ok=True)
 
     def configuration(self) -> dict[str, object]:
-        """The configuration of ``hyroads-medium`` (docs/dataplane.md, section 3)."""
+        """The configuration of ``hyroads-medium`` (docs/reference/dataplane.md, section 3)."""
         names = self.addressing.interface_name
         links = [
             {

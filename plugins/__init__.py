@@ -1,1 +1,1 @@
-"""Services on top of the core, each small (docs/services.md)."""
+"""Services on top of the core, each small (docs/explanation/services.md)."""

@@ -1,4 +1,4 @@
-"""What plugins are written against (docs/plugins.md). Names here stay; what else HyRoads holds may change.
+"""What plugins are written against (docs/reference/plugins.md). Names here stay; what else HyRoads holds may change.
 
 Three kinds, each an object at the top of a module: ``APP`` (:class:`App`), ``POLICY`` (:class:`MobilityPolicy`),
 ``MANAGER`` (:class:`MobilityManager`). Each foreign plugin runs in a process of its own.

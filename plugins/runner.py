@@ -1,4 +1,5 @@
-"""A plugin's own process: reads calls from the controller, runs them one at a time, answers (docs/plugins.md).
+"""A plugin's own process: reads calls from the controller, runs them one at a time, answers
+(docs/reference/plugins.md).
 
     -> {"call": n, "do": "load" | ..., "with": {...}}        <- {"done": n, "value": ...} or {"failed": n, "what": ...}
     <- {"ask": m, "do": "request" | "view", "with": {...}}   -> {"answer": m, "value": ...} or {"refused": m, ...}

@@ -5,9 +5,9 @@
         for event in network.events("flow", "link"):
             ...
 
-Answers are the API's documents (docs/rest.md). Refusals raise :class:`ApiError` with the problem document; what may be
-tried again is: lost connections, 429 and 503. Requests to create carry an idempotency key, so that nothing is done
-twice. One client is for one thread, unless it is told to keep no connection.
+Answers are the API's documents (docs/reference/rest.md). Refusals raise :class:`ApiError` with the problem document;
+what may be tried again is: lost connections, 429 and 503. Requests to create carry an idempotency key, so that
+nothing is done twice. One client is for one thread, unless it is told to keep no connection.
 """
 
 from __future__ import annotations

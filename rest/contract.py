@@ -54,7 +54,8 @@ class NotSavedError(HyroadsError):
 
 
 class Service(Protocol):
-    """Queries and commands; documents are JSON-ready (shapes: docs/rest.md). Links are long lists in large networks."""
+    """Queries and commands; documents are JSON-ready (shapes: docs/reference/rest.md). Links are long lists in large
+    networks."""
 
     def flow_ids(self) -> Sequence[str]:
         """Ids of all flows in order of declaration."""

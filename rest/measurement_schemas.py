@@ -1,4 +1,4 @@
-"""Schemas of what is measured, and of the controller's health (docs/rest.md, section 5)."""
+"""Schemas of what is measured, and of the controller's health (docs/reference/rest.md, section 5)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RadioSchema(Schema):
     node = fields.String(**required())
     up = fields.Boolean(**required("its session is there"))
     rtt_ms = _maybe("of its session")
-    flags = _flags("doubts (docs/measurement.md, section 4)")
+    flags = _flags("doubts (docs/reference/measurement.md, section 4)")
     reason = fields.String(**required("the doubts in words", allow_none=True))
     interfaces = fields.List(fields.Nested(RadioInterfaceSchema), **required())
 

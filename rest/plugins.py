@@ -13,7 +13,7 @@ from .schemas import required
 
 
 class Plugins(Protocol):
-    """What this resource needs of the controller; documents as in docs/plugins.md, section 4."""
+    """What this resource needs of the controller; documents as in docs/reference/plugins.md, section 4."""
 
     def documents(self) -> list[Document]:
         """All plugins, by kind and name."""

@@ -44,6 +44,8 @@ rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 integration() { need_root integration; tested -n 2 --dist loadfile tests/integration; }
 scenario() { need_root scenario; tested tests/scenario; }
 packaging() { pytest -q tests/packaging; }
+# The site of docs/, into build/site; a link or page that is wrong ends it.
+docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
 
 run() {
     local start=$SECONDS
@@ -53,7 +55,8 @@ run() {
 }
 
 case "${1:-all}" in
-    all) need_root all; for part in lint types unit rust-test packaging integration scenario; do run "$part"; done; passed ;;
-    lint | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
-    *) echo "usage: scripts/test.sh [all|lint|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
+    all) need_root all; for part in lint docs types unit rust-test packaging integration scenario; do run "$part"; done; passed ;;
+    check) for part in lint types unit; do run "$part"; done; passed ;;
+    lint | docs | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
+    *) echo "usage: scripts/test.sh [all|check|lint|docs|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
 esac

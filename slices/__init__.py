@@ -1,1 +1,1 @@
-"""Slicing: several controllers share one network (docs/slicing.md)."""
+"""Slicing: several controllers share one network (docs/explanation/slicing.md)."""

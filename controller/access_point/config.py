@@ -1,6 +1,7 @@
-"""The access point's agent file (docs/measurement.md, section 2): JSON -> validated :class:`AgentConfig`. Pure.
+"""The access point's agent file (docs/reference/measurement.md, section 2): JSON -> validated :class:`AgentConfig`.
+Pure.
 
-The section ``wireless`` of the access point's file (docs/measurement.md, section 8). Pure.
+The section ``wireless`` of the access point's file (docs/reference/measurement.md, section 8). Pure.
 """
 
 from __future__ import annotations

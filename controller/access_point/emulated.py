@@ -37,7 +37,8 @@ class EstimateErrors:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """A link since the medium's last reset (docs/dataplane.md, section 3); capacity 0: nothing gets through."""
+    """A link since the medium's last reset (docs/reference/dataplane.md, section 3); capacity 0: nothing gets
+    through."""
 
     capacity_mbps: float
     sent: int

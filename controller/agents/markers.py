@@ -1,4 +1,4 @@
-"""Sequence markers of flows that are handed over or copied (docs/dataplane.md, *Handovers and copies*). Pure.
+"""Sequence markers of flows that are handed over or copied (docs/reference/dataplane.md, *Handovers and copies*). Pure.
 
 An agent reports the first sequence number that it sent by new paths, and which numbers arrived by which path.
 :class:`SequenceMarkers` stores them for those who wait.

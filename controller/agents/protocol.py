@@ -1,4 +1,5 @@
-"""The agents' protocol as data (docs/dataplane.md, section 2): lines in, checked messages out; configurations as lines.
+"""The agents' protocol as data (docs/reference/dataplane.md, section 2): lines in, checked messages out;
+configurations as lines.
 
 Pure. What comes from an agent is hostile until :func:`parse_line` has checked it.
 """

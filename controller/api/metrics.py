@@ -1,4 +1,4 @@
-"""The controller's state as Prometheus metrics (``GET /metrics``, docs/rest.md): base units."""
+"""The controller's state as Prometheus metrics (``GET /metrics``, docs/reference/metrics.md): base units."""
 
 from __future__ import annotations
 

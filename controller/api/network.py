@@ -1,4 +1,4 @@
-"""The network and the control loop as documents for REST (docs/rest.md); units are in the names.
+"""The network and the control loop as documents for REST (docs/reference/rest.md); units are in the names.
 
 Nodes, links, interference domains and possible paths; link estimates, rates and slots.
 """

@@ -1,4 +1,6 @@
-"""Queries and commands of the REST API (``rest.contract.Service``) on the event loop; shapes: docs/rest.md."""
+"""Queries and commands of the REST API (``rest.contract.Service``) on the event loop; shapes:
+docs/reference/rest.md.
+"""
 
 from __future__ import annotations
 

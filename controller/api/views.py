@@ -230,7 +230,7 @@ class NoSlicer:
 
     def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """There is nobody who could."""
-        raise ConflictError("there is no slicer before this controller (setting slicer; docs/slicing.md)")
+        raise ConflictError("there is no slicer before this controller (setting slicer; docs/explanation/slicing.md)")
 
 
 class RemoteSlices:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Serve an access point's radios: over SNMP (writes a configuration for snmpd and runs it), or over the "
-    "controller's own channel (docs/measurement.md)."
+    "controller's own channel (docs/reference/measurement.md)."
 )
 MAX_CONFIG_BYTES = 1 << 20
 AGENTX = "agentx"

@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network")
     parser.add_argument("--script", metavar="FILE", help="run a file of Mininet commands, then end")
     add_run_arguments(parser)
-    parser.add_argument("--snmp", action="store_true", help="a real snmpd per node (docs/measurement.md, section 5)")
+    parser.add_argument("--snmp", action="store_true", help="a real snmpd per node (docs/reference/measurement.md)")
     parser.add_argument(
-        "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/measurement.md, section 8)"
+        "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/reference/measurement.md)"
     )
     parser.add_argument(
         "--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"
@@ -54,7 +54,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         default="file",
         help="what contention for media costs: as the network file says (default), nothing, or collisions of CSMA/CA",
     )
-    group = parser.add_argument_group("measured capacities (docs/measurement.md, section 5)")
+    group = parser.add_argument_group("measured capacities (docs/reference/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
     group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
     group.add_argument(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hyroads.slices.flowvisor.desired import Desired
     from hyroads.slices.flowvisor.reconcile import Step
 
-HELP = "Check, compare and apply slices on a FlowVisor 1.4, or watch its events (docs/slicing.md, section 10)."
+HELP = "Check, compare and apply slices on a FlowVisor 1.4, or watch its events (docs/explanation/slicing.md)."
 ENVIRONMENT = "HYROADS_FLOWVISOR_PASSWORD"
 ACTIONS = {
     "check": "whether the slices can be had on a FlowVisor; connects to nothing",

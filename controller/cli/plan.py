@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def document(network: Network, plan: Plan, optimum_mbps: float) -> dict[str, Any]:
-    """What ``--json`` prints (docs/routing.md)."""
+    """What ``--json`` prints (docs/explanation/routing.md)."""
     return {**plan_document(network, plan), "optimum_mbps": optimum_mbps}
 
 

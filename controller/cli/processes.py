@@ -32,7 +32,9 @@ class _Controller:
 class _Slicer:
     """The command ``slicer``."""
 
-    HELP = "Start the slicer: OpenFlow 1.3 between switches and the controllers of several slices (docs/slicing.md)."
+    HELP = (
+        "Start the slicer: OpenFlow 1.3 between switches and several slices' controllers (docs/explanation/slicing.md)."
+    )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""
@@ -56,7 +58,7 @@ class _Slicer:
 class _Snmpvisor:
     """The command ``snmpvisor``."""
 
-    HELP = "Start the SNMP proxy: each slice sees and changes its own interfaces only (docs/slicing.md, section 11)."
+    HELP = "Start the SNMP proxy: each slice sees and changes its own interfaces only (docs/explanation/slicing.md)."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""

@@ -1,4 +1,5 @@
-"""``hyroads slices queues``: the queues of slices at the ports of an Open vSwitch (docs/slicing.md, section 7)."""
+"""``hyroads slices queues``: the queues of slices at the ports of an Open vSwitch (docs/explanation/slicing.md,
+section 7)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hyroads.slices.ssids.desired import Points
     from hyroads.slices.ssids.rows import Outcome
 
-HELP = "Plan, apply and keep the wireless networks of slices on all access points (docs/slicing.md, section 12)."
+HELP = "Plan, apply and keep the wireless networks of slices on all access points (docs/explanation/slicing.md)."
 SOCKET = "/run/hyroads/slicer.sock"
 ACTIONS = {
     "plan": "what apply would do; exit status 1 if there is anything",

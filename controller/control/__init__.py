@@ -1,1 +1,2 @@
-"""The closed loop on a living network (docs/live.md): what comes in, the slot, what goes out. No sockets, no Ryu."""
+"""The closed loop on a living network (docs/explanation/live.md): what comes in, the slot, what goes out. No sockets,
+no Ryu."""

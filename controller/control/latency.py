@@ -1,4 +1,5 @@
-"""Flows with ``policy: latency`` on a living network: a override (docs/latency-and-privacy.md, "Live"). Pure.
+"""Flows with ``policy: latency`` on a living network: a override (docs/explanation/latency-and-privacy.md, "Live").
+Pure.
 
 Each slot the measured rates of their paths are noted, and one path's trace is fitted; once a second each flow decides
 which technology, or how much of each, gives the smallest mean delay at its load (``core.latency``).

@@ -1,11 +1,13 @@
-"""What a flow with a bandit has learned, and what it does next (docs/bandit.md, "Live"). Pure but for its own state.
+"""What a flow with a bandit has learned, and what it does next (docs/explanation/bandit.md, "Live"). Pure but for its
+own state.
 
 A learner turns one decision of its :class:`FlowBandit` each :data:`TRIAL_SLOTS` slots into rates or a probe. Beside the
 bandit it keeps the samples of every path, whichever arm they were probed for: rates come from all of them together,
 which is what takes the bias of noisy busy times out; the bandit's means of single probes decide which arm is used and
 probed.
 
-Whether a flow with the policy ``auto`` follows the model or its own measurements (docs/bandit.md, "Live"). Pure.
+Whether a flow with the policy ``auto`` follows the model or its own measurements (docs/explanation/bandit.md, "Live").
+Pure.
 
 The model is believed until two probes in a row say that it is wrong: the optimum that was measured of the model's own
 multipath differs from what the model says by more than 10 % and two standard errors, or another multipath measures

@@ -1,4 +1,4 @@
-"""All flows with bandits on a living network: a :class:`RateOverride` of the loop (docs/bandit.md, "Live").
+"""All flows with bandits on a living network: a :class:`RateOverride` of the loop (docs/explanation/bandit.md, "Live").
 
 Each slot, in this order: routes and flows that came or went, what probes measured, what bandits want next, who of those
 that want to probe may (``core.bandit.probe_schedule``), and the rates of all flows with bandits. While a flow probes,

@@ -1,4 +1,5 @@
-"""The loop's state between slots, and its turn: measurements in, rates of all multipath flows out (docs/live.md).
+"""The loop's state between slots, and its turn: measurements in, rates of all multipath flows out
+(docs/explanation/live.md).
 
 :class:`LiveLoop` drives ``core.closed_loop.slot`` for flows that come and go. It keeps what the pure slot must not
 know: path names instead of positions, which flows a override decides, rates too small to pace, the controller mode.

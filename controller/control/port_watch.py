@@ -1,8 +1,8 @@
 """OpenFlow's port counters against IF-MIB and the agents (``estimate.crosscheck``). No I/O; time is an argument.
 
 Every port that is an interface to a medium is compared in both directions over the same seconds. What IF-MIB says
-covers six seconds or more and comes from a cache of three (docs/measurement.md, section 4): while traffic changes the
-two differ with good reason, so only what disagrees for ``PERSIST_S`` is a disagreement.
+covers six seconds or more and comes from a cache of three (docs/reference/measurement.md, section 4): while traffic
+changes the two differ with good reason, so only what disagrees for ``PERSIST_S`` is a disagreement.
 """
 
 from __future__ import annotations

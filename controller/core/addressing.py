@@ -1,9 +1,9 @@
-"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/openflow.md, section 1).
+"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/reference/openflow.md, section 1).
 
 All of it is derived from the network, so that controller, agents and emulation agree without talking. Node number i is
 the position in the file from 1, technology number k the order of first appearance from 1.
 
-MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/openflow.md, section 2).
+MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/reference/openflow.md, section 2).
 
 Hashing makes a label independent of the order and mostly of the rest of the network: adding a node changes another
 label only if the two collide. Collisions are resolved by hashing again with a counter, in sorted order of the names.

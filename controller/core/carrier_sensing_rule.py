@@ -1,4 +1,4 @@
-"""The interference rule ``sensing``: who hears whom (docs/closed-loop.md).
+"""The interference rule ``sensing``: who hears whom (docs/explanation/closed-loop.md).
 
 Links of one technology contend if an end of one hears, or is, an end of the other: a sender waits for what it hears,
 and a receiver can't decode two at once. It is the geometric rule of the thesis with hearing in place of distance.

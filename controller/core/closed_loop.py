@@ -1,4 +1,4 @@
-"""One slot of the closed loop, pure: measurements in, rates out (docs/closed-loop.md).
+"""One slot of the closed loop, pure: measurements in, rates out (docs/explanation/closed-loop.md).
 
     samples -> capacities      (estimate.link_estimate)
     rates of flows, busy times -> external airtime      (estimate.busy_time)

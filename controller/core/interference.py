@@ -1,4 +1,4 @@
-"""Interference domains: which links can't transmit at the same time (docs/network-file.md).
+"""Interference domains: which links can't transmit at the same time (docs/reference/network-file.md).
 
 Four rules (a fifth is in ``carrier_sensing_rule``), one class each, behind one protocol. Links are addressed by their
 index into ``Network.links``. Every rule is reflexive (a link contends with itself) and symmetric (l in I_m iff m in

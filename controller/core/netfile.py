@@ -1,4 +1,4 @@
-"""The network file (docs/network-file.md): text or document -> validated :class:`Network`, and back.
+"""The network file (docs/reference/network-file.md): text or document -> validated :class:`Network`, and back.
 
 Validation happens here, once: what this module returns is well-formed. All errors of a document are found in one
 pass; the :class:`ConfigError` raised is the first, with the others in ``more``.

@@ -2,7 +2,8 @@
 
 The section ``technologies`` of a network file: which media are shared, and what contention costs on them.
 
-Networks whose links nobody declares (``links: discover``, docs/live.md, section 1): all links that there could be.
+Networks whose links nobody declares (``links: discover``, docs/explanation/live.md, section 1): all links that there
+could be.
 
 Nodes name their technologies; every ordered pair of nodes with a common technology is a candidate without
 capacity. What the access points hear gives capacities to some of them; the others carry nothing.

@@ -74,7 +74,7 @@ class Traffic(StrEnum):
 
 class Contention(StrEnum):
     """What contention for a shared medium costs, in the emulation: nothing, or the collisions of the CSMA/CA of a
-    standard (docs/emulation.md). No algorithm of the controller knows: it sees busy media."""
+    standard (docs/reference/emulation.md). No algorithm of the controller knows: it sees busy media."""
 
     IDEAL = "ideal"
     CSMA_802_11 = "csma-802.11"

@@ -1,4 +1,4 @@
-"""The planner: single path, best multipath and arms of a flow (docs/routing.md; ``hyroads plan``).
+"""The planner: single path, best multipath and arms of a flow (docs/explanation/routing.md; ``hyroads plan``).
 
     planner = Planner(network)            compile once (structure, interference)
     plan = planner.plan("a", "c")         explore the tree, in the compiled kernel if it is there

@@ -1,4 +1,4 @@
-"""Single-path forwarding state: next hops towards a node, and the tree for group traffic (docs/routing.md).
+"""Single-path forwarding state: next hops towards a node, and the tree for group traffic (docs/explanation/routing.md).
 
 Next hops follow the metric of the graph of interfaces, so the next hop may depend on the technology a frame came in
 on. Every hop lowers the remaining cost, which is what makes plain hop-by-hop forwarding loop-free. The broadcast tree

@@ -1,1 +1,2 @@
-"""Adapters that turn SNMP, OpenFlow statistics and agents' reports into measurements (docs/measurement.md)."""
+"""Adapters that turn SNMP, OpenFlow statistics and agents' reports into measurements
+(docs/reference/measurement.md)."""

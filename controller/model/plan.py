@@ -21,7 +21,7 @@ MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 # So many interfaces of one medium may say hello at the configured interval; more of them say it less often.
 HELLOS_AT_FULL_RATE = 4
 MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
-"""What agents take (docs/dataplane.md, section 2)."""
+"""What agents take (docs/reference/dataplane.md, section 2)."""
 
 Rates = Mapping[str, Sequence[float]]
 """Per multipath flow the rates of its paths in Mb/s, in the order of its route."""

@@ -1,4 +1,5 @@
-"""Hosts that the controller learned at access ports -> their rules on one switch (docs/openflow.md, section 5).
+"""Hosts that the controller learned at access ports -> their rules on one switch (docs/reference/openflow.md, section
+5).
 
 They come and go by the dozen each second, so they are kept apart from the rules of an intent: by priorities of their
 own. A rule names the label of the node where the host is and leaves the way there to table LABEL; so it depends on

@@ -1,4 +1,4 @@
-"""The pipeline of a HyRoads switch as a table (docs/openflow.md, section 3)."""
+"""The pipeline of a HyRoads switch as a table (docs/reference/openflow.md, section 3)."""
 
 from __future__ import annotations
 

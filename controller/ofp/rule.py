@@ -1,6 +1,6 @@
 """A rule of one switch: immutable, with its bytes made once.
 
-The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/openflow.md, section 3).
+The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/reference/openflow.md, section 3).
 
 A group of type ALL: a copy of the packet for every bucket. Immutable, with its bytes made once.
 

@@ -1,4 +1,4 @@
-"""Intent -> rules of one switch (docs/openflow.md, section 3).
+"""Intent -> rules of one switch (docs/reference/openflow.md, section 3).
 
 Ports get their numbers here. A port that the switch does not (yet) have leaves out exactly the rules, or the copies of
 a flooded frame, that need it; its name is reported, and the caller builds again when the port appears.
@@ -7,7 +7,7 @@ Two things about Open vSwitch shape the rules. An output to the port a frame cam
 themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And
 what a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
 
-Access ports of one switch: who is let in, and which claims go to the controller first (docs/clients.md).
+Access ports of one switch: who is let in, and which claims go to the controller first (docs/explanation/clients.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Multicast sessions: intent -> rules and groups of one switch (docs/openflow.md, section 4).
+"""Multicast sessions: intent -> rules and groups of one switch (docs/reference/openflow.md, section 4).
 
 A message enters its session's tree at the edge of its source, behind the label of that tree, and is copied where the
 tree branches, by a group of type ALL. A switch takes a label from its parent in the tree alone, so a message that

@@ -1,4 +1,4 @@
-"""What the controller does with hosts at access ports (docs/controller.md, section 1): the key ``access``.
+"""What the controller does with hosts at access ports (docs/reference/settings.md): the key ``access``.
 
 The part ``querier`` of the settings: who asks hosts which groups they want. Pure.
 """

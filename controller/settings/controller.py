@@ -1,4 +1,4 @@
-"""The controller's settings (docs/controller.md, section 1): document -> validated :class:`Settings`.
+"""The controller's settings (docs/reference/settings.md): document -> validated :class:`Settings`.
 
 Pure: :func:`parse` takes the document and the environment; :func:`load` reads the file.
 """
@@ -186,7 +186,7 @@ def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
 
 
 def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:
-    """The collector's document (docs/measurement.md, section 4), or the file that holds it."""
+    """The collector's document (docs/reference/measurement.md, section 4), or the file that holds it."""
     if top.values.get("snmp") is None:
         return None
     place = top["snmp"]

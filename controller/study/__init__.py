@@ -1,1 +1,1 @@
-"""Studies: the published experiments repeated without a network, with a report (docs/bandit.md)."""
+"""Studies: the published experiments repeated without a network, with a report (docs/explanation/bandit.md)."""

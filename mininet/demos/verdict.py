@@ -216,7 +216,7 @@ class Stage:
         return f"{TOO_SLOW}, {self.machine.why}" if self.machine.why and not self.ok else ""
 
     def document(self) -> dict[str, Any]:
-        """What ``--json`` prints and ``result.json`` holds (docs/emulation.md)."""
+        """What ``--json`` prints and ``result.json`` holds (docs/reference/emulation.md)."""
         files = [str(path) for path in self.files]
         return {
             "name": self.name,

@@ -1,1 +1,1 @@
-"""SFNet: how applications find the controller and talk to it in JSON, without HTTP (docs/sfnet.md)."""
+"""SFNet: how applications find the controller and talk to it in JSON, without HTTP (docs/reference/sfnet.md)."""

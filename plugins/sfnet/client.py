@@ -1,4 +1,5 @@
-"""An application's end of SFNet: finds the controller, asks for things, hears what happens (docs/sfnet.md)."""
+"""An application's end of SFNet: finds the controller, asks for things, hears what happens
+(docs/reference/sfnet.md)."""
 
 from __future__ import annotations
 

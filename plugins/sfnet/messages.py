@@ -1,4 +1,4 @@
-"""Messages of SFNet, both ends' (docs/sfnet.md). Pure; what comes in is checked here, once."""
+"""Messages of SFNet, both ends' (docs/reference/sfnet.md). Pure; what comes in is checked here, once."""
 
 from __future__ import annotations
 

@@ -294,10 +294,10 @@ def classifier_of(
     waiting: dict[int, Mapping[str, frozenset[str]]] = {}
     for dpid, blocks in allocation.blocks.items():
         before, absent = previous.entries.get(dpid, {}), previous.missing_ports.get(dpid, {})
-        kept = {name for name in blocks if name in before and name not in fresh}
-        mine = {name: before[name] for name in kept}
-        missing = {name: absent[name] for name in kept & absent.keys()}
-        for name in blocks.keys() - kept:
+        remaining = {name for name in blocks if name in before and name not in fresh}
+        mine = {name: before[name] for name in remaining}
+        missing = {name: absent[name] for name in remaining & absent.keys()}
+        for name in blocks.keys() - remaining:
             mine[name], lacking = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
             if lacking:
                 missing[name] = lacking

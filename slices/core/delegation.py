@@ -1,4 +1,5 @@
-"""Slices that slices give out of their own: what a *child* may have of its parent (docs/slicing.md, section 13). Pure.
+"""Slices that slices give out of their own: what a *child* may have of its parent (docs/explanation/slicing.md,
+section 13). Pure.
 
 Each packet that a child's rule matches, at each place where it holds, must be the parent's if there were no children:
 under that rule lies one of the parent's, at most :data:`BAND` priorities below, and nobody else's rule between. So
@@ -7,7 +8,7 @@ search goes from the highest rule on and divides what is left (``match.differenc
 
 What children may use is taken from what their parent may (:func:`own_limits`).
 
-What the owner of a slice may see and change (docs/slicing.md, section 13). Pure.
+What the owner of a slice may see and change (docs/explanation/slicing.md, section 13). Pure.
 
 The operator may everything. An owner, told by the hash of a token, sees its own slices and those given out of them, and
 of all others the names. It chooses controllers in the networks that the operator allows, lowers limits, and, with the
@@ -34,7 +35,7 @@ _SHARED = ("rate_in_mbps",)
 _COUNTED = ("tables", "flow_entries", "groups", "meters", "packet_ins_per_s", "flow_mods_per_s")
 _NEVER_ALL = (*_SHARED, "flow_mods_per_s")
 """Of these nothing would be no limit, or no traffic at all."""
-_KEPT = "tables"
+_UNCHANGED = "tables"
 """A parent's tables stay where they are: its children's are beside them."""
 
 _YES, _MAYBE, _NO = "yes", "maybe", "no"
@@ -99,7 +100,7 @@ def own_limits(model: SliceModel, name: str) -> Limits:
     left: dict[str, Any] = {}
     for limit in (*_SHARED, *_COUNTED):
         most = getattr(limits, limit)
-        if most is not None and limit != _KEPT:
+        if most is not None and limit != _UNCHANGED:
             left[limit] = most - sum(getattr(each, limit) or 0 for each in given)
     shares = {
         technology: max(0.0, share - sum(each.airtime_share.get(technology, 0.0) for each in given))
@@ -124,7 +125,7 @@ def default_limits(parent: Slice) -> Limits:
     counted: dict[str, Any] = {
         name: type(value)(value / 4) for name in _COUNTED if (value := getattr(limits, name)) is not None
     }
-    counted |= {_KEPT: max(1, counted[_KEPT]), "flow_mods_per_s": max(1.0, counted["flow_mods_per_s"])}
+    counted |= {_UNCHANGED: max(1, counted[_UNCHANGED]), "flow_mods_per_s": max(1.0, counted["flow_mods_per_s"])}
     rates: dict[str, Any] = {name: None if (value := getattr(limits, name)) is None else value / 4 for name in _SHARED}
     return replace(Limits(), **counted, **rates)
 

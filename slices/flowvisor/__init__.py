@@ -1,1 +1,2 @@
-"""Slices on a FlowVisor 1.4 (OpenFlow 1.0): the other backend of the slice model (docs/slicing.md, section 10)."""
+"""Slices on a FlowVisor 1.4 (OpenFlow 1.0): the other backend of the slice model (docs/explanation/slicing.md, section
+10)."""

@@ -1,7 +1,7 @@
 """The actions of a guest: translated for the switch, and refused where a packet would leave the slice.
 
 Numbers and layouts: OpenFlow Switch Specification 1.3.5, section 7.2.4. A list of actions is walked once; the rewriting
-so far is kept as data (``region.Rewrite``), and at every place where the packet leaves, ``Regions.leak`` is asked.
+so far is held as data (``region.Rewrite``), and at every place where the packet leaves, ``Regions.leak`` is asked.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _push_vlan(walker: Translator, action: bytes) -> None:
 def _now(walker: Translator) -> tuple[int, int]:
     """What is known of the header at this place."""
     match, rewrite = walker.origin.match, walker.rewrite
-    kept = match.mask & ~(rewrite.mask | rewrite.unknown)
-    return match.value & kept | rewrite.value, kept | rewrite.mask
+    same = match.mask & ~(rewrite.mask | rewrite.unknown)
+    return match.value & same | rewrite.value, same | rewrite.mask
 
 
 def _pop_vlan(walker: Translator, action: bytes) -> None:

@@ -1,9 +1,9 @@
 """Whose a header is at each port, and whether a rule would let packets out of their slice's flowspace.
 
-The question (docs/slicing.md, section 5): given a slice, a match, an ingress port, what the actions rewrite and the
-port where the result leaves, is every header that the slice owns at the ingress port and that matches, once
-rewritten, the slice's at the other port? The classifier's entries of that port are gone through from the highest on,
-each drawn back through the rewriting to the headers that came in; ``match.difference`` divides what no entry has
+The question (docs/explanation/slicing.md, section 5): given a slice, a match, an ingress port, what the actions
+rewrite and the port where the result leaves, is every header that the slice owns at the ingress port and that matches,
+once rewritten, the slice's at the other port? The classifier's entries of that port are gone through from the highest
+on, each drawn back through the rewriting to the headers that came in; ``match.difference`` divides what no entry has
 decided yet.
 """
 
@@ -178,8 +178,8 @@ class Regions:
         fixed = rest[0].mask & ~(rewrite.mask | rewrite.unknown)
         image = TernaryMatch(rest[0].value & fixed | rewrite.value, fixed | rewrite.mask)
         for value, mask, who in self._view(out_port).overlapping(image):
-            kept = mask & ~(rewrite.mask | rewrite.unknown)
-            before = TernaryMatch(value & kept, kept)
+            same = mask & ~(rewrite.mask | rewrite.unknown)
+            before = TernaryMatch(value & same, same)
             if who != number:
                 both = (intersection(part, before) for part in rest)
                 found = self._owned(number, in_port, (part for part in both if part is not None))

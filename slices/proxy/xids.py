@@ -83,7 +83,7 @@ def answer(asked: Asked, message: bytes) -> bytes:
 
 
 MOST = 4096
-KEPT_S = 30.0
+REMEMBERED_S = 30.0
 
 
 class Buffers:
@@ -99,7 +99,7 @@ class Buffers:
     def tell(self, buffer: int, number: int, now_s: float) -> None:
         """A packet-in with this buffer went to the slice with this number."""
         self._told.pop(buffer, None)
-        self._told[buffer] = (number, now_s + KEPT_S)
+        self._told[buffer] = (number, now_s + REMEMBERED_S)
         if len(self._told) > MOST:
             self._told.popitem(last=False)
 

@@ -1,4 +1,5 @@
-"""What the REST API offers of the slicer (docs/slicing.md, section 9): slices read and changed, switches read, reload.
+"""What the REST API offers of the slicer (docs/explanation/slicing.md, section 9): slices read and changed, switches
+read, reload.
 
 Its methods are called by threads. What takes long, checking documents and models, they do themselves, on the model that
 they saw; the event loop only puts the new one in force, if nobody has been faster, else they begin anew.

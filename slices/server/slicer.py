@@ -185,7 +185,7 @@ class Slicer:
             meters = found.meters if is_sliced(found) else {}
             switch.reconcile(groups.keys(), meters.keys())
             await switch.install(stages(found, switch.wanted(entries=True)))
-            await switch.send(switch.leavings(gone))
+            await switch.send(switch.stale_entries(gone))
             switch.installed, switch.numbers = entries, _numbers(switch)
             switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
             link.serve(switch.session)
@@ -320,7 +320,7 @@ class Slicer:
             guests.drop(switch, gone)
             change = switch_difference(installed, entries)
             await switch.install(change_stages(change, before, switch.wanted()))
-            await switch.send(switch.leavings(gone))
+            await switch.send(switch.stale_entries(gone))
             switch.installed, switch.numbers = entries, _numbers(switch)
             guests.tell_ports(switch, before.ports, {**(old_ports or {}), **switch.ports})
         finally:

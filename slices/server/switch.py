@@ -118,7 +118,7 @@ class Switch:
         view = GuestView(block, ports, self.regions, groups, meters, self.layout)
         return Tenant(name, view, frozenset(), bucket_of(0), bucket_of(0), EntryQuota(0))
 
-    def leavings(self, gone: Iterable[Tenant]) -> list[bytes]:
+    def stale_entries(self, gone: Iterable[Tenant]) -> list[bytes]:
         """Deletes for what slices that are no more have besides rules."""
         messages: list[bytes] = []
         for tenant in gone:

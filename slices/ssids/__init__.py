@@ -1,1 +1,2 @@
-"""Wireless networks of slices: each SSID is a virtual interface on each access point of its slice (docs/slicing.md)."""
+"""Wireless networks of slices: each SSID is a virtual interface on each access point of its slice
+(docs/explanation/slicing.md)."""

@@ -312,7 +312,8 @@ def test_a_users_mpls_frame_may_travel_by_a_multipath(world: World) -> None:
 def test_a_users_mpls_frame_is_never_taken_for_one_of_ours(
     world: World, source: str, target: str, passes: bool
 ) -> None:
-    """Whatever its label: within a switch it arrives unchanged, between switches it is lost (docs/openflow.md)."""
+    """Whatever its label: within a switch it arrives unchanged, between switches it is lost
+    (docs/reference/openflow.md)."""
     addressing, labels = world.addressing, world.labels
     ours = {labels.link["ab-plc"], labels.link["bc-wifi~"], *labels.node.values(), *labels.agent.values(), labels.flood}
     places = {("host", node): name for node, name in world.hosts.items()} | world.rig.agents

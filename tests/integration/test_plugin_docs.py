@@ -1,4 +1,4 @@
-"""The example of docs/plugins.md, as it stands there, in the real controller."""
+"""The example of docs/reference/plugins.md, as it stands there, in the real controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import ControllerProcess, eventually
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "plugins.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "plugins.md"
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The campus of docs/slicing.md, section 14: its files and commands, on a real switch with Ryu's learning switches."""
+"""The campus of docs/explanation/slicing.md, section 14: its files and commands, on a real switch with Ryu's learning
+switches."""
 
 from __future__ import annotations
 

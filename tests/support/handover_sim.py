@@ -2,7 +2,8 @@
 
 Independent of the code under test: it knows a manager's answers only. Paths keep their order; what is in flight to an
 interface that leaves is lost. Ends are told "receivers, then senders, then receivers", each message late by a random
-time but in order. The receiver has the rules of docs/dataplane.md and the additions of docs/services.md.
+time but in order. The receiver has the rules of docs/reference/dataplane.md and the additions of
+docs/explanation/services.md.
 """
 
 from __future__ import annotations

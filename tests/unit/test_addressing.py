@@ -1,4 +1,4 @@
-"""Addresses, names and labels derived from a network (docs/openflow.md, sections 1 and 2)."""
+"""Addresses, names and labels derived from a network (docs/reference/openflow.md, sections 1 and 2)."""
 
 from __future__ import annotations
 

@@ -408,7 +408,7 @@ def test_with_capacities_keeps_the_rest() -> None:
     assert network.interference.domain(1).tolist() == [1, 2]
 
 
-DOCS = (Path(__file__).parents[2] / "docs" / "network-file.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "network-file.md").read_text()
 
 
 def test_every_example_of_the_documentation_is_valid() -> None:

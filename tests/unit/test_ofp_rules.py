@@ -221,7 +221,7 @@ def test_labels_and_hellos_are_not_accepted_from_users() -> None:
     built = Built(triangle())
     own = built.addressing.interface_mac["b", "wifi"]
     for label in (built.labels.agent["b"], built.labels.node["b"], built.labels.hello["b", "plc"]):
-        # It is a user's frame: it neither crosses (docs/openflow.md) nor reaches an agent.
+        # It is a user's frame: it neither crosses (docs/reference/openflow.md) nor reaches an agent.
         spoofed = Frame(built.addressing.host_mac["p"], own, 0x8847, (Label(label),), "spoofed")
         access = built.model.numbers["b"][built.addressing.access_port["b"]]
         wifi = built.model.numbers["b"][built.addressing.interface_name["b", "wifi"]]

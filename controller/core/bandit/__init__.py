@@ -1,4 +1,4 @@
-"""Bandits that learn the best multipath from measurements (docs/bandit.md)."""
+"""Bandits that learn the best multipath from measurements (docs/explanation/bandit.md)."""
 
 from hyroads.controller.core.bandit.flow import Exploit, FlowBandit, Probe, flow_bandit
 from hyroads.controller.core.bandit.hymab import Hymab

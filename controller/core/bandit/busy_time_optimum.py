@@ -1,4 +1,4 @@
-"""The optimal rates of a multipath from busy times alone, without capacities or domains (docs/bandit.md).
+"""The optimal rates of a multipath from busy times alone, without capacities or domains (docs/explanation/bandit.md).
 
 A probe sends S rate vectors x^(i) over the M paths, one after the other, and measures the busy time mu_l^(i) of every
 link l of the multipath; a silent slot before it measured mu_l^(0), the traffic of others. Busy time is linear in the

@@ -1,4 +1,5 @@
-"""When which flow probes: probes of interfering flows never overlap, and nobody waits for ever (docs/bandit.md).
+"""When which flow probes: probes of interfering flows never overlap, and nobody waits for ever
+(docs/explanation/bandit.md).
 
 The original needs overheard control messages for this; a central controller knows who interferes and schedules. In
 every slot the waiting requests are looked at, the oldest first (equal ages by flow id). One is granted

@@ -1,1 +1,2 @@
-"""Estimation: from noisy measurements to capacities, busy times and external airtime (docs/closed-loop.md)."""
+"""Estimation: from noisy measurements to capacities, busy times and external airtime
+(docs/explanation/closed-loop.md)."""

@@ -84,7 +84,7 @@ _USABLE = frozenset({Quality.GOOD, Quality.UNSURE, Quality.CONTRADICTORY})
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Constants of the estimator; docs/closed-loop.md says why these.
+    """Constants of the estimator; docs/explanation/closed-loop.md says why these.
 
     A source is unsure below ``min_samples`` or above ``unsure_error``. ``bias`` holds corrections by technology.
     """

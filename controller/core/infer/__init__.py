@@ -1,1 +1,2 @@
-"""Inference: topology, interference and significant changes from what nodes report (docs/closed-loop.md)."""
+"""Inference: topology, interference and significant changes from what nodes report
+(docs/explanation/closed-loop.md)."""

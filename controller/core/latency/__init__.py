@@ -1,1 +1,3 @@
-"""Latency policy: queues with two service rates, one technology or a split over two (docs/latency-and-privacy.md)."""
+"""Latency policy: queues with two service rates, one technology or a split over two
+(docs/explanation/latency-and-privacy.md).
+"""

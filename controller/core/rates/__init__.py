@@ -1,4 +1,4 @@
-"""Rates: interference-aware multipath congestion control (docs/rates.md)."""
+"""Rates: interference-aware multipath congestion control (docs/explanation/rates.md)."""
 
 from hyroads.controller.core.rates.allocation import Allocation
 from hyroads.controller.core.rates.problem import Layout, RateProblem, Utilities, rate_problem, utilities_of

@@ -1,4 +1,5 @@
-"""The rate problem of one slot: maximise sum_f U_f(x_f) subject to the airtime of every link's domain (docs/rates.md).
+"""The rate problem of one slot: maximise sum_f U_f(x_f) subject to the airtime of every link's domain
+(docs/explanation/rates.md).
 
 With R the L x P routing matrix, d_l = 1 / c_l, B the L x L interference matrix and x_f the sum of x_P over the paths
 of flow f:

@@ -1,1 +1,1 @@
-"""Pure parts of the services (docs/services.md): clients and their places, handovers, choices, views."""
+"""Pure parts of the services (docs/explanation/services.md): clients and their places, handovers, choices, views."""

@@ -1,4 +1,5 @@
-"""Which interface of which client is where, and which addresses are whose (docs/services.md, section 2). Pure.
+"""Which interface of which client is where, and which addresses are whose (docs/explanation/services.md, section 2).
+Pure.
 
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
 MAC) is at no more than one place; nothing but the new place is left after a move; nobody takes the place, MAC or IP of

@@ -1,4 +1,5 @@
-"""The service of clients: takes evidence of where they are, keeps them reachable there, tells others (docs/clients.md).
+"""The service of clients: takes evidence of where they are, keeps them reachable there, tells others
+(docs/explanation/clients.md).
 
 It lives in one green thread, which takes what switches, access points and agents say from a bounded queue.
 """

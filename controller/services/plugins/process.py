@@ -2,7 +2,7 @@
 
 It is a process rather than a thread. A thread that loops for ever can't be ended, and holds the interpreter's lock
 every other millisecond; one that takes all memory, or exits, takes the controller with it. A call costs a third of a
-millisecond (docs/plugins.md).
+millisecond (docs/reference/plugins.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ START_S = 10.0
 SEND_S = 5.0
 LOG_LINES_PER_S, LOG_BURST, LOG_LINE = 5.0, 50.0, 300
 _PAGE, _TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
-KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
+PASSED_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
 
 Message = Mapping[str, Any]
 Answer = Callable[[str, Message], bytes]
@@ -84,7 +84,7 @@ class PluginProcess:
         shim.spawn(self._read_log)
 
     def _start(self, descriptor: int) -> subprocess.Popen[bytes]:
-        environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
         environment |= {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
         return subprocess.Popen(
             (sys.executable, "-P", "-m", "hyroads.plugins.runner", str(descriptor)),

@@ -105,7 +105,7 @@ class Supervisor:
         return "running" if self.usable else "starting"
 
     def document(self) -> Document:
-        """What is known of it (docs/plugins.md, section 4)."""
+        """What is known of it (docs/reference/plugins.md, section 4)."""
         now_s, fault, until_s = self._around.clock(), self._last_fault, self.health.until_s
         return {
             "state": self.state,

@@ -19,7 +19,7 @@ from hyroads.controller.services.clients.locations import ClientService, place_d
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 ANSWER_S = 10.0
-MAX_KEPT = 4096
+MAX_TRANSITIONS = 4096
 ASKED, ACCEPTED, REFUSED, ASSOCIATED, FAILED = "asked", "accepted", "refused", "associated", "failed"
 _OPEN = frozenset({ASKED, ACCEPTED})
 Publish = Callable[[str, Mapping[str, Any]], object]
@@ -129,7 +129,7 @@ class Steering:
     def _keep(self, transition: Transition) -> None:
         self._transitions.pop(transition.mac, None)
         self._transitions[transition.mac] = transition
-        if len(self._transitions) > MAX_KEPT:
+        if len(self._transitions) > MAX_TRANSITIONS:
             del self._transitions[next(iter(self._transitions))]
 
     def _sent(self, transition: Transition, wrong: str | None) -> None:

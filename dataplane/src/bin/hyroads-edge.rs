@@ -1,4 +1,4 @@
-//! The edge agent of HyRoads. See docs/agent.md.
+//! The edge agent of HyRoads. See docs/reference/agent.md.
 
 use hyroads_dataplane::edge::options::{parse, Command, USAGE};
 use hyroads_dataplane::edge::shell;

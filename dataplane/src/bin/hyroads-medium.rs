@@ -1,4 +1,4 @@
-//! The shared-medium emulator; see docs/dataplane.md, section 3.
+//! The shared-medium emulator; see docs/reference/dataplane.md, section 3.
 
 use hyroads_dataplane::medium::config::Config;
 use hyroads_dataplane::medium::shell::Shell;

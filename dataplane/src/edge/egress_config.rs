@@ -1,4 +1,4 @@
-//! What the last edge of a flow is told to do, and the checks of it. See docs/dataplane.md section 2.
+//! What the last edge of a flow is told to do, and the checks of it. See docs/reference/dataplane.md section 2.
 
 use serde::Deserialize;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! The labelled frame: Ethernet, MPLS label stack, shim, inner frame; and hello frames. See docs/dataplane.md section
+//! The labelled frame: Ethernet, MPLS label stack, shim, inner frame; and hello frames. See docs/reference/dataplane.md section
 //! 1.
 //!
 //! Everything here reads hostile bytes: decoding never panics and never loops over more than the frame holds.

@@ -1,6 +1,6 @@
 //! The edge agent. Everything but the shell (`shell`, `devices`, `control`) is free of system calls and takes time as
 //! an argument.
-//! See docs/dataplane.md and docs/agent.md.
+//! See docs/reference/dataplane.md and docs/reference/agent.md.
 pub mod buffer;
 pub mod burst;
 pub mod control;

@@ -1,4 +1,4 @@
-//! The control protocol: serde types of what is said, and the checks of what is heard. See docs/dataplane.md section 2.
+//! The control protocol: serde types of what is said, and the checks of what is heard. See docs/reference/dataplane.md section 2.
 
 use crate::sys::interface::{parse_mac, Mac};
 use serde::{Deserialize, Serialize};

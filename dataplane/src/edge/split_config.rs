@@ -1,5 +1,5 @@
 //! How a flow's frames are split over its paths, as the control protocol says it, and the checks of it. See
-//! docs/dataplane.md section 2.
+//! docs/reference/dataplane.md section 2.
 
 use super::hywf::Law;
 use super::padding::Schedule;

@@ -1,4 +1,4 @@
-//! `hyroads-medium`: an emulator of shared media (docs/dataplane.md, section 3).
+//! `hyroads-medium`: an emulator of shared media (docs/reference/dataplane.md, section 3).
 //!
 //! The model is pure: time comes in as an argument, randomness from a seed, frames go in and deliveries come out. It runs in
 //! virtual time, so the shell that paces it by the real clock may be late without any capacity being lost.

@@ -141,7 +141,7 @@ class Principal:
         self.asked = list(stations), needed
 
 
-class Desk:
+class Service:
     def __init__(self, *specs: SessionSpec) -> None:
         self.sessions, self.now_s, self.faults, self.principal = Sessions(*specs), 0.0, [], Principal()
         places = {("a", "a-host"): ("a", None), ("b", "b-wifi"): ("b", "wifi")}
@@ -167,7 +167,7 @@ def spec(name: str, group: str = "239.1.2.3", *, membership: bool = True) -> Ses
 
 
 def test_only_sessions_that_ask_for_it_are_joined() -> None:
-    service = Desk(
+    service = Service(
         spec("yes"), spec("no", membership=False), spec("other", "239.9.9.9"), spec("mac", "01:00:5e:01:02:03")
     )
     service.say((4, 0))
@@ -177,7 +177,7 @@ def test_only_sessions_that_ask_for_it_are_joined() -> None:
 
 
 def test_reports_from_where_no_hosts_are_count_for_nothing() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.say((4, 0), at=("a", "a-net"))
     assert service.settle() == []
     service.say((4, 0), at=("b", "b-wifi"))
@@ -186,7 +186,7 @@ def test_reports_from_where_no_hosts_are_count_for_nothing() -> None:
 
 
 def test_who_flaps_is_followed_now_and_then() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     for _ in range(100):
         service.say((4, 0))
         service.settle(0.01)
@@ -196,7 +196,7 @@ def test_who_flaps_is_followed_now_and_then() -> None:
 
 
 def test_repeated_reports_and_the_leave_of_a_stranger_change_nothing() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.say((3, 0))
     assert service.settle() == []
     service.say((4, 0))
@@ -206,7 +206,7 @@ def test_repeated_reports_and_the_leave_of_a_stranger_change_nothing() -> None:
 
 
 def test_who_cannot_join_is_reported_and_tables_are_bounded() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.sessions.full = True
     service.say((4, 0))
     service.settle()
@@ -227,7 +227,7 @@ def of(mac: str, frame: bytes) -> bytes:
 
 
 def test_who_is_not_heard_any_more_goes() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.say((4, 0))
     service.settle()
     service.settle(200.0)
@@ -240,7 +240,7 @@ def test_who_is_not_heard_any_more_goes() -> None:
 
 
 def test_who_was_declared_stays_whatever_it_says() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     host = Host(MAC, True, "a", MAC)
     service.sessions.member("s", host, joins=True)
     service.say((4, 0))
@@ -249,7 +249,7 @@ def test_who_was_declared_stays_whatever_it_says() -> None:
 
 
 def test_who_keeps_its_report_back_for_another_stays() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     old = ipv4(bytes([0x16, 0, 0, 0]) + GROUP)
     for mac in (MAC, OTHER):
         service.service.heard("a", "a-host", of(mac, old))
@@ -268,7 +268,7 @@ def test_who_keeps_its_report_back_for_another_stays() -> None:
 
 
 def test_nobody_goes_while_his_switch_could_not_have_told() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.say((4, 0))
     service.settle()
     service.principal.deaf = {"a"}
@@ -281,11 +281,11 @@ def test_nobody_goes_while_his_switch_could_not_have_told() -> None:
 
 
 def test_a_new_controller_asks_before_it_lets_anybody_go() -> None:
-    old = Desk(spec("s"))
+    old = Service(spec("s"))
     old.say((4, 0))
     old.settle()
     assert old.sessions.kept
-    new = Desk(spec("s"))
+    new = Service(spec("s"))
     new.sessions.member("s", Host(MAC, True, "a", MAC), joins=True)
     new.service.restore([*old.service.to_save(), ["s"], "x", ["s", MAC, "a", 3, False]])
     assert new.service.to_save() == old.service.to_save()
@@ -295,7 +295,7 @@ def test_a_new_controller_asks_before_it_lets_anybody_go() -> None:
 
 
 def test_hosts_are_asked_while_a_session_follows_them_and_stations_one_by_one() -> None:
-    service = Desk(spec("s"), spec("no", "239.9.9.9", membership=False))
+    service = Service(spec("s"), spec("no", "239.9.9.9", membership=False))
     service.say((4, 0), at=("b", "b-wifi"))
     service.service.heard("a", "a-host", of(OTHER, ipv4(v3((4, 0)))))
     service.settle()
@@ -306,7 +306,7 @@ def test_hosts_are_asked_while_a_session_follows_them_and_stations_one_by_one() 
 
 
 def test_memberships_end_where_reports_are_not_followed_any_more() -> None:
-    service = Desk(spec("s"))
+    service = Service(spec("s"))
     service.say((4, 0))
     service.settle()
     live = service.sessions.sessions["s"]

@@ -15,13 +15,13 @@ FOUND = {
 }
 
 
-class Desk:
+class Service:
     def tests(self) -> dict[str, Any]:
         return FOUND
 
 
 def test_the_document_is_that_of_the_service_and_of_the_schema() -> None:
-    client = create_app(None, resources=[blueprint(Desk())]).test_client()  # type: ignore[arg-type]
+    client = create_app(None, resources=[blueprint(Service())]).test_client()  # type: ignore[arg-type]
     assert client.get("/api/v1/pair-tests").json == FOUND
     assert PairTestsSchema().dump(FOUND) == FOUND
     assert "/api/v1/pair-tests" in str(client.get("/api/v1/openapi.json").json)

@@ -1,0 +1,34 @@
+"""Pages of the documentation that need root, typed line by line in a network namespace of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from page_session import follow, needs_root, pages
+
+PAGES = [page for page in pages("tutorials", "how-to") if needs_root(page)]
+
+
+@pytest.fixture
+def namespace() -> Iterator[tuple[str, ...]]:
+    """What enters an empty network namespace with a loopback: all ports of the documentation are free there."""
+    name = f"hr-docs-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield ("nsenter", f"--net=/run/netns/{name}")
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, namespace: tuple[str, ...]) -> None:
+    follow(page, tmp_path, namespace)
