@@ -7,6 +7,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+from collections.abc import Mapping
+
+
+def _check_files(environment: Mapping[str, str]) -> None:
+    """Say what is wrong with the settings or the network before the framework is imported, which takes seconds."""
+    from hyroads.controller.files.documents import read_file
+    from hyroads.controller.settings.controller import MEASURED, load
+
+    settings = load(environment)
+    read_file(settings.network, measured=settings.capacities == MEASURED)
 
 
 class _Controller:
@@ -24,6 +35,8 @@ class _Controller:
 
     def run(self, args: argparse.Namespace) -> int:
         """Runs it in the foreground; the result is the exit status."""
+        given = {"HYROADS_CONFIG": args.config, "HYROADS_NETWORK": args.network}
+        _check_files({**os.environ, **{name: file for name, file in given.items() if file is not None}})
         from hyroads.controller.framework.launcher import run_controller
 
         return run_controller(args.config, args.network, verbose=args.verbose)
