@@ -45,7 +45,7 @@ def rig() -> Iterator[SlicerRig]:
 
 
 def table_misses(rig: SlicerRig) -> list[str]:
-    """The rule that every learning switch installs first, in its own first table; Open vSwitch does not write table 0."""
+    """The rule that every learning switch installs first, in its own first table (table 0 is not written out)."""
     return [line for line in rig.flows() if "CONTROLLER:65535" in line and "table=" in line]
 
 
