@@ -700,6 +700,7 @@ def test_what_rules_make_of_a_hosts_marked_frame_reaches_nobody(lab: Lab) -> Non
             flow(apply(to_group, output(2), output(IN_PORT), output(CONTROLLER))),
             flow(apply(action(22, struct.pack("!I", 1))), fields(in_port=2)),
         )
+        lab.evil.listen_for(0.05)
         for host in (1, 2):
             for tag in TAGS.values():
                 for each in forged(tag):

@@ -72,7 +72,7 @@ def test_a_run_on_a_starved_machine_counts_as_not_made(lab: Any, tmp_path: Path)
 
 @pytest.fixture
 def weak_medium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect: the medium carries 85 % of what the controller, and theory, think it does."""
+    """A defect: the medium carries 60 % of what the controller, and theory, think it does."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "hyroads-edge").symlink_to(find_program("hyroads-edge"))
@@ -83,7 +83,7 @@ def weak_medium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "path = sys.argv[sys.argv.index('--config') + 1]\n"
         "document = json.load(open(path))\n"
         "for link in document['links']:\n"
-        "    link['capacity_mbps'] *= 0.85\n"
+        "    link['capacity_mbps'] *= 0.6\n"
         "json.dump(document, open(path, 'w'))\n"
         f"os.execv({find_program('hyroads-medium')!r}, sys.argv)\n"
     )
@@ -100,4 +100,4 @@ def test_a_defect_is_not_excused(lab: Any, tmp_path: Path) -> None:
     assert done.returncode == 1, (done.stderr, time.monotonic() - began_s)
     assert (document["ok"], document["machine"]["believable"]) == (False, True)
     short = [check for check in document["checks"] if check["what"].endswith(" delivered")]
-    assert short and all(0.75 <= check["ratio"] <= 0.92 for check in short), short
+    assert short and all(0.3 <= check["ratio"] <= 0.85 for check in short), short
