@@ -200,6 +200,8 @@ class StateFile:
         text = text_of(self._form, sections)
         if text == self._written and self.path.exists():
             return
+        # After a failure the next try has to find out whether it can be written.
+        self._written = None
         if len(text) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"more than {MAX_BYTES} bytes are to be saved")
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -182,16 +182,17 @@ class SessionDesk(SessionKeeper):
     def pending(self, name: str) -> list[str]:
         """See ``rest.sessions.Sessions``."""
         self._office.saver.check_refused(f"session {name}")
-        return self.waits_for(name)
+        return self.waits_for(name) or ([] if self._office.is_saved() else ["state file"])
 
     def _wait(self, name: str, change: Change | None = None) -> None:
         office = self._office
 
         def is_over() -> bool:
-            return not self.waits_for(name) or (change is not None and change.refusal is not None)
+            is_saved = change is None or change.is_saved
+            return (is_saved and not self.waits_for(name)) or (change is not None and change.refusal is not None)
 
         is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, office.clock, office)
         if change is not None:
             change.check()
         if not is_confirmed:
-            raise NotConfirmedError(f"session {name}", self.waits_for(name))
+            raise NotConfirmedError(f"session {name}", self.waits_for(name) or ["state file"])

@@ -127,6 +127,16 @@ def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(office: Office
     assert declared(office, "t", "239.1.2.4")[1] and office.desk.pending("t") == []
 
 
+def test_a_removal_is_not_confirmed_before_it_is_saved(office: Office) -> None:
+    office.desk.declare({"id": "s", "group": GROUP, "participants": ["n0", "n1"]}, wait=False)
+    office.saver.once()
+    office.saver._save = full_disk
+    # No switch has been told of it: there is nothing else to wait for.
+    with pytest.raises(NotSavedError):
+        office.desk.remove("s", wait=True)
+    assert office.desk.names() == ("s",)
+
+
 def test_a_host_that_joins_by_itself_stays_though_that_can_not_be_saved_yet(office: Office) -> None:
     declared(office, membership=True)
     office.wait(0.1)
