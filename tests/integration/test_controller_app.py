@@ -325,7 +325,8 @@ def test_silent_link_takes_its_path_away_at_once_and_gives_it_back(lab: Lab, age
     told = eventually(lambda: [m for m in agents["a"].messages[seen:] if m[1]["type"] in ("config", "rates")])
     print(f"cut to new rates: {(told[0][0] - cut_s) * 1e3:.1f} ms")
     assert told[0][0] - cut_s < 0.5
-    (path,) = agents["a"].config["ingress"][0]["paths"]
+    # The agent notes when a message came before it takes the configuration in.
+    (path,) = eventually(lambda: (found := agents["a"].config["ingress"][0]["paths"]) and len(found) == 1 and found)
     assert path["rate_mbps"] == pytest.approx(0.95 * 10, rel=1e-3)
     assert paths() == [["ab-wifi", "bc-wifi"]]
     kept = path["id"]
