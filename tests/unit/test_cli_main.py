@@ -203,3 +203,16 @@ def test_a_wrong_network_file_is_one_line_and_exit_two(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"hyroads: {file}: flow: unknown key (did you mean 'flows'?)\n"
+
+
+@pytest.mark.parametrize("option", ["--config", "--network"])
+def test_a_wrong_file_of_the_controller_is_told_before_the_framework_is_imported(option: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    program = (
+        "import sys; from hyroads.controller.cli.main import main; "
+        f"status = main(['controller', {option!r}, {str(missing)!r}]); "
+        "print(status, [name for name in ('eventlet', 'ryu', 'scipy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
+    assert done.stderr.count("\n") == 1 and str(missing) in done.stderr
