@@ -4,9 +4,10 @@
 class that it builds the network with.
 """
 
-from .controllers import HyroadsController, ListeningController
-from .hybrid import HybridNet as Mininet
-from .hybrid import HybridTopo
+# The file is run by itself, outside of its package: imports from "." would fail.
+from hyroads.mininet.controllers import HyroadsController, ListeningController
+from hyroads.mininet.hybrid import HybridNet as Mininet
+from hyroads.mininet.hybrid import HybridTopo
 
 __all__ = ["Mininet", "controllers", "topos"]
 
