@@ -115,8 +115,10 @@ def delivered(file: Path) -> dict[float, float]:
 
 
 def test_the_demo_ends_with_a_verdict(outcome: Outcome) -> None:
-    assert outcome.status in (0, 1), outcome.stderr
-    assert json.loads(outcome.stdout.splitlines()[-1])["checks"]
+    """Or says that it was not made, because the machine was too slow: that is what it was."""
+    document = json.loads(outcome.stdout.splitlines()[-1])
+    assert document["checks"], outcome.stderr
+    assert outcome.status in ((0, 1) if document["machine"]["believable"] else (0, 2)), outcome.stderr
 
 
 def test_traffic_never_stops_for_long_while_the_processors_are_taken(outcome: Outcome) -> None:
