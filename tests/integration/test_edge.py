@@ -453,6 +453,8 @@ def test_an_agent_tells_how_late_the_machine_woke_it(pair: EdgePair) -> None:
         client.configure({**pair.config("a"), "hello": hello})
         time.sleep(0.2)
         client.reset_counters()
+        # It must be back in its wait: how long it was held up while it answered us is not told.
+        time.sleep(0.05)
         pair.agent("a").kill(signal.SIGSTOP)
         time.sleep(0.3)
         pair.agent("a").kill(signal.SIGCONT)
