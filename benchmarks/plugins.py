@@ -25,12 +25,12 @@ from controller_process import ControllerProcess, eventually  # noqa: E402
 from hyroads.controller.core import topologies  # noqa: E402
 from hyroads.controller.core.netfile import to_document  # noqa: E402
 from hyroads.controller.core.network import Place  # noqa: E402
-from hyroads.controller.core.services.mobility import Confirmed, Handover, Phase, Request, Wanted  # noqa: E402
+from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Handover, Phase, Request  # noqa: E402
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option  # noqa: E402
 from hyroads.controller.framework import ryu_shim as shim  # noqa: E402
 from hyroads.controller.services.plugins.process import PluginProcess  # noqa: E402
 from hyroads.plugins.codec import encode  # noqa: E402
-from hyroads.plugins.kinds import Found, Kind  # noqa: E402
+from hyroads.plugins.kinds import DiscoveredPlugin, Kind  # noqa: E402
 from hyroads.plugins.policies import load, signal  # noqa: E402
 
 IDLE = """
@@ -93,7 +93,7 @@ def calls(folder: Path) -> dict[str, Any]:
 
     def process(name: str, code: str, kind: Kind, **settings: object) -> PluginProcess:
         (folder / f"{name}.py").write_text(code)
-        found = Found(name, kind, "file", path=str(folder / f"{name}.py"), settings=settings)
+        found = DiscoveredPlugin(name, kind, "file", path=str(folder / f"{name}.py"), settings=settings)
         started = PluginProcess(found, lambda do, arguments: b'{"id":"f1"}', time.monotonic)
         started.load()
         return started
@@ -109,7 +109,7 @@ def calls(folder: Path) -> dict[str, Any]:
     mine = process("mine", MANAGER, Kind.MOBILITY)
     a, b = Place("a", "wifi"), Place("b", "wifi")
     handover = Handover(Request("h", "c", a, b, frozenset({"f"})), Phase.PREPARING, 0.0)
-    step = {"handover": encode(handover), "event": encode(Confirmed(Wanted((a, b), (a,)))), "now_s": 1.0}
+    step = {"handover": encode(handover), "event": encode(Confirmed(DesiredState((a, b), (a,)))), "now_s": 1.0}
     result["step of a handover"] = timed(lambda: mine.call("on", step), 2000)
     view = crowd(500)
     text = {"view": encode(view)}

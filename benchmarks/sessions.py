@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
+from hyroads.controller.control.sessions import Host, LiveSession, World, planned, sent_of
 from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.network import Network
@@ -63,7 +63,7 @@ class Campus:
         def work() -> LiveSession:
             world = World(self.context, Media(network, group_rate=GroupRate.NEIGHBOURS), self.places)
             live = planned(world, replace(self.live, hosts=hosts), (), quick=True)
-            told_of(world, [live])
+            sent_of(world, [live])
             return live
 
         self.live, took_ms = timed(work)

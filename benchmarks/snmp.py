@@ -106,7 +106,7 @@ def measure(arguments):
     from hyroads.controller.framework import ryu_shim as shim
     from hyroads.controller.measure.samples import NodeSample
     from hyroads.controller.measure.targets import CollectorConfig, Credentials, Target
-    from hyroads.controller.runtime.telemetry import CollectorFeed
+    from hyroads.controller.runtime.telemetry import CollectorEvents
 
     v3 = Credentials(user="bench", auth_password=AUTH, priv_password=PRIV)
     credentials = Credentials(community=COMMUNITY) if arguments.v2c else v3
@@ -135,7 +135,7 @@ def measure(arguments):
     shim.spawn(ticker)
     shim.sleep(arguments.seconds / 2)
     alone, lags[:] = list(lags), []
-    feed = CollectorFeed(CollectorConfig(targets), listen)
+    feed = CollectorEvents(CollectorConfig(targets), listen)
     feed.start()
     shim.sleep(5)  # first polls read everything
     lags.clear()

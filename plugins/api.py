@@ -19,6 +19,7 @@ from hyroads.controller.core.services.mobility import (
     Associated,
     Cancelled,
     Confirmed,
+    DesiredState,
     Handover,
     Left,
     MobilityManager,
@@ -28,7 +29,6 @@ from hyroads.controller.core.services.mobility import (
     Request,
     Steady,
     Timings,
-    Wanted,
 )
 from hyroads.controller.core.services.mobility import Event as MobilityEvent
 from hyroads.controller.core.services.view import (
@@ -51,6 +51,7 @@ __all__ = [
     "Cancelled",
     "ClientView",
     "Confirmed",
+    "DesiredState",
     "Event",
     "FlowView",
     "Handover",
@@ -71,7 +72,6 @@ __all__ = [
     "Requests",
     "Steady",
     "Timings",
-    "Wanted",
     "Wish",
 ]
 

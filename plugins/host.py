@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from hyroads.controller.core.services.mobility import Handover, Request, Wanted
+from hyroads.controller.core.services.mobility import DesiredState, Handover, Request
 
 from .codec import CodecError, decode
 
@@ -75,7 +75,7 @@ class Step:
     """What a manager answers to a step of a handover, after it was found to make sense."""
 
     handover: Handover
-    wanted: Wanted
+    wanted: DesiredState
     due_s: float | None
 
 
@@ -88,7 +88,7 @@ def sound_step(answer: object, request: Request) -> Step | None:
         return None
     try:
         handover: Handover = decode(Handover, answer.get("handover"))
-        wanted: Wanted = decode(Wanted, answer.get("wanted"))
+        wanted: DesiredState = decode(DesiredState, answer.get("wanted"))
         due_s: float | None = decode(float | None, answer.get("due_s"))
     except CodecError:
         return None

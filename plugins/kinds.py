@@ -56,7 +56,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredPlugin:
     """A foreign plugin: a file, or an attribute of an importable module. ``starts``: with the controller."""
 
     name: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.mobility import Confirmed, Event, Passed, Phase, Timings, Wanted
+from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Event, Passed, Phase, Timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class NCast:
         return self.passed >= {(flow, place) for flow in self.flows for place in self.places if place != self.keep}
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredState:
         """What the network shall do now."""
         stay = self.before if self.keep is None else (self.keep,)
         match self.phase:
             case Phase.PREPARING:
-                return Wanted(self.all_places, self.before)
+                return DesiredState(self.all_places, self.before)
             case Phase.COPYING:
-                return Wanted(self.all_places, self.places, copies=True, hold_s=self.timings.hold_s)
+                return DesiredState(self.all_places, self.places, copies=True, hold_s=self.timings.hold_s)
             case Phase.DRAINING:
-                return Wanted(self.all_places, stay, hold_s=self.timings.hold_s)
+                return DesiredState(self.all_places, stay, hold_s=self.timings.hold_s)
             case _:
-                return Wanted(stay, stay)
+                return DesiredState(stay, stay)
 
     def _enter(self, phase: Phase, now_s: float, keep: Place | None = None) -> NCast:
         return replace(self, phase=phase, entered_s=now_s, keep=keep, passed=frozenset())

@@ -49,7 +49,7 @@ class FlowDeclaration(Strict):
     paths = fields.List(fields.List(fields.String()), metadata={"description": "fixed multipath, as link ids"})
     policy = fields.String(validate=validate.OneOf([policy.value for policy in Policy]))
     traffic = fields.String(
-        validate=validate.OneOf([traffic.value for traffic in Traffic if traffic is not Traffic.DUMMIES]),
+        validate=validate.OneOf([traffic.value for traffic in Traffic if traffic is not Traffic.PROBE]),
         metadata={"description": "tcp: keep airtime free for what comes back"},
     )
     match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})

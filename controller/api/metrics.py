@@ -11,17 +11,17 @@ from prometheus_client.registry import Collector
 
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 
 _MEGA = 1e6
 Metric = Any
 
 
 class Metrics(Collector):
-    """Reads the coordinator whenever somebody asks: nothing is counted twice."""
+    """Reads the event loop whenever somebody asks: nothing is counted twice."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, event_loop: EventLoop) -> None:
+        self._event_loop = event_loop
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -40,12 +40,12 @@ class Metrics(Collector):
         yield from self._slices()
         yield from self._slots()
         yield from self._switches()
-        for collect in self._coordinator.collectors:
+        for collect in self._event_loop.collectors:
             yield from collect()
 
     def _links(self) -> Iterator[Metric]:
-        coordinator = self._coordinator
-        loop, now_s = coordinator.live.loop, coordinator.clock()
+        event_loop = self._event_loop
+        loop, now_s = event_loop.live.loop, event_loop.clock()
         names = ("link", "technology")
         capacity = GaugeMetricFamily(
             "hyroads_link_capacity_bits_per_second", "Capacity at L2 payload that rates count on", labels=names
@@ -59,7 +59,7 @@ class Metrics(Collector):
         )
         counted, planned, foreign = loop.capacities(), loop.airtime(), loop.external(now_s)
         heard = loop.busy
-        for link in shim.breathing(loop.declared.links):
+        for link in shim.cooperatively(loop.declared.links):
             labels = (link.id, link.technology)
             capacity.add_metric(labels, counted[link.id] * _MEGA)
             airtime.add_metric(labels, planned[link.id])
@@ -72,7 +72,7 @@ class Metrics(Collector):
         yield from (capacity, busy, airtime, external)
 
     def _flows(self) -> Iterator[Metric]:
-        plan = self._coordinator.plan
+        plan = self._event_loop.plan
         flow_rate = GaugeMetricFamily(
             "hyroads_flow_rate_bits_per_second", "Rate of a multipath flow", labels=("flow", "state")
         )
@@ -87,7 +87,7 @@ class Metrics(Collector):
         yield from (flow_rate, path_rate)
 
     def _slices(self) -> Iterator[Metric]:
-        loop, names = self._coordinator.live.loop, ("slice", "technology")
+        loop, names = self._event_loop.live.loop, ("slice", "technology")
         airtime = GaugeMetricFamily(
             "hyroads_slice_airtime_ratio", "Planned share of time in the domain where it is most", labels=names
         )
@@ -100,25 +100,25 @@ class Metrics(Collector):
         yield from (airtime, share)
 
     def _slots(self) -> Iterator[Metric]:
-        slots = self._coordinator.slots
+        slots = self._event_loop.slots
         took = slots.histogram
         yield HistogramMetricFamily(
             "hyroads_slot_seconds", "How long slots took", buckets=took.cumulative(), sum_value=took.total_s
         )
         yield CounterMetricFamily("hyroads_slots_missed", "Slots that did not take place", value=slots.missed)
-        counters = self._coordinator.counters
+        counters = self._event_loop.counters
         yield CounterMetricFamily("hyroads_plans", "Plans made", value=counters["plans"])
         yield CounterMetricFamily("hyroads_exceptions", "Defects survived", value=counters["exceptions"])
 
     def _switches(self) -> Iterator[Metric]:
-        coordinator = self._coordinator
+        event_loop = self._event_loop
         names = ("dp_id", "dp_name")
         status = GaugeMetricFamily("dp_status", "1 if the switch is connected", labels=names)
         ports = GaugeMetricFamily("port_status", "1 if the port is up", labels=(*names, "port"))
         sent = CounterMetricFamily("of_flowmsgs_sent", "Flow-mods sent", labels=names)
         errors = CounterMetricFamily("of_errors", "OpenFlow errors", labels=names)
-        for node, dpid in coordinator.context.addressing.dpid.items():
-            session, labels = coordinator.switches.get(node), (hex(dpid), node)
+        for node, dpid in event_loop.context.addressing.dpid.items():
+            session, labels = event_loop.switches.get(node), (hex(dpid), node)
             status.add_metric(labels, 1.0 if session else 0.0)
             for name in self._ports(node):
                 ports.add_metric((*labels, name), 1.0 if session and name in session.ports else 0.0)
@@ -127,7 +127,7 @@ class Metrics(Collector):
         yield from (status, ports, sent, errors)
 
     def _ports(self, node: str) -> list[str]:
-        addressing = self._coordinator.context.addressing
+        addressing = self._event_loop.context.addressing
         names = [addressing.interface_name[node, technology] for technology in addressing.technologies(node)]
         if addressing.has_agent(node):
             names += [addressing.agent_access_port[node], addressing.agent_network_port[node]]

@@ -17,7 +17,7 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Node, network_graph
 from hyroads.controller.core.planner import Plan, Planner, default_depth, plan_document
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError, ValueRefusedError
 
@@ -133,10 +133,10 @@ MAX_PLANNING = 2
 
 
 class NetworkDocuments:
-    """All calls come from green threads; what takes long runs aside."""
+    """All calls come from green threads; what takes long runs in a thread."""
 
-    def __init__(self, coordinator: Coordinator, network_name: str) -> None:
-        self._coordinator = coordinator
+    def __init__(self, event_loop: EventLoop, network_name: str) -> None:
+        self._event_loop = event_loop
         self._network_name = network_name
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
@@ -144,7 +144,7 @@ class NetworkDocuments:
 
     @property
     def _declared(self) -> Network:
-        return self._coordinator.context.network
+        return self._event_loop.context.network
 
     # -- nodes and links
 
@@ -153,7 +153,7 @@ class NetworkDocuments:
         network = self._declared
         return {
             "name": network.name or self._network_name,
-            "version": self._coordinator.state.version,
+            "version": self._event_loop.state.version,
             "nodes": self.nodes(),
             "links": self.links(),
             "technologies": list(network.technologies),
@@ -161,7 +161,7 @@ class NetworkDocuments:
 
     def nodes(self) -> list[Document]:
         """All nodes, in the order of the network file."""
-        return [self._node(node) for node in shim.breathing(self._declared.nodes.values())]
+        return [self._node(node) for node in shim.cooperatively(self._declared.nodes.values())]
 
     def node(self, node: str) -> Document:
         """One node."""
@@ -172,10 +172,10 @@ class NetworkDocuments:
 
     def links(self) -> list[Document]:
         """All links, in the order of the network file."""
-        plan = self._coordinator.plan
+        plan = self._event_loop.plan
         planned = plan.planned_mbps() if plan else {}
-        known = links_document(self._coordinator.live.loop, self._coordinator.clock(), shim.breathing)
-        return [{**self._link(link, planned), **known[link.id]} for link in shim.breathing(self._declared.links)]
+        known = links_document(self._event_loop.live.loop, self._event_loop.clock(), shim.cooperatively)
+        return [{**self._link(link, planned), **known[link.id]} for link in shim.cooperatively(self._declared.links)]
 
     def link(self, link: str) -> Document:
         """One link."""
@@ -186,21 +186,21 @@ class NetworkDocuments:
 
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
-        coordinator = self._coordinator
-        state, context = coordinator.state, coordinator.context
-        dead = {link.id: 0.0 for link in shim.breathing(self._declared.links) if state.link_fault(context, link)}
+        event_loop = self._event_loop
+        state, context = event_loop.state, event_loop.context
+        dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if state.link_fault(context, link)}
         return network_graph(self._declared.with_capacities(dead))
 
     def _node(self, node: Node) -> Document:
-        coordinator, addressing = self._coordinator, self._coordinator.context.addressing
+        event_loop, addressing = self._event_loop, self._event_loop.context.addressing
         switch: Document | None = None
         if addressing.has_switch(node.id):
             names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
-            connected = node.id in coordinator.switches
+            connected = node.id in event_loop.switches
             switch = {"dpid": addressing.dpid[node.id], "connected": connected, "ports": names}
         agent: Document | None = None
         if addressing.has_agent(node.id):
-            link = coordinator.agents.get(node.id)
+            link = event_loop.agents.get(node.id)
             agent = {"up": link is not None, "revision": link.acked.revision if link and link.acked else None}
         return {
             "id": node.id,
@@ -212,8 +212,8 @@ class NetworkDocuments:
         }
 
     def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
-        coordinator = self._coordinator
-        fault = coordinator.state.link_fault(coordinator.context, link)
+        event_loop = self._event_loop
+        fault = event_loop.state.link_fault(event_loop.context, link)
         return {
             "id": link.id,
             "from": link.source,
@@ -253,7 +253,7 @@ class NetworkDocuments:
         network = self._live()
         if self._domains is None or self._domains[0] is not network.interference:
             # Which links contend with which is a long question in a large network.
-            self._domains = (network.interference, shim.aside(_domains, network))
+            self._domains = (network.interference, shim.in_thread(_domains, network))
         known = {link["id"]: link for link in self.links()}
         return [
             {
@@ -262,13 +262,13 @@ class NetworkDocuments:
                 "links": list(links),
                 **{key: known[link][key] for key in ("airtime", "external", "margin")},
             }
-            for link, links in shim.breathing(self._domains[1])
+            for link, links in shim.cooperatively(self._domains[1])
         ]
 
     def _live(self) -> Network:
         """The network as it can be planned with now; the declared one while nothing is planned."""
         try:
-            return self._coordinator.live.network.network
+            return self._event_loop.live.network.network
         except PlanningError:
             return self._declared
 
@@ -289,10 +289,10 @@ class NetworkDocuments:
             raise TooBusyError("others are planning already")
         if self._planner is None or self._planner.network is not network:
             self._planner = Planner(network)
-        margin = self._coordinator.live.loop.options.margin
+        margin = self._event_loop.live.loop.options.margin
         self._planning += 1
         try:
-            plan = shim.aside(_planned, self._planner, source, target, shortest, depth, arms, margin)
+            plan = shim.in_thread(_planned, self._planner, source, target, shortest, depth, arms, margin)
         except NoRouteError as error:
             raise NotFoundError(str(error)) from error
         finally:
@@ -311,7 +311,7 @@ def _domains(network: Network) -> list[tuple[str, tuple[str, ...]]]:
     return list(found.values())
 
 
-def _planned(  # noqa: PLR0917 - called in a thread aside
+def _planned(  # noqa: PLR0917 - called in a thread
     planner: Planner, source: str, target: str, shortest: int, depth: int, arms: int, margin: float
 ) -> Plan:
     return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)

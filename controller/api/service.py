@@ -16,7 +16,7 @@ from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change, parse_flow
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
@@ -35,40 +35,40 @@ class ControllerService:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        event_loop: EventLoop,
         network_name: str,
         feed: Callable[[], Document] = dict,
         content: Content = NO_CONTENT,
     ) -> None:
         self._content = content
-        self._coordinator = coordinator
+        self._event_loop = event_loop
         self._network_name = network_name
-        self._network = NetworkDocuments(coordinator, network_name)
+        self._network = NetworkDocuments(event_loop, network_name)
         self._feed = feed
-        self._metrics = Metrics(coordinator)
+        self._metrics = Metrics(event_loop)
 
     # -- flows
 
     def flow_ids(self) -> Sequence[str]:
         """Ids of all flows, in order of declaration."""
-        flows = self._coordinator.state.flows
+        flows = self._event_loop.state.flows
         return tuple(flow for flow, declared in flows.items() if declared.origin is not Origin.TEST)
 
     def flows(self, flows: Sequence[str]) -> list[Document]:
         """The flows of these ids; unknown ids are left out."""
-        views = self._coordinator.views()
+        views = self._event_loop.views()
         # Others run meanwhile, and may remove one.
-        return [self._flow(flow, views) for flow in shim.breathing(flows) if flow in self._coordinator.state.flows]
+        return [self._flow(flow, views) for flow in shim.cooperatively(flows) if flow in self._event_loop.state.flows]
 
     def flow(self, flow: str) -> Document:
         """The flow of this id; NotFoundError if there is none."""
-        return self._flow(flow, self._coordinator.views())
+        return self._flow(flow, self._event_loop.views())
 
     def _flow(self, flow: str, views: Views) -> Document:
-        declared = self._coordinator.state.flows.get(flow)
+        declared = self._event_loop.state.flows.get(flow)
         if declared is None or declared.origin is Origin.TEST:
             raise NotFoundError(f"no flow {flow[:64]!r}")
-        plan = self._coordinator.plan
+        plan = self._event_loop.plan
         planned = plan.flows.get(flow) if plan else None
         head = {
             "paths": [],
@@ -84,67 +84,67 @@ class ControllerService:
 
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """Declare a flow; returns it, and whether it is new. ConfigError, ConflictError, NotConfirmedError."""
-        coordinator = self._coordinator
-        spec = parse_flow(document, coordinator.context.network, "request")
-        coordinator.settings.slices.check_flow(spec, "request")
-        known = coordinator.state.flows.get(spec.id)
+        event_loop = self._event_loop
+        spec = parse_flow(document, event_loop.context.network, "request")
+        event_loop.settings.slices.check_flow(spec, "request")
+        known = event_loop.state.flows.get(spec.id)
         if known is not None and known.spec != spec:
             raise ConflictError(f"flow {spec.id!r} exists with other content")
         change = None
         if known is None:
-            coordinator.saver.check()
-            if len(coordinator.state.flows) >= MAX_FLOWS:
+            event_loop.saver.check()
+            if len(event_loop.state.flows) >= MAX_FLOWS:
                 raise ConflictError(f"there are {MAX_FLOWS} flows already")
-            in_file = next((flow for flow in coordinator.context.network.flows if flow.id == spec.id), None)
-            change = coordinator.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
-            coordinator.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
+            in_file = next((flow for flow in event_loop.context.network.flows if flow.id == spec.id), None)
+            change = event_loop.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
+            event_loop.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
         if wait:
             self._confirmed(spec.id, change)
         return self.flow(spec.id), known is None
 
     def remove_flow(self, flow: str, *, wait: bool) -> None:
         """Remove a flow; NotFoundError, NotConfirmedError."""
-        coordinator = self._coordinator
-        declared = coordinator.state.flows.get(flow)
+        event_loop = self._event_loop
+        declared = event_loop.state.flows.get(flow)
         if declared is None:
             raise NotFoundError(f"no flow {flow[:64]!r}")
-        coordinator.saver.check()
-        change = coordinator.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
-        coordinator.remove(flow)
+        event_loop.saver.check()
+        change = event_loop.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
+        event_loop.remove(flow)
         if wait:
             self._confirmed(flow, change)
 
     def _take_back(self, flow: str, before: DeclaredFlow | None = None) -> None:
         """A flow is again as it was."""
         if before is not None:
-            self._coordinator.declare(before)
-        elif flow in self._coordinator.state.flows:
-            self._coordinator.remove(flow)
+            self._event_loop.declare(before)
+        elif flow in self._event_loop.state.flows:
+            self._event_loop.remove(flow)
 
     def flow_pending(self, flow: str) -> list[str]:
         """Switches and agents that have not confirmed a flow; NotFoundError if it was removed."""
-        self._coordinator.saver.check_refused(f"flow {flow}")
-        if flow not in self._coordinator.state.flows:
+        self._event_loop.saver.check_refused(f"flow {flow}")
+        if flow not in self._event_loop.state.flows:
             raise NotFoundError(f"flow {flow[:64]!r} was removed")
-        return self._coordinator.pending(flow, self._coordinator.views())
+        return self._event_loop.pending(flow, self._event_loop.views())
 
     def removal_pending(self, flow: str) -> list[str]:
         """Switches and agents that still have a removed flow; ConflictError if it was declared again."""
-        self._coordinator.saver.check_refused(f"flow {flow}")
-        if flow in self._coordinator.state.flows:
+        self._event_loop.saver.check_refused(f"flow {flow}")
+        if flow in self._event_loop.state.flows:
             raise ConflictError(f"flow {flow[:64]!r} was declared again")
-        return self._coordinator.pending(flow, self._coordinator.views())
+        return self._event_loop.pending(flow, self._event_loop.views())
 
     def _confirmed(self, flow: str, change: Change | None) -> None:
-        coordinator = self._coordinator
+        event_loop = self._event_loop
 
         def pending() -> list[str]:
-            return coordinator.pending(flow, coordinator.views())
+            return event_loop.pending(flow, event_loop.views())
 
         def is_over() -> bool:
             return not pending() or (change is not None and change.refusal is not None)
 
-        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, coordinator.clock, coordinator.progress)
+        is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, event_loop.clock, event_loop.progress)
         if change is not None:
             change.check()
         if not is_confirmed:
@@ -159,11 +159,11 @@ class ControllerService:
             "number": plan.number,
             "state": state,
             "reason": plan.reason,
-            "pending": self._coordinator.pending(plan.spec.id, views),
+            "pending": self._event_loop.pending(plan.spec.id, views),
             "ingress": plan.ingress,
             "egress": plan.egress,
             "rate_mbps": plan.rate_mbps,
-            **loop_flow(self._coordinator.live.loop, plan.spec.id),
+            **loop_flow(self._event_loop.live.loop, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 
@@ -195,7 +195,7 @@ class ControllerService:
 
     def link_measurements(self, link: str) -> Document:
         """The measurements of a link; NotFoundError."""
-        return self._network.link_measurements(link, self._coordinator.reports.document(self._coordinator.plan))
+        return self._network.link_measurements(link, self._event_loop.reports.document(self._event_loop.plan))
 
     def domains(self) -> list[Document]:
         """The distinct interference domains."""
@@ -207,11 +207,11 @@ class ControllerService:
 
     def measurements(self) -> Document:
         """Latest reports of the agents."""
-        coordinator = self._coordinator
+        event_loop = self._event_loop
         return {
-            **coordinator.reports.document(coordinator.plan),
-            "interfaces": interfaces_document(coordinator.live.loop, coordinator.clock()),
-            "slices": slices_document(coordinator.live.loop),
+            **event_loop.reports.document(event_loop.plan),
+            "interfaces": interfaces_document(event_loop.live.loop, event_loop.clock()),
+            "slices": slices_document(event_loop.live.loop),
             **self._feed(),
         }
 
@@ -223,50 +223,50 @@ class ControllerService:
 
     def health(self) -> Document:
         """Health: what is connected, what is in sync, and recent faults."""
-        coordinator = self._coordinator
-        unsynced = coordinator.unsynced()
-        counters = coordinator.counters
-        flow_mods = sum(session.counters.flow_mods for session in coordinator.switches.values())
+        event_loop = self._event_loop
+        unsynced = event_loop.unsynced()
+        counters = event_loop.counters
+        flow_mods = sum(session.counters.flow_mods for session in event_loop.switches.values())
         names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
-        began_s = coordinator.started_s
+        began_s = event_loop.started_s
         return {
-            "ok": coordinator.settled and not unsynced and not counters["exceptions"] and not coordinator.saver.failure,
+            "ok": event_loop.settled and not unsynced and not counters["exceptions"] and not event_loop.saver.failure,
             "version": version(),
-            "uptime_s": coordinator.clock() - began_s,
-            "settling": not coordinator.settled,
+            "uptime_s": event_loop.clock() - began_s,
+            "settling": not event_loop.settled,
             "network": self._network_name,
-            "switches": [self._switch_health(node) for node in coordinator.state.switches],
-            "agents": [self._agent_health(node) for node in coordinator.state.agents],
+            "switches": [self._switch_health(node) for node in event_loop.state.switches],
+            "agents": [self._agent_health(node) for node in event_loop.state.agents],
             "pending": unsynced,
             "state_file": self._state_file(),
             "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
             "plan": None
-            if coordinator.plan is None
-            else {"duration_ms": coordinator.plan_ms, "at_s": coordinator.planned_at_s - began_s},
-            "slots": health_document(coordinator.live.loop, coordinator.slots, coordinator.settings),
+            if event_loop.plan is None
+            else {"duration_ms": event_loop.plan_ms, "at_s": event_loop.planned_at_s - began_s},
+            "slots": health_document(event_loop.live.loop, event_loop.slots, event_loop.settings),
             "last_errors": [
                 {"time_s": fault.time_s - began_s, "where": fault.where, "what": fault.what}
-                for fault in coordinator.faults
+                for fault in event_loop.faults
             ],
         }
 
     def _state_file(self) -> Document | None:
-        content, saver = self._content, self._coordinator.saver
-        if self._coordinator.settings.state_file is None:
+        content, saver = self._content, self._event_loop.saver
+        if self._event_loop.settings.state_file is None:
             return None
         return {
             "ok": saver.failure is None,
             "reason": saver.failure,
-            "failing_s": None if saver.failure is None else self._coordinator.clock() - saver.failing_since_s,
+            "failing_s": None if saver.failure is None else self._event_loop.clock() - saver.failing_since_s,
             "started_from": content.origin.value,
             "broken": [{"file": each.file, "problem": each.problem, "aside": each.aside} for each in content.broken],
         }
 
     def _switch_health(self, node: str) -> Document:
-        session = self._coordinator.switches.get(node)
+        session = self._event_loop.switches.get(node)
         return {
             "node": node,
-            "dpid": self._coordinator.context.addressing.dpid[node],
+            "dpid": self._event_loop.context.addressing.dpid[node],
             "connected": session is not None,
             "synced": session is not None and session.synced,
             "rules": session.rule_count if session else 0,
@@ -275,13 +275,13 @@ class ControllerService:
         }
 
     def _agent_health(self, node: str) -> Document:
-        coordinator = self._coordinator
-        link = coordinator.agents.get(node)
-        up = coordinator.state.agents[node] is Presence.UP and link is not None
+        event_loop = self._event_loop
+        link = event_loop.agents.get(node)
+        up = event_loop.state.agents[node] is Presence.UP and link is not None
         return {
             "node": node,
             "up": up,
-            "synced": coordinator.plan is not None and coordinator.agents.synced(coordinator.plan, node),
+            "synced": event_loop.plan is not None and event_loop.agents.synced(event_loop.plan, node),
             "revision": link.acked.revision if link and link.acked else None,
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,

@@ -16,7 +16,7 @@ from typing import Any
 from hyroads.controller.core.network import Link
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ofp.wire import HEADER, MULTIPART_FLOW, MULTIPART_REPLY
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.rest import SlicerPlace
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.client import Answer, ApiError, Client, ClientError, address
@@ -53,8 +53,8 @@ class _Query:
 class RyuQueries:
     """One per controller. ``take`` and ``refused`` are told what switches say, in the order in which they say it."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, event_loop: EventLoop) -> None:
+        self._event_loop = event_loop
         self._waiters: Waiters = {}
         self._asking: dict[int, _Query] = {}
 
@@ -94,7 +94,7 @@ class RyuQueries:
 
     def dpids(self) -> list[int]:
         """Of connected switches."""
-        return sorted(session.connection.dpid for session in self._coordinator.switches.values())
+        return sorted(session.connection.dpid for session in self._event_loop.switches.values())
 
     def ask(self, dpid: int, what: str, arguments: Mapping[str, Any]) -> Document:
         """The answer of a switch to one of the framework's queries."""
@@ -122,8 +122,8 @@ class RyuQueries:
         return answer
 
     def _session(self, dpid: int) -> SwitchSession | None:
-        node = self._coordinator.context.node_of_dpid.get(dpid)
-        return self._coordinator.switches.get(node) if node is not None else None
+        node = self._event_loop.context.node_of_dpid.get(dpid)
+        return self._event_loop.switches.get(node) if node is not None else None
 
     # -- topology
 
@@ -131,37 +131,37 @@ class RyuQueries:
         """Connected switches with their ports."""
         return [
             {"dpid": f"{session.connection.dpid:016x}", "ports": list(_ports(session).values())}
-            for session in shim.breathing(self._sessions())
+            for session in shim.cooperatively(self._sessions())
         ]
 
     def links(self) -> list[Document]:
         """Links that are up between connected switches; one of a shared medium is like one of its own."""
-        coordinator, network = self._coordinator, self._coordinator.context.network
+        event_loop, network = self._event_loop, self._event_loop.context.network
         ports = {session.node: _ports(session) for session in self._sessions()}
         found = []
-        for link in shim.breathing(network.links):
+        for link in shim.cooperatively(network.links):
             ends = [ports.get(node, {}).get(self._port(link, node)) for node in (link.source, link.target)]
-            if all(ends) and coordinator.state.link_fault(coordinator.context, link) is None:
+            if all(ends) and event_loop.state.link_fault(event_loop.context, link) is None:
                 found.append({"src": ends[0], "dst": ends[1]})
         return found
 
     def hosts(self) -> list[Document]:
         """The hosts of nodes, at their access ports."""
-        addressing = self._coordinator.context.addressing
+        addressing = self._event_loop.context.addressing
         return [
             {"mac": addressing.host_mac[node], "ipv4": [addressing.host_ip[node]], "ipv6": [], "port": port}
             for node, port in (
                 (session.node, _ports(session).get(addressing.access_port[session.node]))
-                for session in shim.breathing(self._sessions())
+                for session in shim.cooperatively(self._sessions())
             )
             if port is not None
         ]
 
     def _sessions(self) -> list[SwitchSession]:
-        return sorted(self._coordinator.switches.values(), key=lambda session: session.connection.dpid)
+        return sorted(self._event_loop.switches.values(), key=lambda session: session.connection.dpid)
 
     def _port(self, link: Link, node: str) -> str:
-        return self._coordinator.context.addressing.interface_name[node, link.technology]
+        return self._event_loop.context.addressing.interface_name[node, link.technology]
 
 
 def _ports(session: SwitchSession) -> dict[str, Document]:

@@ -38,10 +38,10 @@ from hyroads.controller.ofp import guard
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import MULTIPART_PORT_STATS, table_of
 from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
-from hyroads.controller.runtime.event_loop import Coordinator, loop_options_of
+from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
-from hyroads.controller.runtime.telemetry import Feed
+from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import SwitchServer
@@ -64,7 +64,7 @@ def _guarded(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         try:
             handler(self, event)
         except Exception as error:  # noqa: BLE001 - logged, counted, shown in health; the next event must be handled
-            self.coordinator.exception(handler.__name__, error)
+            self.event_loop.exception(handler.__name__, error)
 
     return guarded
 
@@ -84,22 +84,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.context = TopologyContext.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
         self.store = Store(self.settings.state_file)
         restored, problems = restored_in(self.store, self.context)
-        self.feed = Feed(self.context, self.settings, time.monotonic)
+        self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
-        self.coordinator = self._coordinator(restored, source, tests)
-        self.pair_tests = PairTestService(self.coordinator, tests.get("pair tests"))
-        self.services = Services(self.coordinator, self.feed, lambda: self.agents.radios, restored, _document())
+        self.event_loop = self._event_loop(restored, source, tests)
+        self.pair_tests = PairTestService(self.event_loop, tests.get("pair tests"))
+        self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
-        self.queries = RyuQueries(self.coordinator)
+        self.queries = RyuQueries(self.event_loop)
         self._begin_openflow()
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""
-        content, tell = self.store.content, self.coordinator.events.publish
+        content, tell = self.store.content, self.event_loop.events.publish
         for broken in content.broken:
-            self.coordinator.fault("state file", f"{broken}; started from {_FROM[content.origin]}")
+            self.event_loop.fault("state file", f"{broken}; started from {_FROM[content.origin]}")
             document = {"file": broken.file, "problem": broken.problem, "aside": broken.aside}
             tell("state_file.broken", {**document, "started_from": content.origin.value})
         for problem in left_out:
@@ -107,12 +107,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         if left_out:
             copy = self.store.copy_aside()
             where = f"the file as it was is {copy}" if copy else "no copy of the file could be made"
-            self.coordinator.fault("state file", f"{len(left_out)} entries are left out; {where}")
+            self.event_loop.fault("state file", f"{len(left_out)} entries are left out; {where}")
             tell("state_file.left_out", {"entries": len(left_out), "copy": copy})
 
     def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
         """What the loop measures with, and the tests that overrule what it says of interference."""
-        source = self.feed.source
+        source = self.telemetry.source
         if source is None or self.settings.pair_tests != IDLE:
             return source, {}
         tested = TestedSource(source, self.context.network)
@@ -120,13 +120,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tested.follow(tests)
         return tested, {"pair tests": tests}
 
-    def _coordinator(
-        self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
-    ) -> Coordinator:
+    def _event_loop(self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]) -> EventLoop:
         how = loop_options_of(self.context, self.settings)
-        meter = RadioMeter(self.feed.inbox, shim.later)
+        meter = RadioMeter(self.telemetry.ingest, shim.later)
         learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
-        return Coordinator(
+        return EventLoop(
             self.context,
             self.settings,
             restored.flows,
@@ -142,13 +140,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _agents(self) -> AgentServer:
         return AgentServer(
-            self.coordinator,
+            self.event_loop,
             self.context.addressing.agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
-            radios=replace(self.feed.radios, stations=self.services.steering),
-            markers=self.coordinator.markers,
+            radios=replace(self.telemetry.radios, stations=self.services.steering),
+            markers=self.event_loop.markers,
         )
 
     def _begin_openflow(self) -> None:
@@ -156,7 +154,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
             (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
-            (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.feed.port_stats,
+            (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.telemetry.port_stats,
         }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
@@ -175,9 +173,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """Called by the framework once all applications are there."""
         super().start()
         web = self._web()
-        for work in (self.coordinator.run, self.coordinator.run_slots, self.coordinator.saver.run, self.pair_tests.run):
+        for work in (self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run, self.pair_tests.run):
             shim.spawn(work)
-        self.feed.start(self.coordinator)
+        self.telemetry.start(self.event_loop)
         self.services.requests.use(web)
         self.services.start()
         self._follow_signals()
@@ -190,7 +188,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             settings.network,
             len(self.context.network.nodes),
             len(self.context.network.links),
-            len(self.coordinator.state.flows),
+            len(self.event_loop.state.flows),
             *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
         )
 
@@ -199,7 +197,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         limits = self.settings.api_limits
         return create_app(
             ControllerService(
-                self.coordinator, Path(self.settings.network).name, self.feed.document, self.store.content
+                self.event_loop, Path(self.settings.network).name, self.telemetry.document, self.store.content
             ),
             self.services.tokens,
             resources=[
@@ -211,7 +209,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             ],
             limit=Limit(limits.requests_per_s, limits.burst),
             version=version(),
-            on_defect=self.coordinator.exception,
+            on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
         )
 
@@ -227,7 +225,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 LOG.info("ends, by %s", signal.Signals(number).name)
                 # Whoever asks twice does not wait for a disk.
                 shim.let_end(ending)
-                self.coordinator.saver.finish()
+                self.event_loop.saver.finish()
                 shim.end_by(number)
 
         shim.spawn(follow)
@@ -241,26 +239,26 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         if event.state == shim.MAIN:
             connection = shim.Connection(event.datapath)
             self._connections[connection.key] = connection
-            self.coordinator.switch_up(connection)
+            self.event_loop.switch_up(connection)
         else:
             key = id(event.datapath)
             self._bad.pop(key, None)
             gone = self._connections.pop(key, None)
             if gone is not None:
-                self.coordinator.switch_gone(gone)
+                self.event_loop.switch_gone(gone)
 
     @shim.on(shim.ofp_event.EventOFPPortStateChange, [shim.MAIN])
     @_guarded
     def ports_changed(self, event: Any) -> None:
         """A port came, went or changed."""
-        self.coordinator.switch_ports(shim.Connection(event.datapath))
+        self.event_loop.switch_ports(shim.Connection(event.datapath))
         self.services.clients.wake()
 
     @shim.on(shim.ofp_event.EventOFPBarrierReply, [shim.MAIN])
     @_guarded
     def barrier_answered(self, event: Any) -> None:
         """Everything before a barrier is in force."""
-        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        session = self.event_loop.session_of(shim.Connection(event.msg.datapath))
         if session is not None:
             session.on_barrier(event.msg.xid)
 
@@ -270,7 +268,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """A switch refused a message."""
         if self.queries.refused(event.msg.datapath, bytes(event.msg.buf)):
             return
-        session = self.coordinator.session_of(shim.Connection(event.msg.datapath))
+        session = self.event_loop.session_of(shim.Connection(event.msg.datapath))
         if session is not None:
             session.on_error(bytes(event.msg.buf))
 
@@ -284,7 +282,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 return False
             handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
             if handler is not None:
-                session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+                session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
                 if session is not None:
                     handler(session, message)
                 return False
@@ -294,7 +292,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         return True
 
     def _punted(self, datapath: Any, message: bytes) -> bool:
-        session = self.coordinator.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
         if session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None:
@@ -310,22 +308,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
         """A bad message is skipped; a peer that sends many is cut off."""
-        self.coordinator.counters["malformed_openflow"] += 1
+        self.event_loop.counters["malformed_openflow"] += 1
         peer = shim.Connection(datapath)
         count = self._bad[peer.key] = self._bad.get(peer.key, 0) + 1
-        self.coordinator.fault(f"OpenFlow peer {peer.peer}", f"malformed message skipped: {error}")
+        self.event_loop.fault(f"OpenFlow peer {peer.peer}", f"malformed message skipped: {error}")
         if count >= MAX_BAD_MESSAGES:
             self._bad.pop(peer.key)
             peer.close()
 
     def _bad_connection(self, peer: str, what: str) -> None:
-        self.coordinator.counters["malformed_openflow"] += 1
-        self.coordinator.fault(f"OpenFlow peer {peer}", what)
+        self.event_loop.counters["malformed_openflow"] += 1
+        self.event_loop.fault(f"OpenFlow peer {peer}", what)
 
     def _save(self, state: State, numbers: Numbers) -> None:
         # Syncing a disk takes as long as it likes.
         services, flows = self.services.to_save(state), state.flows.values()
-        shim.aside(self.store.save, to_save(self.context.network, flows, numbers, state.constrained, services))
+        shim.in_thread(self.store.save, to_save(self.context.network, flows, numbers, state.constrained, services))
 
 
 def _set_up_log() -> None:

@@ -24,9 +24,9 @@ from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, Store, declared
-from hyroads.controller.runtime.telemetry import Feed
+from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
 from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
@@ -88,24 +88,24 @@ class Services:
 
     def __init__(
         self,
-        coordinator: Coordinator,
-        feed: Feed,
+        event_loop: EventLoop,
+        telemetry: Telemetry,
         radios: Callable[[], Mapping[str, Session]],
         restored: RestoredState,
         document: str,
     ) -> None:
-        self.coordinator = coordinator
-        self.context = coordinator.context
-        self.settings = coordinator.settings
+        self.event_loop = event_loop
+        self.context = event_loop.context
+        self.settings = event_loop.settings
         self.tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
-        self._publish = coordinator.events.publish
+        self._publish = event_loop.events.publish
         self._preferred: dict[str, str] = {}
         self.left_out: list[ConfigError] = []
         """What of the state file does not fit, and is left out."""
         self._begin_plugins(document)
         self._begin_clients(radios)
         self._begin_handovers(restored)
-        self._begin_policies(feed)
+        self._begin_policies(telemetry)
         self._begin_sessions()
         self._begin_directory()
         self._restore(restored)
@@ -114,31 +114,31 @@ class Services:
         found, left_out = discover(self.settings.plugins, document)
         for what in left_out:
             LOG.warning("%s", what)
-        coordinator, self.requests = self.coordinator, Requests()
+        event_loop, self.requests = self.event_loop, Requests()
         self.plugins = PluginService(
             found,
             self.requests,
-            coordinator.events,
+            event_loop.events,
             self._view,
             time.monotonic,
             policies=self.settings.policies,
-            defect=coordinator.exception,
+            defect=event_loop.exception,
         )
-        self.plugins.on_managers = coordinator.wake
-        coordinator.collectors.append(partial(plugin_metrics, self.plugins))
+        self.plugins.on_managers = event_loop.wake
+        event_loop.collectors.append(partial(plugin_metrics, self.plugins))
         self.sfnet: SfnetService | None = None
         if self.settings.sfnet is not None:
-            where = (self.settings.sfnet, self.tokens, self.requests, coordinator.events)
+            where = (self.settings.sfnet, self.tokens, self.requests, event_loop.events)
             self.sfnet = SfnetService(*where, clock=time.monotonic, document=document)
 
     def _view(self) -> NetworkView:
-        return whole_view(self.coordinator, self.actuator)
+        return whole_view(self.event_loop, self.actuator)
 
     def _begin_clients(self, radios: Callable[[], Mapping[str, Session]]) -> None:
         self.clients = ClientService(
             self.context,
             self.settings.access,
-            self.coordinator,
+            self.event_loop,
             self._publish,
             time.monotonic,
             switch_grace_s=self.settings.timings.switch_grace_s,
@@ -146,52 +146,52 @@ class Services:
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
 
     def _begin_handovers(self, restored: RestoredState) -> None:
-        coordinator = self.coordinator
+        event_loop = self.event_loop
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
-        plain = FollowedClients(coordinator, self.clients, self.steering)
+        plain = FollowedClients(event_loop, self.clients, self.steering)
         self.handovers = HandoverService(
-            coordinator, self._publish, time.monotonic, time.time, self.managers, plain=plain
+            event_loop, self._publish, time.monotonic, time.time, self.managers, plain=plain
         )
-        self.ncasts = NCastService(coordinator, self._publish, time.monotonic)
+        self.ncasts = NCastService(event_loop, self._publish, time.monotonic)
         self.ncasts.restore(restored.ncasts)
-        coordinator.followers += [self.handovers.advance, self.ncasts.advance]
-        coordinator.collectors.append(partial(handover_metrics, self.handovers.seconds))
+        event_loop.followers += [self.handovers.advance, self.ncasts.advance]
+        event_loop.collectors.append(partial(handover_metrics, self.handovers.seconds))
 
-    def _begin_policies(self, feed: Feed) -> None:
-        coordinator = self.coordinator
-        self.actuator = HandoverActuator(self.handovers, coordinator, feed.inbox)
+    def _begin_policies(self, telemetry: Telemetry) -> None:
+        event_loop = self.event_loop
+        self.actuator = HandoverActuator(self.handovers, event_loop, telemetry.ingest)
         self.policies = PolicyService(
             self.plugins.policies,
-            partial(network_view, coordinator),
+            partial(network_view, event_loop),
             self._publish,
-            coordinator.exception,
+            event_loop.exception,
             time.monotonic,
         )
-        self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, coordinator)]
+        self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, event_loop)]
 
     def _begin_sessions(self) -> None:
-        coordinator, addressing = self.coordinator, self.context.addressing
+        event_loop, addressing = self.event_loop, self.context.addressing
         find = known_hosts(addressing, lambda: self.clients.state)
         rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
-        self.sessions = SessionService(coordinator, find, group_rate=rate)
-        coordinator.before_push.append(self.sessions.follow)
-        coordinator.additions.append(self.sessions.added_to)
+        self.sessions = SessionService(event_loop, find, group_rate=rate)
+        event_loop.before_push.append(self.sessions.follow)
+        event_loop.additions.append(self.sessions.added_to)
         self.clients.listeners.append(lambda notice: self.sessions.moved(notice.mac))
         self.meter = SessionMeter(
-            coordinator.switches, lambda: self.sessions.sessions, self.sessions.measured, time.monotonic
+            event_loop.switches, lambda: self.sessions.sessions, self.sessions.measured, time.monotonic
         )
-        querier = QuerierService(coordinator.switches, addressing.access_port, self.settings.querier, time.monotonic)
+        querier = QuerierService(event_loop.switches, addressing.access_port, self.settings.querier, time.monotonic)
         self.membership = MembershipService(
-            self.sessions, ports_of_hosts(addressing), time.monotonic, coordinator.fault, querier
+            self.sessions, ports_of_hosts(addressing), time.monotonic, event_loop.fault, querier
         )
-        self.reservations = ReservationService(coordinator, self.sessions)
-        coordinator.followers.append(self.reservations.follow)
+        self.reservations = ReservationService(event_loop, self.sessions)
+        event_loop.followers.append(self.reservations.follow)
 
     def _begin_directory(self) -> None:
         self.directory = ClientDirectory(
             self.clients,
             self.steering,
-            self.coordinator,
+            self.event_loop,
             interfaces_of(self.context),
             managers=self._preferred,
             check_manager=self.managers.named,
@@ -211,7 +211,7 @@ class Services:
             try:
                 problems += restore(restored.services.get(name))
             except Exception as error:  # noqa: BLE001 - the controller starts nevertheless; it is counted and shown
-                self.coordinator.exception(f"taking in the saved {name}", error)
+                self.event_loop.exception(f"taking in the saved {name}", error)
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(restored.services.get("members"))
 
@@ -241,7 +241,7 @@ class Services:
 
     def start(self) -> None:
         """Everything that works by itself; requests of plugins are answered already."""
-        exception = self.coordinator.exception
+        exception = self.event_loop.exception
         shim.spawn(self.meter.run, exception)
         shim.spawn(self.membership.run, exception)
         shim.spawn(self.clients.run)

@@ -4,7 +4,7 @@
               improve     significant changes move the flows that they affect; paths by a client's other places stand by
     slot      slot        measurements -> rates of all flows; significant changes -> state
 
-The coordinator calls these and pushes what they give. No I/O, no clock: times are arguments.
+The event_loop calls these and pushes what they give. No I/O, no clock: times are arguments.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
 
-Aside = Callable[..., Any]
+InThread = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
 
 
-def directly(function: Callable[..., Any], *arguments: object) -> Any:
+def inline(function: Callable[..., Any], *arguments: object) -> Any:
     """Here and now."""
     return function(*arguments)
 
@@ -50,7 +50,7 @@ def directly(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``aside``: runs pure functions that may take long.
+    this time do so together, ``in_thread``: runs pure functions that may take long.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Live:
         measures: bool = False,
         damps: bool = True,
         together_s: float = TOGETHER_S,
-        aside: Aside = directly,
+        in_thread: InThread = inline,
     ) -> None:
         self.loop = loop
         self.plan: Plan | None = None
@@ -79,7 +79,7 @@ class Live:
         self._context = context
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
-        self._aside = aside
+        self._in_thread = in_thread
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._routes: dict[str, FlowRoute] = {}
@@ -196,7 +196,7 @@ class Live:
             return None
         changes, self._pending = self._pending, ()
         before, network = self._routes, self._network
-        routes = self._aside(_better, before, network, changes, self._moved if rests else None)
+        routes = self._in_thread(_better, before, network, changes, self._moved if rests else None)
         if self._routes is not before or self._network is not network:
             # Meanwhile something was planned: these changes are looked at again.
             self._pending = (*changes, *self._pending)

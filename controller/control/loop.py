@@ -157,7 +157,7 @@ class LiveLoop:
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         # Dummies are sent only if their override says so.
-        dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.DUMMIES)
+        dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
         self._fixed = {**{flow: Fixed({}) for flow in dummies}, **self._fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)

@@ -42,7 +42,7 @@ DEFAULTS = ScheduleSettings()
 def test_flow(network: Network, link: str) -> FlowSpec:
     """The flow of dummies over a link."""
     ends = network.links[network.link_index[link]]
-    return FlowSpec(f"pair test {link}", ends.source, ends.target, paths=((link,),), traffic=Traffic.DUMMIES)
+    return FlowSpec(f"pair test {link}", ends.source, ends.target, paths=((link,),), traffic=Traffic.PROBE)
 
 
 class PairTests:
@@ -174,7 +174,7 @@ class PairTests:
         return {link: rate for link, rate in rates.items() if rate is not None}
 
     def _mine(self, view: SlotView) -> list[str]:
-        return [flow for flow, route in view.routes.items() if route.spec.traffic is Traffic.DUMMIES]
+        return [flow for flow, route in view.routes.items() if route.spec.traffic is Traffic.PROBE]
 
     def _fixed(self, view: SlotView, flow: str) -> Fixed:
         sending = self._run.sending if self._run is not None and self._run.began else ()
@@ -193,7 +193,7 @@ class PairTests:
         active: set[str] = set()
         uses: dict[str, int] = {}
         for flow, route in view.routes.items():
-            if route.spec.traffic is Traffic.DUMMIES:
+            if route.spec.traffic is Traffic.PROBE:
                 continue
             offer = view.agents.offers.get(flow)
             sends = offer is not None and (offer.sent_mbps > ACTIVE_MBPS or offer.backlogged)

@@ -155,7 +155,7 @@ def _is_taken_alike(old: FlowPlan, new: FlowPlan) -> bool:
 
 def _takes_frames(plan: FlowPlan) -> bool:
     """Whether frames of users go into a flow's multipath."""
-    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.DUMMIES
+    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.PROBE
 
 
 def _ingress(plan: FlowPlan, options: Options) -> IngressFlow:

@@ -400,7 +400,7 @@ def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
     first: dict[tuple[object, ...], str] = {}
     result = dict(routes)
     for flow, route in routes.items():
-        if route.spec.traffic is Traffic.DUMMIES:
+        if route.spec.traffic is Traffic.PROBE:
             continue
         key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
         if route.reason is None and first.setdefault(key, flow) != flow:

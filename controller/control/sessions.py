@@ -288,7 +288,7 @@ def stepped(live: LiveSession, confirmed: Confirmed, enters: Enters, now_s: floa
 
 
 @dataclass(frozen=True)
-class Told:
+class SentRules:
     """What one switch is told of sessions."""
 
     branches: tuple[TreeBranch, ...] = ()
@@ -307,7 +307,7 @@ class Told:
         )
 
 
-def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
+def sent_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, SentRules]:
     """By node, for all switches."""
     branches: dict[str, list[TreeBranch]] = {}
     entries: dict[str, list[SessionEntry]] = {}
@@ -330,7 +330,9 @@ def told_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, Told]:
             for node in world.context.addressing.dpid:
                 entries.setdefault(node, []).append(SessionEntry(_match(live)))
     return {
-        node: Told(tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())), hears)
+        node: SentRules(
+            tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())), hears
+        )
         for node in world.context.addressing.dpid
     }
 

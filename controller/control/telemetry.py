@@ -51,7 +51,7 @@ class RadioSession(Protocol):
         """Ask for a reading at once."""
 
 
-class Inbox:
+class TelemetryIngest:
     """Listens to radios (``agent_listeners.RadioListener``) and the SNMP collector; a source of the loop."""
 
     def __init__(self, context: TopologyContext, clock: Callable[[], float]) -> None:

@@ -2,8 +2,8 @@
 
 A flow is switched on from its end to its beginning (egress agent, ingress agent, then the rule that sends frames into
 it) and off from its beginning to its end. Nothing remembers how far a change has come: whenever something is confirmed
-the gate is asked again, and the answer follows from what is confirmed alone. So a change may be overtaken by the next
-one at any moment.
+the order is worked out again, and the answer follows from what is confirmed alone. So the next change may overtake
+this one at any moment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Orders:
     classified: Mapping[str, frozenset[str]]
 
 
-def gate(plan: Plan, views: Views) -> Orders:
+def orders_of(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
     sent_to = _senders(views)
     agents = {

@@ -27,7 +27,7 @@ IP_PROTO_UDP = 17
 
 _FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice")
 _POLICIES = tuple(policy.value for policy in Policy)
-_TRAFFIC = tuple(traffic.value for traffic in Traffic if traffic is not Traffic.DUMMIES)
+_TRAFFIC = tuple(traffic.value for traffic in Traffic if traffic is not Traffic.PROBE)
 _RESERVED_POLICIES = ("ncast",)
 
 

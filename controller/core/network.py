@@ -63,13 +63,13 @@ class Policy(StrEnum):
 
 
 class Traffic(StrEnum):
-    """What a flow consists of, as far as its domains' margin goes: TCP needs airtime for what comes back. ``DUMMIES``
+    """What a flow consists of, as far as its domains' margin goes: TCP needs airtime for what comes back. ``PROBE``
     are the controller's own (pair tests): nobody's frames are sent that way.
     """
 
     ANY = "any"
     TCP = "tcp"
-    DUMMIES = "dummies"
+    PROBE = "probe"
 
 
 class Contention(StrEnum):

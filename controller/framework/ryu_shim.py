@@ -200,7 +200,7 @@ def spawn(function: Callable[..., object], *arguments: object) -> Any:
     return hub.spawn(function, *arguments)
 
 
-def breathing(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
+def cooperatively(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
     """The items; lets other green threads run now and then."""
     for number, item in enumerate(items, start=1):
         yield item
@@ -208,11 +208,11 @@ def breathing(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
             sleep(0)
 
 
-# How long a thread that runs aside may keep the green threads waiting each time that they want to go on.
+# How long a thread may keep the green threads waiting each time that they want to go on.
 sys.setswitchinterval(0.001)
 
 
-def aside(function: Callable[..., Any], *arguments: object) -> Any:
+def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     """What a function returns, run in a thread of the system while green threads go on; it must touch nothing of
     theirs.
     """

@@ -14,7 +14,7 @@ from itertools import product
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.network import FlowSpec, Network, Place
-from hyroads.controller.core.services.mobility import Wanted
+from hyroads.controller.core.services.mobility import DesiredState
 
 Via = Place | PathName
 """A place, which stands for all paths through it, or a single path."""
@@ -58,7 +58,7 @@ PathGroups = tuple[tuple[int, ...], ...]
 """Per group the positions of its paths."""
 
 
-def next_step(now: Constrained | None, wanted: Wanted) -> Constrained:
+def next_step(now: Constrained | None, wanted: DesiredState) -> Constrained:
     """What to bring into force next; once that is confirmed and equal to ``now``, ``wanted`` is in force.
 
     If packets are in flight while the paths change, receivers are first told what to wait for.
@@ -76,7 +76,7 @@ def next_step(now: Constrained | None, wanted: Wanted) -> Constrained:
     return sending if now == listening else listening
 
 
-def reached(now: Constrained | None, wanted: Wanted) -> bool:
+def reached(now: Constrained | None, wanted: DesiredState) -> bool:
     """Whether nothing is left to be done but to confirm ``now``."""
     return now is not None and next_step(now, wanted) == now
 

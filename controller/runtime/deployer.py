@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.control.live import Live
-from hyroads.controller.control.update_order import AgentView, Orders, Views, gate, pending_of
+from hyroads.controller.control.update_order import AgentView, Orders, Views, orders_of, pending_of
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
-from hyroads.controller.switches.sessions import SwitchSession, Wanted
+from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
 LOG = logging.getLogger("hyroads.controller")
 # What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
@@ -268,7 +268,7 @@ class Deployer:
     def _ordered(self, plan: Plan) -> Orders:
         views = self.views()
         if self._asked is None or self._asked[0] is not plan or self._asked[1] != views:
-            self._asked, self._orders = (plan, views), gate(plan, views)
+            self._asked, self._orders = (plan, views), orders_of(plan, views)
         return self._orders
 
     def views(self) -> Views:
@@ -303,7 +303,7 @@ class Deployer:
         missing += [f"switch {node}" for node, session in self._switches.items() if not session.synced]
         return missing + [f"agent {node}" for node in agents if plan is None or not self._agents.synced(plan, node)]
 
-    def _wanted(self, node: str, only: frozenset[str] | None) -> Wanted:
+    def _wanted(self, node: str, only: frozenset[str] | None) -> DesiredRules:
         """What a switch shall do; ``only`` some flows if given."""
         flows = self._planned_at(node)
         if only is not None and not flows.keys() <= only:
@@ -311,7 +311,7 @@ class Deployer:
         intent = self._live.network.intents[node]
         for addition in self.additions:
             intent = addition(node, intent)
-        return Wanted(intent, flows)
+        return DesiredRules(intent, flows)
 
     def _planned_at(self, node: str) -> Mapping[str, ClassifiedFlow]:
         """What the plan in force lets a node classify; plans share it as long as it is the same."""

@@ -15,7 +15,7 @@ from typing import Any
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.agents.sessions import Session
-from hyroads.controller.control.live import TOGETHER_S, Live, directly
+from hyroads.controller.control.live import TOGETHER_S, Live, inline
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
@@ -90,7 +90,7 @@ SIGN_OF_LIFE_S = 0.5
 LARGE = 200
 
 
-class Coordinator:
+class EventLoop:
     """Holds state and plan, and brings switches and agents to it."""
 
     def __init__(
@@ -120,11 +120,11 @@ class Coordinator:
         )
         measures, damps = settings.capacities == MEASURED, settings.flap_damping
         self._is_large = len(context.network.links) >= LARGE
-        aside = shim.aside if self._is_large else directly
+        in_thread = shim.in_thread if self._is_large else inline
         self._hellos = hello_configs(context, options)
         together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in self._hellos.values())])
         self.live = Live(
-            context, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, aside=aside
+            context, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, in_thread=in_thread
         )
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self._garbage = Garbage()
@@ -413,7 +413,7 @@ class Coordinator:
             return
         if self._is_large:
             # Others may change the state meanwhile, or plan it themselves.
-            shim.aside(self.live.preparation(self.state))
+            shim.in_thread(self.live.preparation(self.state))
             if self._tried_version == self.state.version:
                 return
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.

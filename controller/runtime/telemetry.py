@@ -16,7 +16,7 @@ from typing import Any
 
 from hyroads.controller.agents.server import Radios
 from hyroads.controller.control.source import Source
-from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleError, from_line
@@ -26,7 +26,7 @@ from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.sessions import SwitchSession
 
-from .event_loop import Coordinator
+from .event_loop import EventLoop
 
 LOG = logging.getLogger("hyroads.measure")
 RESTART_AFTER_S = 1.0
@@ -36,7 +36,7 @@ COMMAND = (sys.executable, "-m", "hyroads.controller.measure.collector")
 Listener = Callable[[Event], None]
 
 
-class CollectorFeed:
+class CollectorEvents:
     """Runs the collector and starts it again a second after it ended; ``listener`` gets every event."""
 
     def __init__(self, config: CollectorConfig, listener: Listener) -> None:
@@ -117,67 +117,67 @@ PORTS_EVERY_S = 1.0
 REPORT_AGE_S = 2.0
 
 
-class Feed:
+class Telemetry:
     """One per controller. Radios are heard whatever the settings say; they count only with measured capacities."""
 
     def __init__(self, context: TopologyContext, settings: Settings, clock: Callable[[], float]) -> None:
-        self.inbox = Inbox(context, clock)
+        self.ingest = TelemetryIngest(context, clock)
         self._context = context
         self._settings = settings
         self._clock = clock
-        self._collector: CollectorFeed | None = None
+        self._collector: CollectorEvents | None = None
 
     @property
     def source(self) -> Source | None:
         """What the loop shall take its measurements from; None: from the network file."""
-        return self.inbox if self._settings.capacities == MEASURED else None
+        return self.ingest if self._settings.capacities == MEASURED else None
 
     @property
     def radios(self) -> Radios:
         """For the agents' server."""
-        return Radios(self.inbox, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
+        return Radios(self.ingest, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
 
-    def start(self, coordinator: Coordinator) -> None:
+    def start(self, event_loop: EventLoop) -> None:
         """Starts what runs by itself."""
-        shim.spawn(self._poll_ports, coordinator)
+        shim.spawn(self._poll_ports, event_loop)
         if self._settings.snmp is not None:
             LOG.info("SNMP: %d targets", len(self._settings.snmp.targets))
-            self._collector = CollectorFeed(self._settings.snmp, self.inbox.snmp_event)
+            self._collector = CollectorEvents(self._settings.snmp, self.ingest.snmp_event)
             self._collector.start()
 
     def document(self) -> dict[str, Any]:
         """Its part of the answer to ``GET /measurements``."""
-        return self.inbox.document()
+        return self.ingest.document()
 
     def port_stats(self, session: SwitchSession, message: bytes) -> None:
         """A part of a switch's answer."""
         counters = session.on_port_stats(message)
         if counters is not None:
-            self.inbox.ports.counters(session.node, session.ports, counters, self._clock())
+            self.ingest.ports.counters(session.node, session.ports, counters, self._clock())
 
-    def _poll_ports(self, coordinator: Coordinator) -> None:
+    def _poll_ports(self, event_loop: EventLoop) -> None:
         """Asks all switches once per second, one after the other."""
         while True:
             due_s = self._clock() + PORTS_EVERY_S
-            sessions = [session for session in coordinator.switches.values() if session.is_read]
+            sessions = [session for session in event_loop.switches.values() if session.is_read]
             for session in sessions:
                 session.ask_ports()
                 shim.sleep(PORTS_EVERY_S / 2 / len(sessions))
             try:
-                self.inbox.ports.agents(_sent_bytes(coordinator), self._clock())
+                self.ingest.ports.agents(_sent_bytes(event_loop), self._clock())
             except Exception as error:  # noqa: BLE001 - counted and shown; the next second is another try
-                coordinator.exception("port statistics", error)
+                event_loop.exception("port statistics", error)
             shim.sleep(max(0.1, due_s - self._clock()))
 
 
-def _sent_bytes(coordinator: Coordinator) -> dict[Interface, int]:
+def _sent_bytes(event_loop: EventLoop) -> dict[Interface, int]:
     """What the agents of ingresses say that they sent so far, by the interface that it left by."""
     sent: dict[Interface, int] = {}
-    plan, links, index = coordinator.plan, coordinator.context.network.links, coordinator.context.network.link_index
+    plan, links, index = event_loop.plan, event_loop.context.network.links, event_loop.context.network.link_index
     for flow in plan.flows.values() if plan is not None else ():
         if flow.mode != MULTIPATH or flow.ingress is None:
             continue
-        side = coordinator.reports.side(flow.ingress, "ingress", flow.number, REPORT_AGE_S)
+        side = event_loop.reports.side(flow.ingress, "ingress", flow.number, REPORT_AGE_S)
         for path in flow.paths:
             entry = side.path(path.id).entry
             first = links[index[path.links[0]]]

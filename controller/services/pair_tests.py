@@ -10,7 +10,7 @@ from typing import Any
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 
 Document = dict[str, Any]
 LOOK_S = 0.05
@@ -19,8 +19,8 @@ LOOK_S = 0.05
 class PairTestService:
     """One per controller; ``tests`` is None where there are none (setting ``pair_tests: off``)."""
 
-    def __init__(self, coordinator: Coordinator, tests: PairTests | None) -> None:
-        self._coordinator = coordinator
+    def __init__(self, event_loop: EventLoop, tests: PairTests | None) -> None:
+        self._event_loop = event_loop
         self._tests = tests
 
     def run(self) -> None:
@@ -30,26 +30,26 @@ class PairTestService:
             try:
                 self._follow(self._tests)
             except Exception as error:  # noqa: BLE001 - counted and shown; the next look is another try
-                self._coordinator.exception("pair tests", error)
+                self._event_loop.exception("pair tests", error)
                 shim.sleep(1.0)
 
     def _follow(self, tests: PairTests) -> None:
         """Makes the flows of tests those that are wanted; a user's flow of the same id comes first."""
-        if not self._coordinator.settled:
+        if not self._event_loop.settled:
             return
-        flows = self._coordinator.state.flows
+        flows = self._event_loop.state.flows
         wanted = {spec.id: DeclaredFlow(spec, Origin.TEST) for spec in tests.wanted}
         gone = [flow for flow, had in flows.items() if had.origin is Origin.TEST and flow not in wanted]
         new = [flow for name, flow in wanted.items() if name not in flows]
         if gone or new:
-            self._coordinator.change_flows(new, gone)
+            self._event_loop.change_flows(new, gone)
 
     def tests(self) -> Document:
         """What was tested, what is being tested, and whether that changed the domains."""
-        coordinator = self._coordinator
+        event_loop = self._event_loop
         nothing: Document = {"count": 0, "running": None, "pairs": []}
-        found = nothing if self._tests is None else self._tests.report(coordinator.clock())
-        return {"mode": coordinator.settings.pair_tests, **found}
+        found = nothing if self._tests is None else self._tests.report(event_loop.clock())
+        return {"mode": event_loop.settings.pair_tests, **found}
 
 
 def testable_links(context: TopologyContext) -> frozenset[str]:

@@ -79,7 +79,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredRules:
     """What a switch shall do: its intent without flows (but with sessions), and the flows that it may classify."""
 
     intent: SwitchIntent
@@ -141,7 +141,7 @@ class SwitchSession:
         return self._installed is not None
 
     @property
-    def confirmed(self) -> Wanted | None:
+    def confirmed(self) -> DesiredRules | None:
         """What was wanted the last time that all of it was in force; None: not yet."""
         return None if self._confirmed_goal is None or self._refused else self._confirmed_goal.wanted
 
@@ -155,7 +155,7 @@ class SwitchSession:
         """Our rules in the switch, as far as is known."""
         return len(self._installed or ()) + self.hosts.rule_count
 
-    def view(self, wanted: Wanted) -> SwitchView:
+    def view(self, wanted: DesiredRules) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
         ours = (self.ports, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
         basis = (wanted.intent, wanted.flows, *ours)
@@ -163,7 +163,7 @@ class SwitchSession:
             self._viewed = (basis, self._view(wanted))
         return self._viewed[1]
 
-    def _view(self, wanted: Wanted) -> SwitchView:
+    def _view(self, wanted: DesiredRules) -> SwitchView:
         rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
         installed = self._installed or {}
         sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
@@ -190,7 +190,7 @@ class SwitchSession:
         requests = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
         self.connection.send(requests)
 
-    def want(self, wanted: Wanted) -> bool:
+    def want(self, wanted: DesiredRules) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
         goal = self._goal
         ports = tuple(sorted(self.ports.items()))
@@ -386,7 +386,7 @@ class SwitchSession:
 class _Goal:
     """Wanted rules for certain ports, compiled once; what differs in sessions alone shares the rest with the last."""
 
-    def __init__(self, wanted: Wanted, ports: tuple[tuple[str, int], ...], last: _Goal | None) -> None:
+    def __init__(self, wanted: DesiredRules, ports: tuple[tuple[str, int], ...], last: _Goal | None) -> None:
         self.wanted = wanted
         self.ports = ports
         self._network = replace(

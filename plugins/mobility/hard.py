@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from hyroads.controller.core.services.mobility import (
     Confirmed,
+    DesiredState,
     Event,
     Handover,
     Phase,
     Request,
-    Wanted,
     associating,
     before,
     lost_a_place,
@@ -59,13 +59,13 @@ class Hard:
         waits = {Phase.ASSOCIATING: timings.associate_s, Phase.SWITCHING: timings.confirm_s}
         return handover.entered_s + waits[handover.phase] if handover.phase in waits else None
 
-    def wanted(self, handover: Handover) -> Wanted:
+    def wanted(self, handover: Handover) -> DesiredState:
         """See :class:`MobilityManager`."""
         if handover.phase is Phase.ASSOCIATING:
             return before(handover)
         if handover.phase is Phase.SWITCHING:
             new = (handover.request.new,)
-            return Wanted(new, new, leave=next(iter(handover.old_places), None))
+            return DesiredState(new, new, leave=next(iter(handover.old_places), None))
         return settled(handover)
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 from hyroads.controller.core.services.mobility import (
     Confirmed,
+    DesiredState,
     Event,
     Handover,
     Left,
     Phase,
     Request,
     Steady,
-    Wanted,
     associating,
     before,
     lost_a_place,
@@ -130,7 +130,7 @@ class MakeBeforeBreak:
     def _hold_s(self, handover: Handover) -> float:
         return max(self.least_hold_s, handover.request.timings.hold_s)
 
-    def wanted(self, handover: Handover) -> Wanted:
+    def wanted(self, handover: Handover) -> DesiredState:
         """See :class:`MobilityManager`."""
         new, old = (handover.request.new,), handover.old_places
         both, hold_s = old + new, self._hold_s(handover)
@@ -139,11 +139,13 @@ class MakeBeforeBreak:
             case Phase.ASSOCIATING:
                 return before(handover)
             case Phase.PREPARING | Phase.WARMING:
-                return Wanted(both, old or new)
+                return DesiredState(both, old or new)
             case Phase.COPYING | Phase.DRAINING:
-                return Wanted(both, carry, self.copies, hold_s)
+                return DesiredState(both, carry, self.copies, hold_s)
             case Phase.LEAVING:
-                return Wanted(both if self.copies else new, carry, self.copies, hold_s, leave=next(iter(old), None))
+                return DesiredState(
+                    both if self.copies else new, carry, self.copies, hold_s, leave=next(iter(old), None)
+                )
             case _:
                 return settled(handover)
 

@@ -49,7 +49,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredPort:
     """A port's QoS as it is: its row, type, other_config, whether it is ours, its queues and their rows."""
 
     row: str
@@ -64,7 +64,7 @@ class Found:
 class Switch:
     """What a database says of ports (None: no QoS), and our rows that no port has any more."""
 
-    ports: Mapping[str, Found | None] = field(default_factory=dict)
+    ports: Mapping[str, DiscoveredPort | None] = field(default_factory=dict)
     orphans: tuple[Words, ...] = ()
 
 
@@ -109,11 +109,11 @@ def to_clear(switch: Switch, ports: Collection[str]) -> list[Words]:
     return [_removal(port, there) for port, there in mine] + list(switch.orphans)
 
 
-def _same(there: Found, queues: Sequence[Queue], config: Mapping[str, str]) -> bool:
+def _same(there: DiscoveredPort, queues: Sequence[Queue], config: Mapping[str, str]) -> bool:
     return there.kind == _TYPE and there.queues == frozenset(queues) and there.other_config == config
 
 
-def _creation(port: str, queues: Sequence[Queue], config: Mapping[str, str], old: Found | None) -> Words:
+def _creation(port: str, queues: Sequence[Queue], config: Mapping[str, str], old: DiscoveredPort | None) -> Words:
     words = ["--", "--id=@qos", "create", "qos", f"type={_TYPE}", f"external_ids:{MARK}={_OURS}"]
     words += [f"other_config:{name}={value}" for name, value in config.items()]
     words += [f"queues:{queue.number}=@q{queue.number}" for queue in queues]
@@ -122,7 +122,7 @@ def _creation(port: str, queues: Sequence[Queue], config: Mapping[str, str], old
     return (*made, *words, "--", "set", "port", port, "qos=@qos", *gone)
 
 
-def _removal(port: str, there: Found) -> Words:
+def _removal(port: str, there: DiscoveredPort) -> Words:
     return ("--", "clear", "port", port, "qos", *_destruction(there.row, there.queue_rows))
 
 
@@ -157,9 +157,9 @@ def switch_of(ports: str, qos: str, queues: str) -> Switch:
     return Switch(at, (*orphans, *((_destruction(_NO_ROW, lost),) if lost else ())))
 
 
-def _found(row: Mapping[str, Any], queues: Mapping[str, Mapping[str, Any]]) -> Found:
+def _found(row: Mapping[str, Any], queues: Mapping[str, Mapping[str, Any]]) -> DiscoveredPort:
     mine = {int(number): each for number, each in row["queues"].items()}
-    return Found(
+    return DiscoveredPort(
         row["_uuid"],
         row["type"],
         row["other_config"],

@@ -23,7 +23,7 @@ _METER_ALL = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveredEntry:
     """An entry of the classifier's table, and whose it is: (number of the slice, first table), None if foreign."""
 
     rule: Installed
@@ -36,7 +36,7 @@ class Contents:
 
     ports: Mapping[int, bytes]
     """Descriptions (64 bytes) by number."""
-    entries: tuple[Found, ...]
+    entries: tuple[DiscoveredEntry, ...]
     groups: Mapping[int, bytes]
     """Type and buckets by number."""
     meters: Mapping[int, bytes]
@@ -108,14 +108,14 @@ def _records(bodies: Iterable[bytes], length_at: int, number_at: int) -> Iterabl
             at += length
 
 
-def _entries(body: bytes, slice_shift: int) -> Iterable[Found]:
+def _entries(body: bytes, slice_shift: int) -> Iterable[DiscoveredEntry]:
     at = 0
     while at < len(body):
         fields = _FLOW.unpack_from(body, at)
         length, table, priority, cookie, match_length = fields[0], fields[1], fields[4], fields[8], fields[12]
         data = body[at + 52 : at + 48 + match_length]
         instructions = body[at + 48 + (match_length + 7) // 8 * 8 : at + length]
-        yield Found(Installed(table, priority, data, cookie), _owner(instructions, slice_shift))
+        yield DiscoveredEntry(Installed(table, priority, data, cookie), _owner(instructions, slice_shift))
         at += length
 
 

@@ -49,7 +49,7 @@ Stages = tuple[list[bytes], ...]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """What of the slicer's should be in a switch."""
 
     entries: tuple[ClassifierEntry, ...]
@@ -68,7 +68,7 @@ class Wanted:
         return {number: (ports, self.queues.get(number)) for number, ports in self.ports.items()}
 
 
-def stages(found: Contents, wanted: Wanted) -> Stages:
+def stages(found: Contents, wanted: DesiredState) -> Stages:
     """What to send to a switch that has just connected."""
     if not is_sliced(found):
         found = Contents(found.ports, (), {}, {}, {})
@@ -83,7 +83,7 @@ def stages(found: Contents, wanted: Wanted) -> Stages:
     return tuple(stage for stage in (*first, floods + meters, adds, deletes, last, gone + unused) if stage)
 
 
-def change_stages(change: ClassifierChange, before: Wanted, after: Wanted) -> Stages:
+def change_stages(change: ClassifierChange, before: DesiredState, after: DesiredState) -> Stages:
     """What to send to a switch that has ``before``."""
     layout = after.layout
     old, new = before.floods.items(), after.floods.items()
@@ -123,7 +123,7 @@ def _emptied(tables: Iterable[int]) -> list[bytes]:
     return [wire.message(wire.delete_all_of_table_body(table), 0) for table in tables]
 
 
-def _tables_to_empty(found: Contents, wanted: Wanted, *, held: bool) -> list[int]:
+def _tables_to_empty(found: Contents, wanted: DesiredState, *, held: bool) -> list[int]:
     """Tables with entries of a slice that no longer has them; ``held``: those that another has now."""
     now = {block.first + i: block.number for block in wanted.blocks for i in range(block.count)}
     before = sorted({(first, number) for each in found.entries if each.owner for number, first in [each.owner]})
@@ -136,7 +136,7 @@ def _tables_to_empty(found: Contents, wanted: Wanted, *, held: bool) -> list[int
     return tables
 
 
-def _classifier(found: Contents, wanted: Wanted) -> tuple[list[bytes], list[bytes]]:
+def _classifier(found: Contents, wanted: DesiredState) -> tuple[list[bytes], list[bytes]]:
     layout = wanted.layout
     present = {(each.rule.priority, each.rule.cookie) for each in found.entries}
     cookies = {(entry.priority, entry.cookie(layout)): entry for entry in wanted.entries}

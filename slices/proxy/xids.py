@@ -22,7 +22,7 @@ FIRST_OWN = 0x8000_0000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """Who sent a message, under which id, and what it was (its first bytes are quoted in errors)."""
 
     guest: int
@@ -37,7 +37,7 @@ class Xids:
 
     def __init__(self, first: int = 1) -> None:
         self._next = first
-        self._waiting: dict[int, Asked] = {}
+        self._waiting: dict[int, Request] = {}
         self._of_guest: dict[int, OrderedDict[int, None]] = {}
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Xids:
         while xid in self._waiting:  # after many days, of a guest that is quiet since
             xid = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
-        self._waiting[xid] = Asked(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
+        self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
         mine = self._of_guest.get(guest)
         if mine is None:
             mine = self._of_guest[guest] = OrderedDict()
@@ -59,7 +59,7 @@ class Xids:
             del self._waiting[mine.popitem(last=False)[0]]
         return message[:4] + xid.to_bytes(4, "big") + message[8:]
 
-    def asked(self, message: bytes, *, last: bool = True) -> Asked | None:
+    def asked(self, message: bytes, *, last: bool = True) -> Request | None:
         """Whose answer this is; None if it is nobody's. With ``last`` no other answer is expected."""
         xid = int.from_bytes(message[4:8], "big")
         found = self._waiting.get(xid)
@@ -73,7 +73,7 @@ class Xids:
             del self._waiting[xid]
 
 
-def answer(asked: Asked, message: bytes) -> bytes:
+def answer(asked: Request, message: bytes) -> bytes:
     """An answer of the switch under the guest's id; an error quotes the guest's own request."""
     head, xid = message[:4], asked.xid.to_bytes(4, "big")
     if message[1] != 1:

@@ -19,7 +19,7 @@ from hyroads.slices.core.model import EMPTY, Controller, Limits, Slice, SliceMod
 from hyroads.slices.proxy import maintenance
 from hyroads.slices.proxy.contents import active_entries, contents_of, count_question, port_names, questions
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView, IdMap, NumberPool
-from hyroads.slices.proxy.maintenance import FIRST_GUEST_METER, Stages, Wanted, group_message, meter_message
+from hyroads.slices.proxy.maintenance import FIRST_GUEST_METER, DesiredState, Stages, group_message, meter_message
 from hyroads.slices.proxy.ports import SlicePorts, status_messages
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.session import SwitchSession, Tenant
@@ -68,13 +68,13 @@ class Switch:
         """Numbers of ports by name."""
         return port_names(self.ports)
 
-    def wanted(self, *, entries: bool = False) -> Wanted:
+    def wanted(self, *, entries: bool = False) -> DesiredState:
         """What should be in the switch of the slicer's own; the entries of the classifier only if asked for."""
         views = [tenant.view for tenant in self.tenants.values()]
         blocks = tuple(view.block for view in views)
         ports = {view.number: view.ports for view in views}
         queues = {view.number: view.queue for view in views if view.queue is not None}
-        return Wanted(self._entries() if entries else (), blocks, ports, self.layout, self._rates_kbps, queues)
+        return DesiredState(self._entries() if entries else (), blocks, ports, self.layout, self._rates_kbps, queues)
 
     # -- tenants ------------------------------------------------------------------------------------------------------
 

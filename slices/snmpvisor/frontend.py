@@ -21,7 +21,7 @@ _COUNTER32 = 0x41
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A request of a slice to a device, and what its answer needs to find back."""
 
     slice_name: str
@@ -50,22 +50,22 @@ class Frontend:
         self._users = {access.user.name: (access.user, name) for name, access in accesses if access.user is not None}
         self._only = next(iter(self.settings.devices)) if len(self.settings.devices) == 1 else None
 
-    def asked(self, data: bytes, now_s: float) -> Asked | bytes:
+    def asked(self, data: bytes, now_s: float) -> Request | bytes:
         """The request in a datagram, or a report to send back; :class:`SnmpError`: no answer."""
         handler = _VERSIONS.get(version_of(data))
         if handler is None:
             raise SnmpError("a version other than SNMPv2c and SNMPv3")
         return handler(self, data, now_s)
 
-    def _asked_v2c(self, data: bytes, now_s: float) -> Asked | bytes:
+    def _asked_v2c(self, data: bytes, now_s: float) -> Request | bytes:
         text, pdu = parse_v2c(data)
         community, _, device = text.partition(b"@")
         found = [name for known, name in self._communities if hmac.compare_digest(known, community)]
         if not found:
             raise SnmpError("an unknown community")
-        return Asked(found[0], self._device(device), pdu, text)
+        return Request(found[0], self._device(device), pdu, text)
 
-    def _asked_v3(self, data: bytes, now_s: float) -> Asked | bytes:
+    def _asked_v3(self, data: bytes, now_s: float) -> Request | bytes:
         message = usm.parse(data)
         if message.engine != self.engine:
             return self._report(message, usm.UNKNOWN_ENGINE, None, now_s)
@@ -78,7 +78,7 @@ class Frontend:
             context, pdu = usm.opened(message, user)
         except SnmpError:
             return self._report(message, usm.DECRYPTION, None, now_s)
-        return Asked(slice_name, self._device(context), pdu, None, user, message.message_id, context)
+        return Request(slice_name, self._device(context), pdu, None, user, message.message_id, context)
 
     def _problem(self, message: usm.Message, user: usm.User, now_s: float) -> int | None:
         encrypted = message.flags & (usm.AUTH | usm.PRIV)
@@ -105,16 +105,16 @@ class Frontend:
         name = device.encode()
         community = None if access.community is None else access.community + b"@" + name
         number = self._salt % usm.MAX_TIME_S
-        return self._wrapped(Asked(slice_name, device, pdu, community, access.user, number, name), pdu, now_s)
+        return self._wrapped(Request(slice_name, device, pdu, community, access.user, number, name), pdu, now_s)
 
-    def answer(self, asked: Asked, pdu: Pdu, now_s: float) -> bytes:
+    def answer(self, asked: Request, pdu: Pdu, now_s: float) -> bytes:
         """The datagram of an answer."""
         data = self._wrapped(asked, pdu, now_s)
         if len(data) <= MAX_DATAGRAM:
             return data
         return self._wrapped(asked, Pdu(Kind.RESPONSE, asked.pdu.request_id, (), Status.TOO_BIG, 0), now_s)
 
-    def _wrapped(self, asked: Asked, pdu: Pdu, now_s: float) -> bytes:
+    def _wrapped(self, asked: Request, pdu: Pdu, now_s: float) -> bytes:
         if asked.community is not None:
             return v2c_bytes(asked.community, pdu)
         self._salt += 1

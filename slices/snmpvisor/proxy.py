@@ -14,7 +14,7 @@ from typing import Any
 
 from .backend import Backend, Prefetch
 from .config import Interface
-from .frontend import Asked, Frontend
+from .frontend import Frontend, Request
 from .pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, Status, oid_text
 from .requests import (
     BSS_RADIO,
@@ -84,7 +84,7 @@ class _Pending:
     sent: Pdu
     due_s: float
     tries: int = 1
-    asked: Asked | None = None
+    asked: Request | None = None
     peer: Peer = None
 
 
@@ -191,7 +191,7 @@ class Proxy:
 
     # -- inside
 
-    def _begin(self, asked: Asked, peer: Peer) -> list[Out]:
+    def _begin(self, asked: Request, peer: Peer) -> list[Out]:
         scope = self.scope(asked.device, asked.slice_name)
         if scope is None:
             raise SnmpError("the device is not reached yet, or the slice has nothing there")
@@ -272,7 +272,7 @@ class Proxy:
             self._tell(asked, pending.peer, answer)
         return [] if answer is None else [ToManager(pending.peer, self.frontend.answer(asked, answer, self.now_s))]
 
-    def _tell(self, asked: Asked, peer: Peer, answer: Pdu | None) -> None:
+    def _tell(self, asked: Request, peer: Peer, answer: Pdu | None) -> None:
         result = "no answer" if answer is None else _name_of(answer.status)
         self.audit(Audited(asked.slice_name, asked.device, peer, asked.pdu.bindings, result))
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ovs_rig
 from test_ofp_ovs import collect, in_namespace
 
-from hyroads.controller.control.sessions import Host, LiveSession, World, planned, told_of
+from hyroads.controller.control.sessions import Host, LiveSession, World, planned, sent_of
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.routes import all_routes, broadcast_tree
@@ -78,7 +78,7 @@ class World5:
         self.live = replace(self.live, rollouts=now)
 
     def install(self, sessions) -> int:
-        sent, told = 0, told_of(self.world, sessions)
+        sent, told = 0, sent_of(self.world, sessions)
         for node, intent in self.intents.items():
             connection = self.connections[node]
             compiled = rules_for(told[node].added_to(intent), connection.ports())
@@ -89,7 +89,7 @@ class World5:
         return sent
 
     def branches(self, node: str):
-        return told_of(self.world, [self.live])[node].branches
+        return sent_of(self.world, [self.live])[node].branches
 
     def session(self) -> int:
         return self.install([self.live])

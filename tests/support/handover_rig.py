@@ -17,7 +17,7 @@ from planning import NO_REPORTS, live_of
 from hyroads.controller.agents.markers import PathMarkers, SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
-from hyroads.controller.control.update_order import SwitchView, Views, gate, pending_of
+from hyroads.controller.control.update_order import SwitchView, Views, orders_of, pending_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.handover import Constrained, Key
@@ -151,7 +151,7 @@ class Rig:
             if self.plan.version != self.state.version:
                 self.plan = self.live.replan(self.state, NO_REPORTS, self.now_s)
             self.plan = self.live.improve(NO_REPORTS, self.now_s) or self.plan
-            self.deployer.push(self.plan, gate(self.plan, self.views()))
+            self.deployer.push(self.plan, orders_of(self.plan, self.views()))
             self.service.advance()
             self.ncasts.advance()
             if before == (len(self.told), self.state.version):

@@ -18,6 +18,7 @@ from hyroads.controller.core.services.mobility import (
     Arrived,
     Associated,
     Confirmed,
+    DesiredState,
     Event,
     Left,
     MobilityManager,
@@ -26,7 +27,6 @@ from hyroads.controller.core.services.mobility import (
     Request,
     Steady,
     Timings,
-    Wanted,
 )
 
 MAX_HOLD_S, SILENT_S, MARKER_S = 0.1, 0.15, 0.05
@@ -254,7 +254,7 @@ class Controller:
             self.since.clear()
             self._carry_out(wanted)
 
-    def _carry_out(self, wanted: Wanted) -> None:
+    def _carry_out(self, wanted: DesiredState) -> None:
         world, flows = self.world, self.world.flows.values()
         if wanted.join:
             self._once("join", wanted.join, lambda: world.later(world.rng.uniform(*world.settings.join_s), self._joins))
@@ -283,7 +283,7 @@ class Controller:
 
         receivers(both, lambda: senders(sent))
 
-    def _all(self, messages, wanted: Wanted, then: Callable[[], None]) -> None:
+    def _all(self, messages, wanted: DesiredState, then: Callable[[], None]) -> None:
         """Tell all; go on when all have answered, unless something else is wanted by then."""
         open_ = {line for line, _ in messages}
 

@@ -15,7 +15,7 @@ from hyroads.controller.services.plugins import supervisor
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService
 from hyroads.plugins.host import Limits
-from hyroads.plugins.kinds import Bounds, Found, Kind
+from hyroads.plugins.kinds import Bounds, DiscoveredPlugin, Kind
 from hyroads.rest.api import create_app
 
 # Tests have no second to wait for each process that ended.
@@ -69,13 +69,13 @@ class Rig:
     def start(self, limits: Limits = LIMITS, **plugins: str) -> PluginService:
         return self.run([self.found(name, code) for name, code in plugins.items()], limits)
 
-    def found(self, name: str, code: str, **more: Any) -> Found:
+    def found(self, name: str, code: str, **more: Any) -> DiscoveredPlugin:
         path = self.folder / f"{name}.py"
         path.write_text("from hyroads.plugins.api import *\nimport os, sys, time\n" + textwrap.dedent(code))
         more = {"role": "application", "bounds": PATIENT, "kind": Kind.APP, **more}
-        return Found(name, origin=f"file {path}", path=str(path), starts=True, **more)
+        return DiscoveredPlugin(name, origin=f"file {path}", path=str(path), starts=True, **more)
 
-    def run(self, found: list[Found], limits: Limits = LIMITS) -> PluginService:
+    def run(self, found: list[DiscoveredPlugin], limits: Limits = LIMITS) -> PluginService:
         requests = Requests()
         requests.use(create_app(self.flows))  # type: ignore[arg-type]
         self.service = PluginService(found, requests, self.events, lambda: VIEW, time.monotonic, limits=limits)

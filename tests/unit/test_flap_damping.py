@@ -133,7 +133,7 @@ TWO_NODES: dict[str, Any] = {
 
 
 class Damped:
-    """State and damping as the coordinator joins them: every change of the state is looked at."""
+    """State and damping as the event loop joins them: every change of the state is looked at."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.context = TopologyContext.of(parse(dict(document), "x"))

@@ -1,6 +1,6 @@
 """The plugin interface of mobility managers (docs/explanation/services.md, section 3). Pure.
 
-A manager is a state machine without input and output: events and time come in, and :class:`Wanted` says what the
+A manager is a state machine without input and output: events and time come in, and :class:`DesiredState` says what the
 network shall do from now on. It is *declared*: whoever carries it out derives the difference, and answers
 :class:`Confirmed` with the very value that it brought into force, so that late answers mean nothing.
 """
@@ -82,7 +82,7 @@ class Refused:
 class Confirmed:
     """Switches and agents have all confirmed that ``wanted`` is in force."""
 
-    wanted: Wanted
+    wanted: DesiredState
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ Event = Associated | Left | Refused | Confirmed | Passed | Arrived | Steady | Ca
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """What ends and switches shall do for the flows of a handover.
 
     ``known``: places whose paths both ends are configured for. ``carry``: places whose paths carry packets: each
@@ -190,7 +190,7 @@ class MobilityManager(Protocol):
     def due_s(self, handover: Handover) -> float | None:
         """When :meth:`tick` is next needed; None: never."""
 
-    def wanted(self, handover: Handover) -> Wanted:
+    def wanted(self, handover: Handover) -> DesiredState:
         """What the network shall do now."""
 
 
@@ -226,16 +226,16 @@ def lost_a_place(handover: Handover, event: Event, now_s: float, takes_over: Pha
             return None
 
 
-def settled(handover: Handover) -> Wanted:
+def settled(handover: Handover) -> DesiredState:
     """What is wanted in the end: the new place alone; after a failure the old one, if it is still there."""
     new, old = (handover.request.new,), handover.old_places
     stay = old or new if handover.phase is Phase.FAILED else new
-    return Wanted(stay, stay)
+    return DesiredState(stay, stay)
 
 
-def before(handover: Handover) -> Wanted:
+def before(handover: Handover) -> DesiredState:
     """What is wanted while the client joins the new place: as it was."""
-    return Wanted(handover.old_places, handover.old_places, join=handover.request.new)
+    return DesiredState(handover.old_places, handover.old_places, join=handover.request.new)
 
 
 def noted(handover: Handover, event: Event) -> Handover:

@@ -18,12 +18,12 @@ from hyroads.controller.core.services.mobility import (
     Arrived,
     Cancelled,
     Confirmed,
+    DesiredState,
     Event,
     Handover,
     MobilityManager,
     Passed,
     Phase,
-    Wanted,
     settled,
 )
 from hyroads.controller.model.handover import (
@@ -59,12 +59,12 @@ class Executor:
     flows: frozenset[str]
     now: Constrained | None
     dropped: tuple[Key, ...] = ()
-    wanted: Wanted | None = None
+    wanted: DesiredState | None = None
     told: bool = False
     is_in_force: bool = False
     watching: set[tuple[str, int]] = field(default_factory=set)
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: DesiredState) -> None:
         """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
@@ -129,7 +129,7 @@ class Executor:
                 self.watching.add((plan.egress, plan.number))
                 self.port.markers.await_(plan.egress, plan.number)
 
-    def _markers(self, wanted: Wanted) -> Iterator[Event]:
+    def _markers(self, wanted: DesiredState) -> Iterator[Event]:
         for plan in self._plans():
             first = self.port.markers.first(plan.ingress or "", plan.number)
             if first is None:
@@ -182,7 +182,7 @@ class AnyExecutor(Protocol):
     """What the service of handovers needs of an executor: :class:`Executor`, or ``plain.PlainExecutor``."""
 
     @property
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> DesiredState | None:
         """What shall be in force."""
 
     @property
@@ -193,7 +193,7 @@ class AnyExecutor(Protocol):
     def sends(self) -> bool:
         """Whether packets go as is wanted, confirmed by those who send them."""
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: DesiredState) -> None:
         """Bring this into force from now on."""
 
     def events(self) -> Iterator[Event]:
@@ -244,7 +244,7 @@ class HandoverRun:
         """Whether nothing will happen any more; after the machine's end what it wanted is still carried out."""
         return self.over_s is not None
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredState:
         """What the manager wants now."""
         return self.manager.wanted(self.handover)
 

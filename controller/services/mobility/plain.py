@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence
-from hyroads.controller.core.services.mobility import Confirmed, Event, Request, Timings, Wanted
+from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Event, Request, Timings
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.services.clients.declared import first_place, possible_places
@@ -63,11 +63,11 @@ class PlainExecutor:
     clients: PlainClients
     client: str
     before: Place | None
-    wanted: Wanted | None = None
+    wanted: DesiredState | None = None
     told: bool = False
     is_in_force: bool = False
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: DesiredState) -> None:
         """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False

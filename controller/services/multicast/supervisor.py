@@ -12,20 +12,20 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
-from hyroads.controller.control.live import directly
+from hyroads.controller.control.live import inline
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.sessions import (
     Host,
     LiveSession,
     Rates,
-    Told,
+    SentRules,
     World,
     better_tree,
     group_airtime,
     is_told,
     restored,
+    sent_of,
     stepped,
-    told_of,
     trees_for,
     with_better_trees,
     with_trees,
@@ -42,7 +42,7 @@ from hyroads.rest.contract import Document, NotFoundError, TooBusyError
 from .documents import Saved, from_saved, to_save
 
 LOG = logging.getLogger("hyroads.sessions")
-# On networks with so many links trees are worked out in a thread aside.
+# On networks with so many links trees are worked out in a thread of their own.
 LARGE_FROM_LINKS = 200
 # With so many links times participants exchanges of branches take too long for somebody who waits: they follow later.
 QUICK_FROM = 200
@@ -51,7 +51,7 @@ IMPROVE_AFTER_S = 2.0
 IDLE_SHARE = 3.0
 
 
-_NOTHING = Told()
+_NOTHING = SentRules()
 
 
 Find = Callable[[str], Host | None]
@@ -72,16 +72,16 @@ class SessionSupervisor:
         self._ending: dict[str, LiveSession] = {}
         self._world: World | None = None
         self._network: LiveNetwork | None = None
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, SentRules] = {}
         self._told_of: tuple[LiveSession, ...] = ()
-        self._intents: dict[str, tuple[SwitchIntent, Told, SwitchIntent]] = {}
+        self._intents: dict[str, tuple[SwitchIntent, SentRules, SwitchIntent]] = {}
         self._rates: dict[tuple[str, str], float] = {}
         self._promised: Mapping[str, float] = {}
         self._improving = False
         self._replanning = False
-        # Trees of large networks take long: they are worked out in a thread aside, one session at a time.
+        # Trees of large networks take long: they are worked out in a thread of their own, one session at a time.
         self._is_large = len(self._context.network.links) >= LARGE_FROM_LINKS
-        self._aside = shim.aside if self._is_large else directly
+        self._in_thread = shim.in_thread if self._is_large else inline
         self._planning = shim.new_lock()
         self._count_endings = count(1)
 
@@ -114,7 +114,7 @@ class SessionSupervisor:
         waiting = [self._documents[name] for name in self._saved]
         return waiting + [to_save(live) for live in self._live.values()]
 
-    # -- the coordinator's loop
+    # -- the event loop's turns
 
     def follow(self) -> None:
         """Called before switches are told anything, and whenever one may have confirmed something."""
@@ -206,7 +206,7 @@ class SessionSupervisor:
             world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
             is_quick = len(hosts) * len(self._context.network.links) > QUICK_FROM
-            session, lost = self._aside(trees_for, world, wanted, is_quick)
+            session, lost = self._in_thread(trees_for, world, wanted, is_quick)
             if is_new is (spec.id in self._live):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
             now = self._live.get(spec.id, before)
@@ -243,7 +243,7 @@ class SessionSupervisor:
         if same or self._world is None:
             return
         self._told_of = sessions
-        told = told_of(self._world, sessions)
+        told = sent_of(self._world, sessions)
         self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
 
     def _confirmed(self, node: str, label: int) -> bool:
@@ -288,7 +288,7 @@ class SessionSupervisor:
             if now is None or now.session is not live.session or self._world is not world:
                 return None
             began_s = self._port.clock()
-            trees[source] = shim.aside(better_tree, world, live, source)
+            trees[source] = shim.in_thread(better_tree, world, live, source)
             shim.sleep(IDLE_SHARE * (self._port.clock() - began_s))
         now = self._live.get(name)
         return trees if now is not None and now.session is live.session and self._world is world else None
@@ -361,7 +361,7 @@ class SessionSupervisor:
 
     def _is_in_force(self, node: str) -> bool:
         """Whether a switch has confirmed who gets and who may send the messages of sessions."""
-        intent, told = self._confirmed_intent(node), self._told.get(node, Told())
+        intent, told = self._confirmed_intent(node), self._told.get(node, SentRules())
         if intent is None or intent.hears_reports != told.hears_reports:
             return False
         return (intent.entries, intent.members) == (told.entries, told.members)

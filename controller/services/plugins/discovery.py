@@ -14,7 +14,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import MobilityPolicy
 from hyroads.controller.settings.plugins import PluginSetting
-from hyroads.plugins.kinds import GROUPS, NAME, Found, Kind
+from hyroads.plugins.kinds import GROUPS, NAME, DiscoveredPlugin, Kind
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 from hyroads.plugins.policies import load, signal
 
@@ -28,7 +28,7 @@ BUILT_IN: Mapping[str, Kind] = {**dict.fromkeys(POLICIES, Kind.POLICY), **dict.f
 OURS = "hyroads."
 
 
-def discover(settings: Sequence[PluginSetting], document: str) -> tuple[tuple[Found, ...], list[str]]:
+def discover(settings: Sequence[PluginSetting], document: str) -> tuple[tuple[DiscoveredPlugin, ...], list[str]]:
     """All foreign plugins, and what is wrong with installed ones. Those that the settings name start with the
     controller; a wrong one there is a :class:`ConfigError`.
     """
@@ -42,9 +42,9 @@ def discover(settings: Sequence[PluginSetting], document: str) -> tuple[tuple[Fo
     return tuple(found.values()), problems
 
 
-def _installed(points: Iterable[EntryPoint]) -> tuple[dict[str, Found], list[str]]:
+def _installed(points: Iterable[EntryPoint]) -> tuple[dict[str, DiscoveredPlugin], list[str]]:
     kinds = {group: kind for kind, group in GROUPS.items()}
-    found: dict[str, Found] = {}
+    found: dict[str, DiscoveredPlugin] = {}
     problems = []
     for point in points:
         if point.module.startswith(OURS):
@@ -54,11 +54,15 @@ def _installed(points: Iterable[EntryPoint]) -> tuple[dict[str, Found], list[str
             problems.append(f"the plugin {name[:41]!r} of {package} has a name that is taken, or none that is allowed")
             continue
         origin = f"package {package} {point.dist.version}" if point.dist is not None else "package"
-        found[name] = Found(name, kinds[point.group], origin, module=point.module, attribute=point.attr or None)
+        found[name] = DiscoveredPlugin(
+            name, kinds[point.group], origin, module=point.module, attribute=point.attr or None
+        )
     return found, problems
 
 
-def _configured(setting: PluginSetting, installed: Mapping[str, Found], document: str, where: str) -> Found:
+def _configured(
+    setting: PluginSetting, installed: Mapping[str, DiscoveredPlugin], document: str, where: str
+) -> DiscoveredPlugin:
     if setting.path is None:
         known = installed.get(setting.name)
         if known is None or setting.kind not in (None, known.kind):
@@ -70,7 +74,7 @@ def _configured(setting: PluginSetting, installed: Mapping[str, Found], document
         problem = file_problem(path)
         if problem:
             raise ConfigError(document, f"{where}.path", f"{setting.path}: {problem}")
-        found = Found(setting.name, setting.kind or Kind.APP, f"file {path}", path=str(path))
+        found = DiscoveredPlugin(setting.name, setting.kind or Kind.APP, f"file {path}", path=str(path))
     return replace(found, role=setting.role, starts=True, settings=setting.settings, bounds=setting.bounds)
 
 

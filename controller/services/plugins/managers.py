@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyroads.controller.core.services.mobility import Event, Handover, Phase, Request, Wanted, before, settled
+from hyroads.controller.core.services.mobility import DesiredState, Event, Handover, Phase, Request, before, settled
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Step, sound_step
@@ -33,7 +33,7 @@ class Open:
     """A handover that the plugin runs. ``told``: events since it last changed, which it need not hear again."""
 
     handover: Handover
-    wanted: Wanted
+    wanted: DesiredState
     due_s: float | None = None
     steps: deque[Task] = field(default_factory=deque)
     told: set[Event] = field(default_factory=set)
@@ -88,7 +88,7 @@ class ForeignManager:
         known = self._open.get(handover.request.id)
         return None if known is None or known.handover.is_over or known.is_ticking else known.due_s
 
-    def wanted(self, handover: Handover) -> Wanted:
+    def wanted(self, handover: Handover) -> DesiredState:
         """What the plugin wanted last of the client's flows."""
         known = self._open.get(handover.request.id)
         return settled(handover) if known is None or handover.is_over or known.handover != handover else known.wanted

@@ -24,7 +24,7 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.plugins.host import Kind as FaultKind
-from hyroads.plugins.kinds import Found
+from hyroads.plugins.kinds import DiscoveredPlugin
 
 MAX_LINE = 256 * 1024
 MAX_ASKS = 8
@@ -61,7 +61,7 @@ class PluginFaultError(HyroadsError):
 class PluginProcess:
     """One run of a plugin. Calls come from green threads and go one at a time."""
 
-    def __init__(self, found: Found, answer: Answer, clock: Callable[[], float]) -> None:
+    def __init__(self, found: DiscoveredPlugin, answer: Answer, clock: Callable[[], float]) -> None:
         self._found = found
         self._answer = answer
         self._clock = clock

@@ -16,7 +16,7 @@ from hyroads.controller.model.events import EventLog
 from hyroads.controller.services.steering.policies import ForeignPolicy, LocalPolicy, Policy
 from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Fault, Health, Limits
-from hyroads.plugins.kinds import Found, Kind
+from hyroads.plugins.kinds import DiscoveredPlugin, Kind
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
 
 from .discovery import BUILT_IN, POLICIES
@@ -37,7 +37,7 @@ class PluginService:
 
     def __init__(
         self,
-        found: Sequence[Found],
+        found: Sequence[DiscoveredPlugin],
         requests: Requests,
         events: EventLog,
         view: Callable[[], NetworkView],
@@ -155,21 +155,21 @@ class PluginService:
 
     # -- plugin_supervisor.Surroundings
 
-    def faulty(self, found: Found, fault: Fault, health: Health) -> None:
+    def faulty(self, found: DiscoveredPlugin, fault: Fault, health: Health) -> None:
         """A plugin did something wrong."""
         disabled = not health.usable(self.clock())
         LOG.warning("plugin %s: %s: %s%s", found.name, fault.kind, fault.what, "; disabled" if disabled else "")
         document = {"name": found.name, "kind": fault.kind.value, "what": fault.what, "disabled": disabled}
         self.events.publish("plugin.fault", document)
 
-    def changed(self, found: Found, state: str) -> None:
+    def changed(self, found: DiscoveredPlugin, state: str) -> None:
         """A plugin started or ended."""
         LOG.info("plugin %s: %s", found.name, state)
         self.events.publish("plugin.changed", {"name": found.name, "state": state})
 
     # -- what plugins ask for
 
-    def _answer(self, found: Found) -> Callable[[str, Message], bytes]:
+    def _answer(self, found: DiscoveredPlugin) -> Callable[[str, Message], bytes]:
         who = Token(f"plugin {found.name}", "", found.role)
 
         def answer(do: str, arguments: Message) -> bytes:

@@ -11,7 +11,7 @@ from hyroads.plugins.api import Event
 from hyroads.plugins.codec import CodecError, decode, encode
 from hyroads.plugins.host import Fault, Health, Limits
 from hyroads.plugins.host import Kind as FaultKind
-from hyroads.plugins.kinds import Found, Kind
+from hyroads.plugins.kinds import DiscoveredPlugin, Kind
 from hyroads.plugins.sfnet.messages import wants
 
 from .process import Answer, PluginFaultError, PluginProcess, usage
@@ -37,17 +37,17 @@ class Surroundings(Protocol):
     def events(self) -> EventLog:
         """What happens."""
 
-    def faulty(self, found: Found, fault: Fault, health: Health) -> None:
+    def faulty(self, found: DiscoveredPlugin, fault: Fault, health: Health) -> None:
         """A plugin did something wrong."""
 
-    def changed(self, found: Found, state: str) -> None:
+    def changed(self, found: DiscoveredPlugin, state: str) -> None:
         """A plugin started, or ended."""
 
 
 class Supervisor:
     """One plugin."""
 
-    def __init__(self, found: Found, surroundings: Surroundings, answer: Answer, limits: Limits) -> None:
+    def __init__(self, found: DiscoveredPlugin, surroundings: Surroundings, answer: Answer, limits: Limits) -> None:
         self.found = found
         self.health = Health()
         self.wanted = found.starts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.network import Place, Role
 from hyroads.controller.core.services.clients import Evidence, Interface
 from hyroads.controller.core.services.mobility import Phase
@@ -91,7 +91,7 @@ def network_view(port: ControllerPort) -> NetworkView:
             capacity.get(link.id, 0.0),
             airtime.get(link.id, 0.0),
         )
-        for link in shim.breathing(network.links)
+        for link in shim.cooperatively(network.links)
     }
     flows = {
         name: FlowView(name, flow.spec.source, flow.spec.target, flow.rate_mbps, tuple(p.links for p in flow.paths))
@@ -104,10 +104,10 @@ def network_view(port: ControllerPort) -> NetworkView:
 class HandoverActuator:
     """Moves clients with agents by handovers, for policies. A client that uses all its places at once has no place."""
 
-    def __init__(self, service: HandoverService, port: ControllerPort, inbox: Inbox) -> None:
+    def __init__(self, service: HandoverService, port: ControllerPort, ingest: TelemetryIngest) -> None:
         self._service = service
         self._port = port
-        self._inbox = inbox
+        self._ingest = ingest
         network = port.context.network
         self._clients = tuple(
             name
@@ -161,7 +161,7 @@ class HandoverActuator:
         return sum(demands.demand_mbps(spec.id) for spec in mine)
 
     def _signal_of(self, client: str, now_s: float) -> Callable[[Place], float | None]:
-        radios, macs = self._inbox.radios, self._port.context.addressing.interface_mac
+        radios, macs = self._ingest.radios, self._port.context.addressing.interface_mac
 
         def signal(place: Place) -> float | None:
             interface, mac = (place.node, place.technology), macs.get((client, place.technology))

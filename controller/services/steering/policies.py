@@ -56,7 +56,7 @@ class Policy(Protocol):
 
 
 class LocalPolicy:
-    """A built-in one: pure, and run aside, because many clients take a while."""
+    """A built-in one: pure, and run in a thread, because many clients take a while."""
 
     def __init__(self, policy: MobilityPolicy[Any]) -> None:
         self._policy = policy
@@ -65,7 +65,7 @@ class LocalPolicy:
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
         """The moves that the policy wishes for."""
         wishes: tuple[Wish, ...]
-        self._memory, wishes = shim.aside(self._policy.decide, self._memory, view)
+        self._memory, wishes = shim.in_thread(self._policy.decide, self._memory, view)
         return wishes
 
 

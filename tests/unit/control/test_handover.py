@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Place
-from hyroads.controller.core.services.mobility import Wanted
+from hyroads.controller.core.services.mobility import DesiredState
 from hyroads.controller.model.handover import (
     Constrained,
     Ends,
@@ -52,7 +52,7 @@ places = st.lists(st.sampled_from([A, B, P]), unique=True, min_size=1).map(tuple
 def wishes(draw):
     known = draw(places)
     carry = tuple(draw(st.lists(st.sampled_from(known), unique=True, min_size=1)))
-    return Wanted(known, carry, draw(st.booleans()), draw(st.sampled_from([None, 2.0])))
+    return DesiredState(known, carry, draw(st.booleans()), draw(st.sampled_from([None, 2.0])))
 
 
 @given(row=st.lists(wishes(), min_size=1, max_size=8))
@@ -75,12 +75,12 @@ def test_every_wish_is_reached_and_receivers_are_ready_first(row):
 
 
 def test_without_a_time_to_hold_there_is_one_step():
-    assert next_step(Constrained((A,), (A,)), Wanted((B,), (B,))) == Constrained((B,), (B,))
+    assert next_step(Constrained((A,), (A,)), DesiredState((B,), (B,))) == Constrained((B,), (B,))
 
 
 def test_hoolock_in_steps():
     now = Constrained((A, B), (A,))
-    wanted = Wanted((A, B), (B,), hold_s=2.0)
+    wanted = DesiredState((A, B), (B,), hold_s=2.0)
     listening = next_step(now, wanted)
     assert listening == Constrained((A, B), (A,), waits=(A,), hold_s=2.0)
     assert next_step(listening, wanted) == Constrained((A, B), (B,), waits=(A,), hold_s=2.0)
@@ -152,5 +152,5 @@ def test_rates_of_lanes_are_rates_of_paths():
 def test_who_is_told_of_no_time_waits_for_nothing():
     """An n-cast that ends while the way that goes on is still waited for: agents refuse a hold of 0 ms."""
     draining = Constrained((A, B), (A,), waits=(A, B), hold_s=2.0)
-    closed = next_step(draining, Wanted((A,), (A,)))
-    assert closed == Constrained((A,), (A,)) and reached(closed, Wanted((A,), (A,)))
+    closed = next_step(draining, DesiredState((A,), (A,)))
+    assert closed == Constrained((A,), (A,)) and reached(closed, DesiredState((A,), (A,)))

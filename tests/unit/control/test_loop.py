@@ -373,14 +373,14 @@ def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> 
 def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() -> None:
     plans: list[State] = []
 
-    def aside(function: Callable[..., Any], *arguments: object) -> Any:
+    def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
         found = function(*arguments)
         if plans:
             live.replan(plans.pop(), NO_REPORTS, 1.0)
         return found
 
     loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
-    live = Live(CONTEXT, Numbers(), Options(), loop, aside=aside)
+    live = Live(CONTEXT, Numbers(), Options(), loop, in_thread=in_thread)
     state = start()
     live.replan(state, NO_REPORTS, 0.0)
     cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 1.0)

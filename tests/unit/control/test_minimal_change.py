@@ -13,7 +13,7 @@ from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.source import Heard
-from hyroads.controller.control.update_order import SwitchView, Views, gate
+from hyroads.controller.control.update_order import SwitchView, Views, orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
@@ -76,7 +76,7 @@ class Readings:
 
 
 class Controller:
-    """State, live loop, gate and deployer as the coordinator joins them, with agents that answer at once."""
+    """State, live loop, update ordering and deployer as the event loop joins them, with agents that answer at once."""
 
     def __init__(self) -> None:
         self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
@@ -108,7 +108,7 @@ class Controller:
     def settle(self) -> None:
         for _ in range(10):
             views = Views(self.deployer.views(), {n: SwitchView(True, f, f) for n, f in self.rules.items()})
-            orders = gate(self.live.in_force, views)
+            orders = orders_of(self.live.in_force, views)
             self.deployer.push(self.live.in_force, orders)
             self.changed_rules += [node for node, flows in orders.classified.items() if flows != self.rules[node]]
             self.rules.update(orders.classified)

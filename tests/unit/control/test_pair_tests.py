@@ -181,7 +181,7 @@ def test_idle_time_shows_hidden_conflicts_and_false_ones(bias: float) -> None:
     for (first, second), verdict in TRULY.items():
         assert learned.contends(links[first], links[second]) == (verdict is Verdict.CONFLICT)
     assert world.tests.wanted == ()
-    assert all(flow.traffic is not Traffic.DUMMIES for flow in (route.spec for route in world.routes.values()))
+    assert all(flow.traffic is not Traffic.PROBE for flow in (route.spec for route in world.routes.values()))
     # What is known is not tested again.
     tested = len([1 for _, flows in world.testing if flows])
     world.run(20)
@@ -243,7 +243,7 @@ def test_a_test_takes_no_airtime_from_the_plan_and_leaves_no_external_airtime_be
 
 def test_dummies_are_silent_until_their_override_speaks() -> None:
     world = World()
-    spec = FlowSpec("pair test ab", "a", "b", paths=(("ab",),), traffic=Traffic.DUMMIES)
+    spec = FlowSpec("pair test ab", "a", "b", paths=(("ab",),), traffic=Traffic.PROBE)
     world.state = flow_declared(world.state, DeclaredFlow(spec, Origin.TEST))
     world._lay_out()
     world.loop.turn(world.now_s, ask=False)

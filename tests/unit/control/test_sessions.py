@@ -26,8 +26,8 @@ from hyroads.controller.control.sessions import (
     group_airtime,
     planned,
     restored,
+    sent_of,
     stepped,
-    told_of,
     with_better_trees,
 )
 from hyroads.controller.core.multicast import GroupRate, Media
@@ -72,7 +72,7 @@ class Stage:
         self.live = planned(self.world, replace(self.live, hosts=hosts), (), quick=True)
 
     def tell(self) -> None:
-        told = told_of(self.world, [self.live])
+        told = sent_of(self.world, [self.live])
         self.told = {node: told[node].added_to(intent) for node, intent in self.intents.items()}
 
     def confirm(self, nodes=None) -> None:

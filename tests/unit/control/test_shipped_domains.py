@@ -10,7 +10,7 @@ import pytest
 from hyroads.controller.access_point.emulated import EmulatedRadio, EstimateErrors, LinkState, MediumState, Peer
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.netfile import parse
@@ -55,11 +55,11 @@ def test_domains(file: Path, discover: bool) -> None:
     document = network_document(network, addressing, measured=True, discover=discover)
     context = TopologyContext.of(parse(document, "x", measured=True))
     now_s = 100.0
-    inbox = Inbox(context, lambda: now_s)
+    ingest = TelemetryIngest(context, lambda: now_s)
     sessions = {node: Session(node, Hello(node, "x", node, None, 0, "radio")) for node in addressing.dpid}
     readers = {node: radios(network, addressing, node, medium) for node in sessions}
     for session in sessions.values():
-        inbox.radio_up(session)
+        ingest.radio_up(session)
     for _ in range(40):
         now_s += 0.1
         for node, session in sessions.items():
@@ -67,9 +67,9 @@ def test_domains(file: Path, discover: bool) -> None:
             report = [
                 RadioInterface(k, r.busy_us, round(now_s * 1e6), tuple(row(n) for n in r.neighbours)) for k, r in read
             ]
-            inbox.radio_report(session, RadioReport(None, now_s, tuple(report)))
-        inbox.take(now_s)
-    heard = inbox.heard()
+            ingest.radio_report(session, RadioReport(None, now_s, tuple(report)))
+        ingest.take(now_s)
+    heard = ingest.heard()
     inferred = heard.interference or context.network.interference
     names = discovered_names(network, document) if discover else {link.id: link.id for link in network.links}
     at = [context.network.link_index[names[link.id]] for link in network.links]

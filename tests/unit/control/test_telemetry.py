@@ -9,7 +9,7 @@ import pytest
 
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.control.telemetry import Inbox
+from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.netfile import parse
@@ -47,7 +47,7 @@ class Air:
 
     def __post_init__(self) -> None:
         self.context = TopologyContext.of(parse(self.document, "x", measured=True))
-        self.inbox = Inbox(self.context, lambda: self.now_s)
+        self.ingest = TelemetryIngest(self.context, lambda: self.now_s)
         self.heard: dict[tuple[str, str], dict[str, tuple[float | None, float | None]]] = {}
         self.busy: dict[tuple[str, str], float] = {}
         self.counters: dict[tuple[str, str], tuple[int, int]] = {}
@@ -59,16 +59,16 @@ class Air:
     def up(self, *nodes: str) -> None:
         for node in nodes:
             self.sessions[node] = Session(node, Hello(node, "x", f"boot-{node}", None, 0, "radio"))
-            self.inbox.radio_up(self.sessions[node])
+            self.ingest.radio_up(self.sessions[node])
 
     def slot(self, *, silent: tuple[str, ...] = (), last_heard_ms: int = 20) -> Measurements:
         self.now_s += 0.1
         for node, session in self.sessions.items():
             if node not in silent:
-                self.inbox.radio_report(
+                self.ingest.radio_report(
                     session, RadioReport(None, self.now_s, tuple(self._interfaces(node, last_heard_ms)))
                 )
-        return self.inbox.take(self.now_s)
+        return self.ingest.take(self.now_s)
 
     def _interfaces(self, node: str, last_heard_ms: int) -> Any:
         for interface, rows in self.heard.items():
@@ -133,7 +133,7 @@ def test_what_only_one_end_hears_is_no_link_but_counts_for_interference(air: Air
     for _ in range(30):
         found = samples(air.slot())
     assert not found.keys() & {"a-b-wifi", "b-a-wifi"} and "b-c-wifi" in found
-    assert air.inbox.heard().hears["a", "wifi"] == {"b"}
+    assert air.ingest.heard().hears["a", "wifi"] == {"b"}
 
 
 def test_neighbours_heard_long_ago_give_no_sample(air: Air) -> None:
@@ -143,10 +143,10 @@ def test_neighbours_heard_long_ago_give_no_sample(air: Air) -> None:
 
 def test_domains_follow_from_who_hears_whom(air: Air) -> None:
     network = air.context.network
-    before = air.inbox.heard()
+    before = air.ingest.heard()
     for _ in range(8):
         air.slot()
-    heard = air.inbox.heard()
+    heard = air.ingest.heard()
     assert heard is not before and heard.interference is not None
     index = network.link_index
 
@@ -159,26 +159,26 @@ def test_domains_follow_from_who_hears_whom(air: Air) -> None:
                  ("a", "plc"): {}, ("b", "plc"): {}}  # fmt: skip
     for _ in range(70):
         air.slot()
-    heard = air.inbox.heard()
+    heard = air.ingest.heard()
     assert not contend("a-m-wifi", "b-c-wifi") and not contend("m-a-wifi", "c-b-wifi")
-    same = air.inbox.heard()
+    same = air.ingest.heard()
     for _ in range(20):
         air.slot()
-    assert air.inbox.heard() is same
+    assert air.ingest.heard() is same
 
 
 def test_domains_wait_for_the_first_words_of_all(air: Air) -> None:
     c = air.heard.pop(("c", "wifi"))
     for _ in range(15):
         air.slot()
-    assert air.inbox.heard().interference is None and not air.inbox.complete()
+    assert air.ingest.heard().interference is None and not air.ingest.complete()
     for _ in range(12):
         air.slot()
-    assert air.inbox.heard().interference is not None
-    assert not air.inbox.complete()
+    assert air.ingest.heard().interference is not None
+    assert not air.ingest.complete()
     air.heard["c", "wifi"] = c
     air.slot()
-    assert air.inbox.complete()
+    assert air.ingest.complete()
 
 
 def test_busy_shares_come_from_the_counters_of_each_interface(air: Air) -> None:
@@ -189,7 +189,7 @@ def test_busy_shares_come_from_the_counters_of_each_interface(air: Air) -> None:
     air.slot(silent=("a",))
     for _ in range(10):
         air.slot()
-    assert set(air.inbox.heard().observers) == set(busy)
+    assert set(air.ingest.heard().observers) == set(busy)
 
 
 def test_declared_rules_stay_and_declared_links_need_no_second_ear() -> None:
@@ -208,7 +208,7 @@ def test_declared_rules_stay_and_declared_links_need_no_second_ear() -> None:
     assert samples(air.slot()) == {"one-way": 12.0, "bm": 20.0}
     for _ in range(30):
         air.slot()
-    heard = air.inbox.heard()
+    heard = air.ingest.heard()
     # All contend, so all hear all who send.
     assert heard.interference is None and heard.observers
     assert heard.hears is not None and heard.hears["a", "wifi"] == {"b"}
@@ -218,7 +218,7 @@ def test_strangers_are_shown(air: Air) -> None:
     air.heard["c", "wifi"]["02:99:00:00:00:01"] = (50.0, 50.0)
     air.slot()
     assert len(samples(air.slot())) == 8
-    document = {entry["node"]: entry for entry in air.inbox.document()["radios"]}
+    document = {entry["node"]: entry for entry in air.ingest.document()["radios"]}
     assert document["c"]["flags"] == ["unknown-neighbour"] and document["a"]["flags"] == []
     rows = document["c"]["interfaces"][0]["neighbours"]
     assert {row["node"] for row in rows} == {"b", None}
@@ -233,19 +233,19 @@ def polled(air: Air, node: str, technology: str, rates: dict[str, float], flags:
 def test_snmp_takes_over_when_the_channel_is_silent(air: Air) -> None:
     for _ in range(3):
         air.slot()
-    air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 16.0}))
+    air.ingest.snmp_event(polled(air, "a", "wifi", {"b": 16.0}))
     assert samples(air.slot())["a-b-wifi"] == 15.0
     for _ in range(15):
         air.slot(silent=("a",))
-    assert "silent" in air.inbox.radios.flags("a", air.now_s)
-    air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 16.0}))
+    assert "silent" in air.ingest.radios.flags("a", air.now_s)
+    air.ingest.snmp_event(polled(air, "a", "wifi", {"b": 16.0}))
     measured = air.slot(silent=("a",))
     assert samples(measured)["a-b-wifi"] == 16.0 and measured.busy["a", "wifi"] == 0.4
-    entry = next(e for e in air.inbox.document()["radios"] if e["node"] == "a")
+    entry = next(e for e in air.ingest.document()["radios"] if e["node"] == "a")
     assert next(i for i in entry["interfaces"] if i["technology"] == "wifi")["via"] == "snmp"
     others: dict[str, Any] = {name: [] for name in ("flows", "links", "agents", "interfaces", "slices")}
-    assert MeasurementsSchema().validate({"time_s": 1.0, **others, **air.inbox.document()}) == {}
-    air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 16.0}, ("frozen",)))
+    assert MeasurementsSchema().validate({"time_s": 1.0, **others, **air.ingest.document()}) == {}
+    air.ingest.snmp_event(polled(air, "a", "wifi", {"b": 16.0}, ("frozen",)))
     assert "a-b-wifi" not in samples(air.slot(silent=("a",)))
 
 
@@ -254,26 +254,26 @@ def test_two_that_disagree_for_long_are_shown_and_the_smaller_counts(air: Air) -
         for _ in range(10):
             found = samples(air.slot())
         assert found["a-b-wifi"] == (15.0 if count < 3 else 5.0)
-        air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 5.0}))
-    flags = {entry["node"]: entry["flags"] for entry in air.inbox.document()["radios"]}
+        air.ingest.snmp_event(polled(air, "a", "wifi", {"b": 5.0}))
+    flags = {entry["node"]: entry["flags"] for entry in air.ingest.document()["radios"]}
     assert flags["a"] == ["disagrees-with-snmp"] and flags["b"] == []
-    air.inbox.snmp_event(polled(air, "a", "wifi", {"b": 14.0}))
+    air.ingest.snmp_event(polled(air, "a", "wifi", {"b": 14.0}))
     for _ in range(40):
         found = samples(air.slot())
     assert found["a-b-wifi"] == 15.0
 
 
 def test_a_silent_target_is_shown_until_it_answers(air: Air) -> None:
-    air.inbox.snmp_event(polled(air, "a", "wifi", {}))
-    air.inbox.snmp_event(Silence("a", air.now_s, 3, 8.0, "no answer"))
-    (target,) = air.inbox.document()["snmp"]
+    air.ingest.snmp_event(polled(air, "a", "wifi", {}))
+    air.ingest.snmp_event(Silence("a", air.now_s, 3, 8.0, "no answer"))
+    (target,) = air.ingest.document()["snmp"]
     assert (target["up"], target["failures"], target["reason"]) == (False, 3, "no answer")
-    air.inbox.snmp_event(replace(polled(air, "a", "wifi", {}), flags=("restarted",)))
-    (target,) = air.inbox.document()["snmp"]
+    air.ingest.snmp_event(replace(polled(air, "a", "wifi", {}), flags=("restarted",)))
+    (target,) = air.ingest.document()["snmp"]
     assert target["up"] and target["flags"] == ["restarted"]
 
 
 def test_a_reading_can_be_asked_for(air: Air) -> None:
-    assert air.inbox.read_now("a") == 1 and air.sessions["a"].asked == 1
-    air.inbox.radio_down(air.sessions["a"])
-    assert air.inbox.read_now("a") is None and air.inbox.read_now("m") is None
+    assert air.ingest.read_now("a") == 1 and air.sessions["a"].asked == 1
+    air.ingest.radio_down(air.sessions["a"])
+    assert air.ingest.read_now("a") is None and air.ingest.read_now("m") is None

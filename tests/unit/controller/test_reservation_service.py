@@ -48,7 +48,7 @@ flows:
 
 
 class World:
-    """A loop without a margin, and what the service needs of a coordinator."""
+    """A loop without a margin, and what the service needs of an event loop."""
 
     def __init__(self) -> None:
         self.network = load_text(NET, "net")
@@ -60,7 +60,7 @@ class World:
         self.rates: dict[tuple[str, str], float] = {}
         self.media = Media(self.network)
         self.promised: dict[str, float] = {}
-        coordinator = SimpleNamespace(
+        event_loop = SimpleNamespace(
             clock=lambda: self.now_s,
             context=SimpleNamespace(network=self.network),
             settled=True,
@@ -70,8 +70,8 @@ class World:
             wake=lambda: None,
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
-        self.coordinator = coordinator
-        self.service = ReservationService(coordinator, self)
+        self.event_loop = event_loop
+        self.service = ReservationService(event_loop, self)
         self.loop.lay_out(self.network, self.routes)
         self.turn()
 
@@ -154,7 +154,7 @@ def test_later_promises_give_way_when_capacity_falls_and_that_is_told(world: Wor
 
 def test_what_can_not_be_saved_is_not_promised(world: World) -> None:
     world.reserve("first", 8.0, "narrow")
-    saver = world.coordinator.saver
+    saver = world.event_loop.saver
     for ask in (
         lambda: world.reserve("second", 2.0, "third"),
         lambda: world.service.change("first", {"rate_mbps": 4.0}),
@@ -216,7 +216,7 @@ def test_what_cannot_be_reserved_says_why(world: World) -> None:
     world.reserve("r", 1.0, "wide")
     with pytest.raises(ConflictError, match="for the same"):
         world.reserve("s", 1.0, "wide")
-    world.coordinator.settled = False
+    world.event_loop.settled = False
     with pytest.raises(TooBusyError):
         world.reserve("s", 1.0, "third")
 

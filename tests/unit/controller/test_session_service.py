@@ -304,7 +304,7 @@ def test_a_spoilt_state_file_costs_trees_at_most(rig: Rig, spoilt) -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_better_trees_follow_when_there_is_time(rig: Rig, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    monkeypatch.setattr(supervisor.shim, "aside", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(supervisor.shim, "in_thread", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(supervisor.shim, "sleep", lambda seconds: None)
     monkeypatch.setattr(supervisor.shim, "spawn", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(supervisor, "QUICK_FROM", 0)

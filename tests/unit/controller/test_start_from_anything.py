@@ -16,9 +16,9 @@ from hyroads.controller.app.wiring import Services, ready
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.model.state import TopologyContext, agent_up, switch_up
-from hyroads.controller.runtime.event_loop import Coordinator
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import decode, encode, to_save
-from hyroads.controller.runtime.telemetry import Feed
+from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.settings.controller import load
 
 NETWORKS = Path(__file__).resolve().parents[3] / "mininet" / "networks"
@@ -54,8 +54,8 @@ class Controller:
         kept, more = ready(saved, CONTEXT)
         self.now_s = 100.0
         self.saved: dict[str, Any] | None = None
-        feed = Feed(CONTEXT, self.settings, self.clock)
-        self.coordinator = Coordinator(
+        telemetry = Telemetry(CONTEXT, self.settings, self.clock)
+        self.event_loop = EventLoop(
             CONTEXT,
             self.settings,
             kept.flows,
@@ -66,7 +66,7 @@ class Controller:
             places=kept.places,
             override=RateOverrides({}),
         )
-        self.services = Services(self.coordinator, feed, dict, kept, "settings")
+        self.services = Services(self.event_loop, telemetry, dict, kept, "settings")
         self.problems = [*self.problems, *more, *self.services.left_out]
 
     def clock(self) -> float:
@@ -78,8 +78,8 @@ class Controller:
 
     def run(self) -> dict[str, Any]:
         """Plans, gives the services their turns, and saves; the document."""
-        coordinator = self.coordinator
-        addressing, state = CONTEXT.addressing, coordinator.state
+        event_loop = self.event_loop
+        addressing, state = CONTEXT.addressing, event_loop.state
         for node in addressing.dpid:
             names = [name for (at, _), name in addressing.interface_name.items() if at == node]
             own = (addressing.access_port, addressing.agent_access_port, addressing.agent_network_port)
@@ -87,19 +87,19 @@ class Controller:
             state = switch_up(state, node, names)
         for node in state.agents:
             state = agent_up(state, CONTEXT, node, fresh=False, now_s=self.now_s)
-        coordinator._become(state)
+        event_loop._become(state)
         for _ in range(3):
             self.now_s += 30.0
-            coordinator._tick()
-            coordinator._cycle()
+            event_loop._tick()
+            event_loop._cycle()
             self.services.membership.once()
-        coordinator.saver.once()
-        assert coordinator.saver.failure is None and self.saved is not None
+        event_loop.saver.once()
+        assert event_loop.saver.failure is None and self.saved is not None
         return self.saved
 
     @property
     def defects(self) -> list[str]:
-        return [f"{fault.where}: {fault.what}" for fault in self.coordinator.faults]
+        return [f"{fault.where}: {fault.what}" for fault in self.event_loop.faults]
 
 
 HOST = "02:aa:00:00:00:01"

@@ -11,7 +11,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.intents import Hop, MediumPort, SwitchIntent, TreeBranch
 from hyroads.controller.ofp.rule import GroupEntry, is_our_group
-from hyroads.controller.switches.sessions import SwitchSession, Wanted
+from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
 PARENT = Hop("a-wifi", "02:00:01:01:00:09")
 COPIES = (Hop("a-plc", "02:00:01:02:00:02"), Hop("a-wifi", "02:00:01:01:00:03"))
@@ -59,9 +59,9 @@ def described(*groups: int) -> bytes:
     return b"".join(struct.pack("!HBxI", 8, 0, group) for group in groups)
 
 
-def wanted(*labels: int) -> Wanted:
+def wanted(*labels: int) -> DesiredRules:
     branches = tuple(TreeBranch(label, PARENT, copies=COPIES) for label in labels)
-    return Wanted(SwitchIntent("a", 1, 100, 101, media=MEDIA, branches=branches), {})
+    return DesiredRules(SwitchIntent("a", 1, 100, 101, media=MEDIA, branches=branches), {})
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import (
     Associated,
     Confirmed,
+    DesiredState,
     Event,
     Handover,
     Passed,
@@ -18,7 +19,6 @@ from hyroads.controller.core.services.mobility import (
     Refused,
     Request,
     Timings,
-    Wanted,
 )
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, Option
 from hyroads.plugins.codec import CodecError, decode, encode
@@ -26,7 +26,7 @@ from hyroads.plugins.codec import CodecError, decode, encode
 places = st.builds(Place, st.text(max_size=5), st.text(max_size=5))
 some = st.lists(places, max_size=3).map(tuple)
 wanted = st.builds(
-    Wanted, some, some, st.booleans(), st.none() | st.floats(0, 10), st.none() | places, st.none() | places
+    DesiredState, some, some, st.booleans(), st.none() | st.floats(0, 10), st.none() | places, st.none() | places
 )
 names = st.frozensets(st.text(max_size=5), max_size=3)
 requests = st.builds(

@@ -83,7 +83,7 @@ BAD = {
     "raises": "def on(self, handover, event, now_s): raise ValueError('no')",
     "hangs": "def on(self, handover, event, now_s):\n        while True: pass",
     "vanishes": "def on(self, handover, event, now_s): os._exit(1)",
-    "lies": "def wanted(self, handover): return Wanted((Place('x', 'y'),), ())",
+    "lies": "def wanted(self, handover): return DesiredState((Place('x', 'y'),), ())",
     "mutters": "def on(self, handover, event, now_s): return 'fine'",
 }
 

@@ -43,7 +43,7 @@ MAC = "02:aa:00:00:00:01"
 
 
 class Controller:
-    """A coordinator that saves at the next look."""
+    """A event_loop that saves at the next look."""
 
     def __init__(self, context: TopologyContext) -> None:
         self.state, self.switches = initial(context), {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.mobility import Handover, Phase, Request, Wanted
+from hyroads.controller.core.services.mobility import DesiredState, Handover, Phase, Request
 from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Fault, Health, Kind, Limits, Step, sound_step
 from hyroads.plugins.mobility import hoolock
@@ -55,15 +55,15 @@ def test_sound_answers_pass():
         None,
         [],
         {},
-        told(BEGUN, Wanted((A,), (B,))),
-        told(BEGUN, Wanted((C,), (C,))),
-        told(BEGUN, Wanted((A,), (A,), join=C)),
-        told(BEGUN, Wanted((A,), (A,), leave=C)),
-        told(replace(BEGUN, request=replace(REQUEST, id="other")), Wanted((A,), (A,))),
-        told(replace(BEGUN, request=replace(REQUEST, new=C)), Wanted((A,), (A,))),
-        told(BEGUN, Wanted((A,), (A,)), float("nan")),
-        told(BEGUN, Wanted((A,), (A,)), "soon"),
-        told(REQUEST, Wanted((A,), (A,))),
+        told(BEGUN, DesiredState((A,), (B,))),
+        told(BEGUN, DesiredState((C,), (C,))),
+        told(BEGUN, DesiredState((A,), (A,), join=C)),
+        told(BEGUN, DesiredState((A,), (A,), leave=C)),
+        told(replace(BEGUN, request=replace(REQUEST, id="other")), DesiredState((A,), (A,))),
+        told(replace(BEGUN, request=replace(REQUEST, new=C)), DesiredState((A,), (A,))),
+        told(BEGUN, DesiredState((A,), (A,)), float("nan")),
+        told(BEGUN, DesiredState((A,), (A,)), "soon"),
+        told(REQUEST, DesiredState((A,), (A,))),
         told(BEGUN, BEGUN),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.mobility import Confirmed, Passed, Phase, Wanted
+from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Passed, Phase
 from hyroads.plugins.ncast import NCast
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -59,7 +59,7 @@ def test_on_and_off_without_losing_or_doubling_a_packet(seed):
         while not switch.handover.is_over:
             switch.run(0.1)
         assert switch.handover.phase is Phase.DONE
-        assert switch.wanted == Wanted((here,), (here,))
+        assert switch.wanted == DesiredState((here,), (here,))
     for flow in world.flows.values():
         flow.running = False
     world.run(world.now_s + 5.0)
@@ -70,8 +70,8 @@ def test_on_and_off_without_losing_or_doubling_a_packet(seed):
 
 def test_steps():
     state = NCast(frozenset({"f"}), (WIFI,), (WIFI, PLC), 0.0)
-    assert state.wanted == Wanted((WIFI, PLC), (WIFI,))
-    assert state.on(Confirmed(Wanted((WIFI,), (WIFI,))), 1.0) == state
+    assert state.wanted == DesiredState((WIFI, PLC), (WIFI,))
+    assert state.on(Confirmed(DesiredState((WIFI,), (WIFI,))), 1.0) == state
     copying = state.on(Confirmed(state.wanted), 1.0)
     assert copying.wanted.copies and copying.wanted.carry == (WIFI, PLC) and copying.due_s is None
     assert copying.tick(1e9) == copying and copying.switched_off(LTE, 2.0) == copying
@@ -80,7 +80,9 @@ def test_steps():
     assert draining.on(Passed("f", PLC), 2.1).phase is Phase.DRAINING
     assert draining.on(Passed("g", WIFI), 2.1).phase is Phase.DRAINING
     closing = draining.on(Passed("f", WIFI), 2.2)
-    assert closing.wanted == Wanted((PLC,), (PLC,)) == draining.tick(4.0).wanted
+    assert closing.wanted == DesiredState((PLC,), (PLC,)) == draining.tick(4.0).wanted
     assert closing.on(Confirmed(closing.wanted), 3.0).phase is Phase.DONE
     failed = state.tick(5.0)
-    assert failed.phase is Phase.FAILED and failed.wanted == Wanted((WIFI,), (WIFI,)) and "confirm" in failed.reason
+    assert (
+        failed.phase is Phase.FAILED and failed.wanted == DesiredState((WIFI,), (WIFI,)) and "confirm" in failed.reason
+    )

@@ -16,24 +16,26 @@ from hyroads.slices.core.allocation import OPEN_VSWITCH, Block, Layout
 from hyroads.slices.core.classifier import ClassifierChange, ClassifierEntry, entries_of
 from hyroads.slices.core.match import ALL, TernaryMatch, of_fields
 from hyroads.slices.core.model import Slice
-from hyroads.slices.proxy.contents import Contents, Found, contents_of, port_names, questions
+from hyroads.slices.proxy.contents import Contents, DiscoveredEntry, contents_of, port_names, questions
 from hyroads.slices.proxy.group_mod import flood_buckets
 from hyroads.slices.proxy.guest_view import FLOOD_GROUPS
-from hyroads.slices.proxy.maintenance import Wanted, change_stages, is_sliced, meter_bands, stages
+from hyroads.slices.proxy.maintenance import DesiredState, change_stages, is_sliced, meter_bands, stages
 
 PRODUCTION, RED, BLUE = Block(1, 1, 4), Block(2, 5, 4), Block(3, 9, 2)
 
 
-def wanted(*blocks: Block) -> Wanted:
+def wanted(*blocks: Block) -> DesiredState:
     entries = [ClassifierEntry(0, ALL, PRODUCTION)]
     entries += [ClassifierEntry(100, of_fields({"in_port": block.number}), block) for block in blocks]
     every = (PRODUCTION, *blocks)
-    return Wanted(tuple(entries), every, {block.number: frozenset({block.number, 9}) for block in every}, OPEN_VSWITCH)
+    return DesiredState(
+        tuple(entries), every, {block.number: frozenset({block.number, 9}) for block in every}, OPEN_VSWITCH
+    )
 
 
-def as_found(of: Wanted, active: dict[int, int]) -> Contents:
+def as_found(of: DesiredState, active: dict[int, int]) -> Contents:
     entries = tuple(
-        Found(entry.installed(OPEN_VSWITCH), (entry.block.number, entry.block.first)) for entry in of.entries
+        DiscoveredEntry(entry.installed(OPEN_VSWITCH), (entry.block.number, entry.block.first)) for entry in of.entries
     )
     groups = {FLOOD_GROUPS + 2 * number + i: flood_buckets(ports) for number, ports in of.ports.items() for i in (0, 1)}
     return Contents({}, entries, groups, {}, active)
@@ -48,7 +50,7 @@ def test_nothing_is_sent_to_a_switch_that_has_it_all() -> None:
 
 
 def test_a_strange_switch_is_emptied_first() -> None:
-    foreign = Found(Installed(0, 5, b"", 0x48), None)
+    foreign = DiscoveredEntry(Installed(0, 5, b"", 0x48), None)
     found = Contents({}, (foreign,), {7: b"\0\0"}, {}, {0: 1, 3: 9})
     assert not is_sliced(found)
     first, *rest = stages(found, wanted(RED))
@@ -78,7 +80,7 @@ def test_a_slice_that_only_discovers_keeps_its_tables(bits: int) -> None:
     guard.check(replies[0])
     found = contents_of(replies, layout.slice_shift)
     assert {each.owner for each in found.entries} == {(block.number, block.first) for block in keys}
-    target = Wanted(tuple(entries), tuple(keys), {}, layout)
+    target = DesiredState(tuple(entries), tuple(keys), {}, layout)
     there = replace(found, active={0: 6, 5: 1, 30: 2, 34: 1, 201: 3})
     assert stages(there, target) == ()
     assert emptied(stages(there, replace(target, blocks=(RED, Block(9, 28, 4), keys[2])))) == [30, 34]
@@ -101,7 +103,9 @@ def test_any_leftover_is_mended_by_the_difference(seed: int) -> None:
     target = wanted(RED, BLUE)
     whole = as_found(target, {})
     kept = [each for each in whole.entries if rng.random() < 0.7] or [whole.entries[0]]
-    foreign = [Found(Installed(0, rng.randrange(1 << 16), classifier.encode(of_fields({"in_port": 7})), 5), None)]
+    foreign = [
+        DiscoveredEntry(Installed(0, rng.randrange(1 << 16), classifier.encode(of_fields({"in_port": 7})), 5), None)
+    ]
     groups = {number: each for number, each in whole.groups.items() if rng.random() < 0.7}
     groups[FLOOD_GROUPS + 90] = flood_buckets({1})
     found = stages(Contents({}, (*kept, *foreign), groups, {}, {}), target)

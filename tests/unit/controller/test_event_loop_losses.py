@@ -1,4 +1,4 @@
-"""What the coordinator makes of connections that end: of an agent, of a switch, of both."""
+"""What the event loop makes of connections that end: of an agent, of a switch, of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hyroads.controller.agents.server import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import Presence, TopologyContext
-from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, Coordinator
+from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, EventLoop
 from hyroads.controller.settings.controller import Settings, load
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
@@ -44,12 +44,12 @@ class Socket:
 
 
 class Rig:
-    """A coordinator whose time is the test's."""
+    """A event_loop whose time is the test's."""
 
     def __init__(self, settings: Settings) -> None:
         self.now_s = 100.0
         context = TopologyContext.of(read_file(TRIANGLE))
-        self.coordinator = Coordinator(
+        self.event_loop = EventLoop(
             context, settings, [], Numbers(), clock=lambda: self.now_s, save=lambda state, numbers: None
         )
         self.agents = {node: self.agent(node) for node in ("a", "b")}
@@ -57,24 +57,24 @@ class Rig:
 
     def agent(self, node: str) -> Session:
         session = Session(Hello(node, "x", node, None, 0), "test", Socket(), lambda: self.now_s)
-        self.coordinator.agent_up(session)
+        self.event_loop.agent_up(session)
         return session
 
     def switch(self, node: str, key: int) -> Connection:
-        addressing = self.coordinator.context.addressing
+        addressing = self.event_loop.context.addressing
         names = [name for (at, _), name in addressing.interface_name.items() if at == node]
         names += [addressing.access_port[node], addressing.agent_access_port[node], addressing.agent_network_port[node]]
         connection = Connection(addressing.dpid[node], key, names=tuple(names))
-        self.coordinator.switch_up(connection)
+        self.event_loop.switch_up(connection)
         return connection
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds
         # The part of the loop that looks at the time.
-        self.coordinator._tick()
+        self.event_loop._tick()
 
     def fault(self, link: str) -> str | None:
-        state, context = self.coordinator.state, self.coordinator.context
+        state, context = self.event_loop.state, self.event_loop.context
         return state.link_fault(context, context.network.links[context.network.link_index[link]])
 
 
@@ -86,8 +86,8 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def test_a_switch_without_connection_goes_on_for_its_grace_time(rig: Rig) -> None:
-    rig.coordinator.switch_gone(rig.switches["b"])
-    rig.after(rig.coordinator.settings.timings.switch_grace_s - 0.5)
+    rig.event_loop.switch_gone(rig.switches["b"])
+    rig.after(rig.event_loop.settings.timings.switch_grace_s - 0.5)
     assert rig.fault("ab-plc") is None
     rig.after(1.0)
     assert rig.fault("ab-plc") == "switch lost"
@@ -98,8 +98,8 @@ def test_a_switch_without_connection_goes_on_for_its_grace_time(rig: Rig) -> Non
 @pytest.mark.parametrize("first", ["agent", "switch"])
 def test_a_node_without_agent_and_switch_has_lost_its_power(rig: Rig, first: str) -> None:
     order = [
-        lambda: rig.coordinator.agent_down(rig.agents["b"]),
-        lambda: rig.coordinator.switch_gone(rig.switches["b"]),
+        lambda: rig.event_loop.agent_down(rig.agents["b"]),
+        lambda: rig.event_loop.switch_gone(rig.switches["b"]),
     ]
     for event in order if first == "agent" else reversed(order):
         event()
@@ -110,34 +110,34 @@ def test_a_node_without_agent_and_switch_has_lost_its_power(rig: Rig, first: str
 
 
 def test_an_agent_that_is_back_at_once_was_only_restarted(rig: Rig) -> None:
-    rig.coordinator.switch_gone(rig.switches["b"])
-    rig.coordinator.agent_down(rig.agents["b"])
+    rig.event_loop.switch_gone(rig.switches["b"])
+    rig.event_loop.agent_down(rig.agents["b"])
     rig.after(0.1)
     rig.agent("b")
     rig.after(BOTH_GONE_S + 1)
-    assert rig.fault("ab-plc") is None and rig.coordinator.state.agents["b"] is Presence.UP
+    assert rig.fault("ab-plc") is None and rig.event_loop.state.agents["b"] is Presence.UP
 
 
 def test_a_switch_is_asked_when_its_agent_is_gone_and_loses_its_connection_if_it_says_nothing(rig: Rig) -> None:
     connection = rig.switches["b"]
     before = len(connection.sent)
-    rig.coordinator.agent_down(rig.agents["b"])
+    rig.event_loop.agent_down(rig.agents["b"])
     assert len(connection.sent) == before + 1
     rig.after(SIGN_OF_LIFE_S - 0.1)
     assert not connection.closed
     rig.after(0.2)
     assert connection.closed and not rig.switches["a"].closed
-    rig.coordinator.switch_gone(connection)
+    rig.event_loop.switch_gone(connection)
     rig.after(BOTH_GONE_S + 0.1)
     assert rig.fault("ab-plc") == "switch lost"
 
 
 def test_a_switch_that_answers_keeps_its_connection(rig: Rig) -> None:
     connection = rig.switches["b"]
-    rig.coordinator.agent_down(rig.agents["b"])
+    rig.event_loop.agent_down(rig.agents["b"])
     request = connection.sent[-1]
     # A multipart reply (type 19) of kind port statistics (4) with no ports, and the request's number.
     reply = request[:1] + bytes([19]) + (16).to_bytes(2, "big") + request[4:8] + (4).to_bytes(2, "big") + bytes(6)
-    rig.coordinator.switches["b"].on_port_stats(reply)
+    rig.event_loop.switches["b"].on_port_stats(reply)
     rig.after(SIGN_OF_LIFE_S + 0.1)
     assert not connection.closed and rig.fault("ab-plc") is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planning import planned
 
 from hyroads.controller.agents.protocol import AgentConfig
-from hyroads.controller.control.update_order import AgentView, SwitchView, Views, gate, pending_of
+from hyroads.controller.control.update_order import AgentView, SwitchView, Views, orders_of, pending_of
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import Plan
@@ -46,7 +46,7 @@ class Agent:
 
 @dataclass
 class Model:
-    """The network as the gate sees it and as it is. Messages are carried out when the test says so."""
+    """The network as the update ordering sees it and as it is. Messages are carried out when the test says so."""
 
     state: State
     plan: Plan
@@ -80,7 +80,7 @@ class Model:
         return Views(agents, switches)
 
     def push(self) -> None:
-        orders = gate(self.plan, self.views())
+        orders = orders_of(self.plan, self.views())
         for node, config in orders.agents.items():
             if self.agents[node].sent is None and self.agents[node].runs != config:
                 self.agents[node].sent = config
@@ -135,13 +135,13 @@ class Model:
 
 def test_flow_starts_from_its_end() -> None:
     model = Model.start()
-    orders = gate(model.plan, model.views())
+    orders = orders_of(model.plan, model.views())
     assert orders.agents["b"].egress and not orders.agents["a"].ingress and not orders.classified["a"]
     model.agents["b"].runs = orders.agents["b"]
-    orders = gate(model.plan, model.views())
+    orders = orders_of(model.plan, model.views())
     assert orders.agents["a"].ingress and not orders.classified["a"]
     model.agents["a"].runs = orders.agents["a"]
-    assert gate(model.plan, model.views()).classified["a"] == {"f1"}
+    assert orders_of(model.plan, model.views()).classified["a"] == {"f1"}
     assert pending_of(model.plan, model.views(), "f1") == ["switch a"]
 
 
@@ -149,21 +149,21 @@ def test_flow_ends_from_its_beginning() -> None:
     model = Model.start()
     model.settle()
     model.become(flow_removed(model.state, "f1"))
-    orders = gate(model.plan, model.views())
+    orders = orders_of(model.plan, model.views())
     assert not orders.classified["a"] and orders.agents["a"].ingress and orders.agents["b"].egress
     assert pending_of(model.plan, model.views(), "f1") == ["agent a", "agent b", "switch a"]
     model.rules["a"] = frozenset()
-    orders = gate(model.plan, model.views())
+    orders = orders_of(model.plan, model.views())
     assert not orders.agents["a"].ingress and orders.agents["b"].egress
     model.agents["a"].runs = orders.agents["a"]
-    assert not gate(model.plan, model.views()).agents["b"].egress
+    assert not orders_of(model.plan, model.views()).agents["b"].egress
 
 
 def test_cut_link_needs_one_message_only() -> None:
     model = Model.start()
     model.settle()
     model.become(links_heard(model.state, CONTEXT, "b", {"ab-plc": False}, 0.0))
-    orders = gate(model.plan, model.views())
+    orders = orders_of(model.plan, model.views())
     assert [path.rate_mbps for path in orders.agents["a"].ingress["f1"].paths] == [pytest.approx(9.5, rel=1e-4)]
     assert len(orders.agents["b"].egress["f1"].paths) == 2, "the egress waits until the ingress has let go"
     assert orders.classified["a"] == {"f1"}
@@ -175,9 +175,9 @@ def test_rule_waits_for_the_labels_of_every_switch_on_the_way() -> None:
     model.rules["a"] = frozenset()
     views = model.views()
     switches = {**views.switches, "b": replace(views.switches["b"], ready=False)}
-    assert not gate(model.plan, replace(views, switches=switches)).classified["a"]
+    assert not orders_of(model.plan, replace(views, switches=switches)).classified["a"]
     without = {node: view for node, view in views.switches.items() if node != "b"}
-    assert not gate(model.plan, replace(views, switches=without)).classified["a"]
+    assert not orders_of(model.plan, replace(views, switches=without)).classified["a"]
 
 
 def test_agent_that_runs_something_unknown_keeps_its_rule_and_gets_everything_at_once() -> None:
@@ -185,10 +185,10 @@ def test_agent_that_runs_something_unknown_keeps_its_rule_and_gets_everything_at
     model.settle()
     views = model.views()
     views = replace(views, agents={**views.agents, "a": AgentView(None)})
-    orders = gate(model.plan, views)
+    orders = orders_of(model.plan, views)
     assert orders.classified["a"] == {"f1"} and orders.agents["a"].ingress
     without = replace(views, switches={**views.switches, "a": SwitchView(True)})
-    assert not gate(model.plan, without).classified["a"], "nothing new starts on an unknown agent"
+    assert not orders_of(model.plan, without).classified["a"], "nothing new starts on an unknown agent"
 
 
 EVENTS = st.lists(
