@@ -1,19 +1,15 @@
-"""What the nodes of an emulated network know of their own radios: interfaces, and whom they may hear there.
+"""The radios of an emulated network: what nodes know of them, and the programs that tell the controller.
 
-The radio channel of an emulated network: one process speaks for all nodes (docs/reference/measurement.md, section 5).
+:class:`RadioChannel` is one process that speaks for all nodes over the controller's radio channel (docs/reference/
+measurement.md, section 5): ``python -m hyroads.mininet.access_points --config FILE``. Each node has its own session;
+hyroads-medium is asked once per interval for all of them. A session tells what the node's own radios could know:
+neighbours, estimates with a driver's errors, the busy time that the node hears.
 
-    python -m hyroads.mininet.access_points --config FILE
-
-Each node has its own session; hyroads-medium is asked once per interval for all of them. What a session tells is what
-the node's own radios could know: neighbours, estimates with a driver's errors, the busy time that the node hears.
-
-A real snmpd per node of an emulated network, fed by the emulated radio (docs/reference/measurement.md, section 5).
-
-All of them live beside the bridges, in the network's own namespace, because the nodes' interfaces to the media do; each
-has a loopback address of its own, 127.161.0.<node number>, on port 161. The credentials are new in every run.
-
-With ``wireless`` the access points also serve their wireless configuration (section 8 there): whoever has the files of
-``access-points.json`` may set it, and each network is a port of the access point's bridge.
+:class:`SnmpAgents` are a real snmpd per node, fed by the emulated radio. All of them live beside the bridges, in the
+network's own namespace, because the nodes' interfaces to the media do; each has a loopback address of its own,
+127.161.0.<node number>, on port 161. Credentials are new in every run. With ``wireless`` the access points also serve
+their wireless configuration (section 8 there): whoever has the files of ``access-points.json`` may set it, and each
+network is a port of the access point's bridge.
 """
 
 from __future__ import annotations
@@ -37,7 +33,14 @@ from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.files.private import write_atomically
 
-from .programs import Program
+from .programs import HYROADS, Program
+
+CONTROLLER = "127.0.0.1:6654"
+SNMP_PORT = 161
+USER, OPERATOR = "hyroads", "operator"
+ACCESS_POINTS = (Role.GATEWAY, Role.AP)
+CHANNELS = (1, 6, 11, 36, 40, 44, 48)
+MOST_NETWORKS = 8
 
 
 def interfaces_of(network: Network, addressing: Addressing, node: str) -> list[dict[str, object]]:
@@ -79,9 +82,6 @@ def agent_document(
 def write_private(path: Path, document: object) -> None:
     """A JSON file that only its owner can read."""
     write_atomically(path, json.dumps(document))
-
-
-CONTROLLER = "127.0.0.1:6654"
 
 
 class MediumReadings:
@@ -146,30 +146,6 @@ class RadioChannel:
         """Writes the file and starts the process."""
         write_private(self._path, self._document)
         self.program.start()
-
-
-def main() -> None:
-    """The process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--config", required=True, type=Path)
-    arguments = parser.parse_args()
-    document = json.loads(arguments.config.read_text(encoding="utf-8"))
-    configs = [parse(json.dumps(node), str(arguments.config)) for node in document["nodes"]]
-    complain = Complaints("radio channel")
-    readings = MediumReadings(configs, MediumSource(str(configs[0].medium_socket)), complain)
-    nodes = [config.node for config in configs if config.interfaces]
-    Channel(address_of(document["controller"]), document["token"], nodes, readings, complain).run()
-
-
-if __name__ == "__main__":
-    main()
-
-
-SNMP_PORT = 161
-USER, OPERATOR = "hyroads", "operator"
-ACCESS_POINTS = (Role.GATEWAY, Role.AP)
-CHANNELS = (1, 6, 11, 36, 40, 44, 48)
-MOST_NETWORKS = 8
 
 
 def agent_host(number: int) -> str:
@@ -272,6 +248,23 @@ class SnmpAgents:
 
     def _program(self, node: str) -> Program:
         number = self.addressing.node_number[node]
-        command = [sys.executable, "-m", "hyroads.controller.cli", "ap-agent", "--config", str(self._config_file(node))]
+        command = [*HYROADS, "ap-agent", "--config", str(self._config_file(node))]
         command += ["--directory", str(self.directory / f"node-{number}")]
         return Program(f"snmpd of {node}", command, self.directory / f"snmpd-{number}.log")
+
+
+def main() -> None:
+    """The process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--config", required=True, type=Path)
+    arguments = parser.parse_args()
+    document = json.loads(arguments.config.read_text(encoding="utf-8"))
+    configs = [parse(json.dumps(node), str(arguments.config)) for node in document["nodes"]]
+    complain = Complaints("radio channel")
+    readings = MediumReadings(configs, MediumSource(str(configs[0].medium_socket)), complain)
+    nodes = [config.node for config in configs if config.interfaces]
+    Channel(address_of(document["controller"]), document["token"], nodes, readings, complain).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,7 @@
-"""Lines over a Unix stream socket with a time limit: what clients of the medium and of the agents have in common.
+"""Clients of the control sockets of `hyroads-edge` and `hyroads-medium` (docs/reference/dataplane.md, sections 2, 3).
 
-Client of the control socket of `hyroads-edge`, the edge agent (docs/reference/dataplane.md, section 2).
-
-Synchronous: one request, its answer. What the agent says by itself (links, pings, regular reports) is kept in `events`.
-
-Client of the control socket of `hyroads-medium`, the shared-medium emulator (docs/reference/dataplane.md, section 3).
-
-Synchronous: one request, one reply. All rates are Mb/s at L2 payload, shares of time are fractions.
+Lines of JSON over a Unix stream socket with a time limit; one request, its answer. All rates are Mb/s at L2 payload,
+shares of time are fractions.
 """
 
 from __future__ import annotations
@@ -17,61 +12,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from hyroads.controller.core.errors import HyroadsError
-
-
-class LineSocket:
-    """A connection; usable as a context manager. Problems are OSError: one kind for the caller to put into words."""
-
-    def __init__(self, path: str, timeout_s: float, max_line_bytes: int) -> None:
-        self.timeout_s = timeout_s
-        self._max_line_bytes = max_line_bytes
-        self._received = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
-        try:
-            self._socket.connect(path)
-        except OSError:
-            self._socket.close()
-            raise
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._socket.close()
-
-    def write(self, line: bytes) -> None:
-        """Sends a line, which has no line end yet."""
-        self._socket.sendall(line + b"\n")
-
-    def read(self) -> bytes:
-        """The next line without its end."""
-        while b"\n" not in self._received:
-            chunk = self._socket.recv(1 << 16)
-            if not chunk:
-                raise ConnectionResetError(0, "the other end closed the connection")
-            self._received += chunk
-            if len(self._received) > self._max_line_bytes:
-                raise ConnectionResetError(0, f"line longer than {self._max_line_bytes} bytes")
-        line, _, self._received = self._received.partition(b"\n")
-        return line
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def reason(error: OSError, timeout_s: float) -> str:
-    """An error of a connection in words."""
-    if isinstance(error, TimeoutError):
-        return f"no answer within {timeout_s:g} s"
-    return error.strerror or str(error)
 
 
 class LineClient:
@@ -85,15 +28,34 @@ class LineClient:
     def __init__(self, path: str | Path, timeout_s: float = 5.0) -> None:
         self.path = str(path)
         self._timeout_s = timeout_s
+        self._received = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
         try:
-            self._lines = LineSocket(self.path, timeout_s, self.max_line_bytes)
-        except OSError as error:
-            raise self._problem(error) from error
-        try:
+            self._socket.connect(self.path)
             self._greet()
+        except OSError as error:
+            self.close()
+            raise self._problem(error) from error
         except HyroadsError:
             self.close()
             raise
+
+    def _send_line(self, line: bytes) -> None:
+        """Send a line, which has no line end yet; OSError."""
+        self._socket.sendall(line + b"\n")
+
+    def _read_line(self) -> bytes:
+        """The next line without its end; OSError."""
+        while b"\n" not in self._received:
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError(0, "the other end closed the connection")
+            self._received += chunk
+            if len(self._received) > self.max_line_bytes:
+                raise ConnectionResetError(0, f"line longer than {self.max_line_bytes} bytes")
+        line, _, self._received = self._received.partition(b"\n")
+        return line
 
     def _greet(self) -> None:
         """The first thing on a connection."""
@@ -121,21 +83,23 @@ class LineClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Ends the connection; the program goes on."""
-        self._lines.close()
+        self._socket.close()
 
     def _problem(self, problem: Exception | str) -> HyroadsError:
-        words = reason(problem, self._timeout_s) if isinstance(problem, OSError) else str(problem)
+        words = self._reason(problem) if isinstance(problem, OSError) else str(problem)
         return self.failure(f"{self.what} at {self.path}: {words}")
 
-
-MAX_LINE_BYTES = 2 << 20
+    def _reason(self, error: OSError) -> str:
+        return (
+            f"no answer within {self._timeout_s:g} s"
+            if isinstance(error, TimeoutError)
+            else error.strerror or str(error)
+        )
 
 
 class EdgeError(HyroadsError):
@@ -143,11 +107,14 @@ class EdgeError(HyroadsError):
 
 
 class EdgeClient(LineClient):
-    """A connection to a running agent; usable as a context manager. `hello` is the agent's greeting."""
+    """A connection to a running agent; usable as a context manager.
+
+    `hello` is the agent's greeting. What it says by itself (links, pings, regular reports) is kept in `events`.
+    """
 
     what = "agent"
     failure = EdgeError
-    max_line_bytes = MAX_LINE_BYTES
+    max_line_bytes = 2 << 20
 
     def _greet(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -163,26 +130,6 @@ class EdgeClient(LineClient):
             raise self._problem(answer["message"])
         return answer
 
-    def configure(self, config: Mapping[str, Any]) -> dict[int, int]:
-        """Makes this the agent's whole configuration (without `type` and `seq`).
-
-        Gives the first number under the new paths of each flow whose paths in use changed.
-        """
-        return _first(self.request({"type": "config", **config}))
-
-    def set_rates(
-        self, rates: Mapping[int, Mapping[int, float | None]], fill: Mapping[int, Mapping[int, float]] | None = None
-    ) -> dict[int, int]:
-        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped. `fill` is sent at least.
-
-        Gives what `configure` gives.
-        """
-        return _first(self.request({"type": "rates", "rates": _texts(rates), "fill": _texts(fill or {})}))
-
-    def reset_counters(self) -> None:
-        """Sets all counters to zero."""
-        self.request({"type": "reset-counters"})
-
     def stats(self) -> dict[str, Any]:
         """A report of all flows; the parts of a long one are put together."""
         report = self.request({"type": "stats"})
@@ -193,21 +140,6 @@ class EdgeClient(LineClient):
                 report[key] += part[key]
         return report
 
-    def subscribe(self, report_ms: int = 0, ping_ms: int = 0) -> None:
-        """Asks for events (links going down or up), and for regular reports and pings if not 0."""
-        self._write({"type": "welcome", "version": 1, "report_ms": report_ms, "ping_ms": ping_ms})
-
-    def wait_event(self, kind: str, wait_s: float = 5.0) -> dict[str, Any]:
-        """The next event of a type; raises EdgeError if there is none within `wait_s`."""
-        deadline_s = time.monotonic() + wait_s
-        while True:
-            for at, event in enumerate(self.events):
-                if event["type"] == kind:
-                    return self.events.pop(at)
-            if time.monotonic() >= deadline_s:
-                raise self._problem(f"no {kind} within {wait_s:g} s")
-            self.events.append(self._read())
-
     def _answer(self) -> dict[str, Any]:
         while True:
             message = self._read()
@@ -217,29 +149,18 @@ class EdgeClient(LineClient):
 
     def _write(self, message: Mapping[str, Any]) -> None:
         try:
-            self._lines.write(json.dumps(message, separators=(",", ":")).encode())
+            self._send_line(json.dumps(message, separators=(",", ":")).encode())
         except OSError as error:
             raise self._problem(error) from error
 
     def _read(self) -> dict[str, Any]:
         try:
-            message = json.loads(self._lines.read())
+            message = json.loads(self._read_line())
         except OSError as error:
             raise self._problem(error) from error
         if not isinstance(message, dict) or "type" not in message:
             raise self._problem("expected an object with a type")
         return message
-
-
-def _first(answer: Mapping[str, Any]) -> dict[int, int]:
-    return {int(flow): number for flow, number in answer.get("from", {}).items()}
-
-
-def _texts(flows: Mapping[int, Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
-    return {str(flow): {str(path): value for path, value in paths.items()} for flow, paths in flows.items()}
-
-
-MAX_REPLY_BYTES = 16 << 20
 
 
 class MediumError(HyroadsError):
@@ -337,7 +258,7 @@ class MediumClient(LineClient):
 
     what = "medium"
     failure = MediumError
-    max_line_bytes = MAX_REPLY_BYTES
+    max_line_bytes = 16 << 20
 
     def _answers(self) -> None:
         self.ping()
@@ -386,14 +307,14 @@ class MediumClient(LineClient):
 
     def _request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            self._lines.write(json.dumps(request, allow_nan=False).encode())
-            reply = json.loads(self._lines.read())
+            self._send_line(json.dumps(request, allow_nan=False).encode())
+            reply = json.loads(self._read_line())
         except ValueError as error:
             raise self._problem(f"{request['op']}: {error}") from error
         except OSError as error:
             # A late reply must not be taken for the next request's.
             self.close()
-            raise self._problem(f"{request['op']}: {reason(error, self._timeout_s)}") from error
+            raise self._problem(f"{request['op']}: {self._reason(error)}") from error
         if not isinstance(reply, dict) or reply.get("ok") is not True:
             problem = reply.get("error") if isinstance(reply, dict) else reply
             raise self._problem(f"{request['op']}: {problem}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ from mininet.node import Controller
 
 import hyroads.mininet.loggers  # noqa: F401
 
-from .programs import Program
+from .programs import HYROADS, Program
 from .run_directory import find_network
-
-_COMMAND = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
 
 
 class ListeningController(Controller):  # type: ignore[misc]  # Mininet has no types
@@ -35,7 +32,7 @@ class HyroadsController(ListeningController):
 
     def __init__(self, name: str, network: str = "triangle", **params: Any) -> None:
         super().__init__(name, **params)
-        command = [sys.executable, "-c", _COMMAND, "controller", "--network", str(find_network(network).resolve())]
+        command = [*HYROADS, "controller", "--network", str(find_network(network).resolve())]
         self.program = Program("controller", command, Path(f"/tmp/{name}.log"), bound_to_parent=True)  # noqa: S108
 
     def start(self) -> None:

@@ -1,13 +1,9 @@
-"""An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller.
-
-What contention costs on the media of an emulated network (docs/reference/emulation.md).
-"""
+"""An emulated network as a whole: Open vSwitch, Mininet network, shared medium, agents, controller."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -23,7 +19,7 @@ from hyroads.rest.client import Client, ClientError
 from .access_points import RadioChannel, SnmpAgents
 from .control_sockets import EdgeClient
 from .hybrid import OpenVSwitch
-from .programs import EmulationError, Program, run, wait_until
+from .programs import HYROADS, EmulationError, Program, run, wait_until
 from .run_directory import namespace_name, network_document
 
 if TYPE_CHECKING:
@@ -53,13 +49,11 @@ def _standard(technology: str) -> Contention:
 OPENFLOW_PORT, SLICER_PORT = 6653, 6633
 REST_PORT = 8080
 CONTROLLER_START_TIMEOUT_S = 30.0
-READY_TIMEOUT_S = 20.0
 RESTART_AFTER_S = 1.0
 # A controller has a machine of its own; here switches and traffic of the whole network would take its processor.
 CONTROLLER_NICENESS = -10
 DEFAULT_MARGIN = 0.05
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_CONTROLLER = "import sys; from hyroads.controller.cli.main import main; sys.exit(main())"
 
 Say = Callable[[str], None]
 
@@ -120,10 +114,7 @@ class Emulation:
         else:
             document = network_document(self.network, self.addressing)
         (self.directory / "network.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-        path = self.directory / "controller.json"
-        path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-        command = [sys.executable, "-c", _CONTROLLER, "controller", "--config", str(path)]
-        return Program("controller", command, self.directory / "controller.log", niceness=CONTROLLER_NICENESS)
+        return self._program("controller", settings)
 
     def _make_slicer(self) -> Program:
         document = {
@@ -131,10 +122,12 @@ class Emulation:
             "listen": {"openflow": {"port": SLICER_PORT}, "control": "slicer.sock"},
             "state_file": "slicer.state",
         }
-        path = self.directory / "slicer.json"
-        path.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        command = [sys.executable, "-c", _CONTROLLER, "slicer", "--config", str(path)]
-        return Program("slicer", command, self.directory / "slicer.log", niceness=CONTROLLER_NICENESS)
+        return self._program("slicer", document)
+
+    def _program(self, command: str, settings: dict[str, Any]) -> Program:
+        path, log = (self.directory / f"{command}.{kind}" for kind in ("json", "log"))
+        path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        return Program(command, [*HYROADS, command, "--config", str(path)], log, niceness=CONTROLLER_NICENESS)
 
     # Start-up
 
@@ -258,8 +251,7 @@ class Emulation:
     def check(self) -> None:
         """Raises EmulationError if a part without which there is no network has ended."""
         programs = list(self.switch.programs)
-        if self.shared is not None and self.shared.program is not None:
-            programs.append(self.shared.program)
+        programs += [self.shared.program] if self.shared is not None and self.shared.program is not None else ()
         for program in programs:
             if not program.alive:
                 raise EmulationError(program.failure())
@@ -282,8 +274,7 @@ class Emulation:
     def agent_report(self, node: str) -> dict[str, Any]:
         """The counters of a node's agent, asked of the agent itself."""
         with EdgeClient(self.directory / f"edge-{node}.sock") as client:
-            report: dict[str, Any] = client.stats()
-            return report
+            return client.stats()
 
     def margin(self) -> float:
         """The share of airtime that the controller leaves free."""

@@ -1,6 +1,6 @@
 """Numbered messages between hosts of an emulated network: to a multicast group, or through a chat server.
 
-One thread owns a socket in the namespace of every host. Each message carries who sent it, its number and when, so every
+One thread serves a socket in the namespace of every host. Messages carry who sent them, number and moment, so every
 receiver knows what it missed, what came twice, and how long it took.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from .emulation import Emulation
-from .isolation import enter_network_namespace
+from .isolation import udp_socket_in
 
 PORT = 5350
 SERVER_PORT = 5351
@@ -60,7 +60,6 @@ class GroupTalk:
         self.hosts = tuple(hosts)
         self.heard: dict[tuple[str, str], Heard] = {}
         self.said: dict[str, list[float]] = {host: [] for host in hosts}
-        self.server_alive = server is not None
         self._speakers = set(hosts)
         self._emulation = emulation
         self._group = group
@@ -106,28 +105,17 @@ class GroupTalk:
     # -- inside
 
     def _open(self, host: str, port: int, group: str | None) -> socket.socket:
-        """A socket in the namespace of a host, opened by a thread that enters it."""
-        made: list[socket.socket] = []
-        address = self._emulation.addressing.host_ip[host]
-        pid = self._emulation.node(host).pid
-
-        def work() -> None:
-            enter_network_namespace(Path(f"/proc/{pid}/ns/net"))
-            one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("", port))
-            own = socket.inet_aton(address)
-            if group is not None:
-                one.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + own)
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-            one.setblocking(False)
-            made.append(one)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        return made[0]
+        """A socket in the namespace of a host."""
+        found = udp_socket_in(Path(f"/proc/{self._emulation.node(host).pid}/ns/net"))
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(("", port))
+        own = socket.inet_aton(self._emulation.addressing.host_ip[host])
+        if group is not None:
+            found.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + own)
+        found.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
+        found.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        found.setblocking(False)
+        return found
 
     def _run(self) -> None:
         readers = {each.fileno(): (host, each) for host, each in self._sockets.items()}
@@ -177,7 +165,7 @@ class GroupTalk:
                 data = relay.recv(2048)
                 sender = _MESSAGE.unpack_from(data)[0]
                 for number, host in enumerate(self.hosts):
-                    if number != sender and self.server_alive:
+                    if number != sender:
                         with contextlib.suppress(OSError):
                             relay.sendto(data, (self._emulation.addressing.host_ip[host], PORT))
 

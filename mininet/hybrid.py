@@ -8,7 +8,7 @@ lives in a network namespace with one interface, ``eth0``, behind the host's por
                            a-acc [          ] a-net
                                \--- hyroads-edge ---/
 
-An Open vSwitch of our own: database and daemon with private sockets, in the network namespace of the caller.
+The bridges are of an Open vSwitch of our own: database and daemon with private sockets, in the caller's namespace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hyroads.controller.files.documents import read_file
 
 from .programs import Program, find_program, run, wait_until
 from .run_directory import find_network
-from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap
+from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap, stay
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_TIMEOUT_S = 15.0
@@ -152,7 +152,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         run("sysctl", "-qw", f"net.ipv6.conf.{access.replace('.', '/')}.disable_ipv6=1")
         run("ip", "link", "set", access, "up")
         configure_host(self, "eth0", self.addressing)
-        self._access = OutsideIntf(access, node=self, port=self.newPort(), moveIntfFn=_stay)
+        self._access = OutsideIntf(access, node=self, port=self.newPort(), moveIntfFn=stay)
 
     def defaultIntf(self) -> Intf:  # Mininet's names
         """The host's interface: what ``a ping c`` and ``a.IP()`` mean."""
@@ -237,7 +237,7 @@ def configure_host(node: Node, interface: str, addressing: Addressing) -> None:
     # Bridges in user space forward what they get: a checksum left to the hardware would never be filled in.
     run(*inside, "ethtool", "-K", interface, "tx", "off")
     if interface not in node.nameToIntf:
-        Intf(interface, node=node, port=0, moveIntfFn=_stay)
+        Intf(interface, node=node, port=0, moveIntfFn=stay)
     record = node.nameToIntf[interface]
     record.ip, record.prefixLen, record.mac = ip, HOST_PREFIX_LENGTH, mac
 
@@ -362,7 +362,3 @@ def _temporary_directory() -> Path:
     directory = Path(tempfile.mkdtemp(prefix="hyroads-mn-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
-
-
-def _stay(*_arguments: object) -> None:
-    """Mininet moves interfaces into their node's namespace; ours are made where they belong."""

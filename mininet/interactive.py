@@ -1,7 +1,4 @@
-"""A running emulated network in the hands of its user: Mininet's prompt, or until Ctrl-C.
-
-Mininet's prompt with a few commands more, for what Mininet has no word for.
-"""
+"""A running emulated network in the hands of its user: Mininet's prompt with a few commands more, or until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,8 +31,6 @@ def keep_running(emulation: Emulation, *, cli: bool, script: str | None) -> int:
     stop = threading.Event()
     watcher = threading.Thread(target=_watch, args=(emulation, stop), daemon=True)
     watcher.start()
-    pass
-
     HybridPrompt(emulation, script=script)
     stop.set()
     watcher.join()

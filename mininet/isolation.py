@@ -11,6 +11,7 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,16 @@ def enter_network_namespace(path: Path) -> None:
     """Moves this thread (and what it starts from now on) into the network namespace at ``path``."""
     with path.open("rb") as handle:
         _call("setns", handle.fileno(), CLONE_NEWNET)
+
+
+def udp_socket_in(namespace: Path) -> socket.socket:
+    """A UDP socket of another network namespace; this thread enters it for as long as that takes."""
+    with Path("/proc/thread-self/ns/net").open("rb") as home:
+        enter_network_namespace(namespace)
+        try:
+            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        finally:
+            _call("setns", home.fileno(), CLONE_NEWNET)
 
 
 def run_isolated(netns: Path, work: Callable[[], int]) -> int:

@@ -1,16 +1,14 @@
 """The live view of a running network: per-link busy time, per-path rates, throughput.
 
-What the live view shows: shares and rates over the time between two looks at medium and controller.
+It shows shares and rates over the time between two looks at medium and controller.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -148,37 +146,19 @@ QUIET_MBPS = 0.05
 SHOWN = 6
 
 
-class View(AbstractContextManager["View"], Protocol):
-    """Shows what goes on; entered while the demo runs."""
-
-    def phase(self, text: str) -> None:
-        """Says what is being done now."""
-
-    def note(self, text: str) -> None:
-        """Adds a result."""
-
-    def update(self) -> None:
-        """Takes a sample and shows it."""
-
-
-def make_view(sampler: Sampler, *, live: bool, stream: TextIO) -> View:
-    """The live view on a terminal, else plain lines on ``stream``."""
-    return LiveView(sampler, stream) if live else PlainView(sampler, stream)
-
-
-class PlainView:
-    """Lines: phases and results at once, a summary of the network now and then."""
+class View:
+    """Shows what goes on, as lines: phases and results at once, a summary of the network now and then."""
 
     def __init__(self, sampler: Sampler, stream: TextIO) -> None:
         self._sampler = sampler
         self._stream = stream
         self._shown_s = 0.0
 
-    def __enter__(self) -> PlainView:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_details: object) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
 
     def phase(self, text: str) -> None:
         """Says what is being done now."""
@@ -208,23 +188,21 @@ class PlainView:
         print(line, file=self._stream, flush=True)
 
 
-class LiveView:
+class LiveView(View):
     """A terminal's live view."""
 
     def __init__(self, sampler: Sampler, stream: TextIO) -> None:
-        self._sampler = sampler
+        super().__init__(sampler, stream)
         self._phase = ""
         self._notes: list[str] = []
         self._live = Live(console=Console(file=stream), refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, value, trace)
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__(None, None, None)
 
     def phase(self, text: str) -> None:
         """Says what is being done now."""

@@ -7,20 +7,20 @@ excuse, nor has an agent that is late while nobody took anything (it may have be
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from hyroads.controller.core.errors import HyroadsError
 
 from .control_sockets import EdgeClient, MediumClient
 from .emulation import Emulation
-from .programs import EmulationError
+from .programs import Watch
 
 INTERVAL_S = 1.0
 # A shorter time is no measure of shares: processor time comes in ticks of 10 ms.
@@ -156,33 +156,24 @@ class Machine:
         }
 
 
-class MachineWatch:
+class MachineWatch(Watch):
     """Looks at the machine, the medium and the agents while it is entered; ``result`` may be asked for at any time."""
 
     def __init__(self, emulation: Emulation) -> None:
+        super().__init__("watch over the machine")
         self._emulation = emulation
         self._looks: list[Look] = []
         self._agents: dict[str, EdgeClient] = {}
         self._medium: MediumClient | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
-        self._defect: Exception | None = None
 
-    def __enter__(self) -> MachineWatch:
+    def __enter__(self) -> Self:
         self._looks.append(self._look())
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(10.0)
+    def _ended(self) -> None:
         for client in (*self._agents.values(), self._medium):
             if client is not None:
                 client.close()
-        if self._defect is not None and error is None:
-            raise EmulationError(f"the watch over the machine ended early: {self._defect!r}") from self._defect
 
     def result(self) -> Machine:
         """All that is known so far."""
@@ -191,22 +182,19 @@ class MachineWatch:
             del looks[-2]
         return Machine(tuple(span(before, after, processors) for before, after in pairwise(looks)))
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(INTERVAL_S):
-                self._looks.append(self._look())
+    def _watch(self) -> None:
+        while not self._stop.wait(INTERVAL_S):
             self._looks.append(self._look())
-        except Exception as error:  # noqa: BLE001 - a thread's defect must not pass for a quiet machine: see __exit__
-            self._defect = error
+        self._looks.append(self._look())
 
     def _look(self) -> Look:
         before = self._looks[-1] if self._looks else None
-        ticks = [int(value) / _TICKS_PER_S for value in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
+        totals_s = machine_s()
         return Look(
             time.monotonic(),
-            sum(ticks[field] for field in _FREE),
-            ticks[_STOLEN],
-            _own_s(),
+            sum(totals_s[field] for field in _FREE),
+            totals_s[_STOLEN],
+            sum(map(cpu_s, processes().values())),
             _pressure_s(),
             self._medium_late_s(before.medium_late_s if before else 0.0),
             self._agents_late_s(before.agents_late_s if before else {}),
@@ -239,19 +227,24 @@ class MachineWatch:
             return None
 
 
-def _own_s() -> float:
-    """Processor time of all processes of the run's namespace, and of those that have ended in it."""
-    ticks = 0
+def machine_s() -> list[float]:
+    """What all processors together have done so far, in seconds, by the columns of /proc/stat."""
+    return [int(value) / _TICKS_PER_S for value in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
+
+
+def processes() -> dict[int, list[str]]:
+    """By process of the run's namespace: the fields of its /proc/PID/stat after the command."""
+    found = {}
     for process in PROC.iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            # It has just ended; its time is now its parent's.
-            continue
-        ticks += sum(int(value) for value in fields[_CPU_FIELDS])
-    return ticks / _TICKS_PER_S
+        # One that has just ended has no fields any more; its time is now its parent's.
+        with contextlib.suppress(ValueError, OSError):
+            found[int(process.name)] = (process / "stat").read_text().rpartition(")")[2].split()
+    return found
+
+
+def cpu_s(fields: Sequence[str]) -> float:
+    """Processor time of a process, and of those that it has started and that have ended."""
+    return sum(map(int, fields[_CPU_FIELDS])) / _TICKS_PER_S
 
 
 def _processors() -> int:

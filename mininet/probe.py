@@ -30,6 +30,11 @@ class Arrival:
     received_s: float
 
 
+def out_of_order(numbers: Sequence[int]) -> int:
+    """How many numbers come after a higher one."""
+    return sum(number < highest for number, highest in zip(numbers, itertools.accumulate(numbers, max), strict=True))
+
+
 @dataclass(frozen=True)
 class StreamReport:
     """A whole stream: ``sent`` packets numbered from 0, every ``interval_s`` from ``start_s`` on, and what arrived."""
@@ -53,11 +58,7 @@ class StreamReport:
     @property
     def out_of_order(self) -> int:
         """Packets that arrived after one that was sent later."""
-        highest, count = -1, 0
-        for arrival in self.arrivals:
-            count += arrival.number < highest
-            highest = max(highest, arrival.number)
-        return count
+        return out_of_order([arrival.number for arrival in self.arrivals])
 
     def sent_at_s(self, number: int) -> float:
         """When a packet was due to leave."""

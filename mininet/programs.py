@@ -1,7 +1,4 @@
-"""Finding and running the programs that an emulated network consists of.
-
-Errors of the emulation.
-"""
+"""Finding and running the programs that an emulated network consists of, and watching them in a thread."""
 
 from __future__ import annotations
 
@@ -9,10 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from hyroads.controller.core.errors import HyroadsError
 
@@ -21,6 +21,8 @@ class EmulationError(HyroadsError):
     """The emulated network could not be set up or broke while it ran."""
 
 
+HYROADS = (sys.executable, "-m", "hyroads.controller.cli")
+"""The command ``hyroads`` of this installation, whatever $PATH says."""
 _PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 _LOG_TAIL_BYTES = 2000
 # What each system tool comes with on Debian, so that the error can say what to install.
@@ -90,6 +92,40 @@ def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, inter
         time.sleep(interval_s)
 
 
+class Watch:
+    """A thread that runs ``_watch`` while this is entered; an error of it is raised when it is left."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._defect: Exception | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10.0)
+        self._ended()
+        if self._defect is not None and kind is None:
+            raise EmulationError(f"the {self._name} ended early: {self._defect!r}") from self._defect
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - a thread's defect must not pass for a quiet run: see __exit__
+            self._defect = error
+
+    def _watch(self) -> None:
+        """What to do until ``_stop`` is set."""
+        raise NotImplementedError
+
+    def _ended(self) -> None:
+        """Called when the thread has ended."""
+
+
 @dataclass
 class Program:
     """A long-running program with its log; its own session, so that a terminal's Ctrl-C does not reach it."""
@@ -97,7 +133,6 @@ class Program:
     name: str
     command: Sequence[str]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
     # Die with the process that started it; needed where no process namespace does that for us.
     bound_to_parent: bool = False
     pass_fds: tuple[int, ...] = ()
@@ -119,7 +154,6 @@ class Program:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=self.pass_fds,
-                env={**os.environ, **self.environment},
             )
 
     @property

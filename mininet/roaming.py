@@ -17,6 +17,7 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import links_at, places_of
 
 from .emulation import Emulation
+from .probe import out_of_order
 from .programs import EmulationError
 
 POLL_S = 0.02
@@ -41,11 +42,7 @@ class Pings:
     @property
     def out_of_order(self) -> int:
         """Replies that came after one of a higher number."""
-        highest, count = 0, 0
-        for number in self.replies:
-            count += number < highest
-            highest = max(highest, number)
-        return count
+        return out_of_order(self.replies)
 
 
 class PingRun:
@@ -119,8 +116,7 @@ class Roamer:
 
     def look(self, handover: str) -> dict[str, Any]:
         """How a handover stands."""
-        answer: dict[str, Any] = self._emulation.rest.get(f"/handovers/{handover}")
-        return answer
+        return self._emulation.rest.get(f"/handovers/{handover}")
 
     def move(self, place: Place, manager: str, **more: object) -> dict[str, Any]:
         """A whole handover: join, wait until the controller asks to leave (or nothing is left to wait for), leave."""

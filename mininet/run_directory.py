@@ -1,12 +1,8 @@
-"""The run directory of an emulated network: who owns it, what it made outside its own namespaces, and the sweep.
+"""The run directory of an emulated network, the network files that come with HyRoads, and what controllers see of them.
 
 ``/run/hyroads/<network>/`` holds sockets, logs and ``state.json``; the lock file beside it is held (flock) by the owner
 and by the emulation's own processes, so the kernel frees it exactly when the last of them has ended, however it ended.
-What a dead owner left is swept at the next start of any emulation.
-
-What the controller of an emulated network is told of it: all, all but capacities, or only nodes and technologies.
-
-The network files that come with HyRoads.
+What a dead owner left outside its own namespaces is swept at the next start of any emulation.
 """
 
 from __future__ import annotations
@@ -20,13 +16,13 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.netfile import parse, to_document
-from hyroads.controller.core.network import Network
+from typing import TYPE_CHECKING, Any
 
 from .programs import EmulationError
+
+if TYPE_CHECKING:
+    from hyroads.controller.core.addressing import Addressing
+    from hyroads.controller.core.network import Network
 
 ROOT = Path("/run/hyroads")
 NETNS_ROOT = Path("/run/netns")
@@ -142,7 +138,12 @@ _TRUTH = ("capacity_mbps", "delay_ms", "loss")
 def network_document(
     network: Network, addressing: Addressing, *, measured: bool = False, discover: bool = False
 ) -> dict[str, Any]:
-    """The controller's network file. Where plain clients are attached is said, as it follows from capacities else."""
+    """The controller's network file: all, all but what is ``measured``, or only nodes and technologies (``discover``).
+
+    Where plain clients are attached is said, as it follows from capacities else.
+    """
+    from hyroads.controller.core.netfile import to_document
+
     document = to_document(network)
     if not (measured or discover):
         return document
@@ -167,6 +168,8 @@ def network_document(
 
 def discovered_names(network: Network, document: dict[str, Any]) -> dict[str, str]:
     """Id of a link in the network file -> id of the same link in a discovered network."""
+    from hyroads.controller.core.netfile import parse
+
     found = parse(document, "discovered", measured=True).links
     ends = {(link.source, link.target, link.technology): link.id for link in found}
     return {link.id: ends[link.source, link.target, link.technology] for link in network.links}

@@ -232,8 +232,8 @@ class MediumLink(Link):  # type: ignore[misc]
         netns = None if outside else f"/proc/{node1.pid}/ns/net"
         node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink)
         near = OutsideIntf if outside else Intf
-        self.intf1 = near(intfName1, node=node1, link=self, mac=addr1, moveIntfFn=_stay)
-        self.intf2 = MediumEnd(f"{node2.name}-{node1.name}", node=node2, link=self, moveIntfFn=_stay)
+        self.intf1 = near(intfName1, node=node1, link=self, mac=addr1, moveIntfFn=stay)
+        self.intf2 = MediumEnd(f"{node2.name}-{node1.name}", node=node2, link=self, moveIntfFn=stay)
         self.intf2.port_name = intfName1
 
 
@@ -258,5 +258,5 @@ def _interfaces(inside: list[str]) -> set[str]:
     return {link["ifname"] for link in json.loads(run(*inside, "ip", "-j", "link"))}
 
 
-def _stay(*_arguments: object) -> None:
+def stay(*_arguments: object) -> None:
     """Mininet moves interfaces into their node's namespace; ours are made where they belong."""

@@ -1,7 +1,4 @@
-"""Real traffic between nodes of an emulated network: iperf3, and the accounted stream of ``probe``.
-
-The rate that a flow's last agent receives, from the agent's own counters and clock.
-"""
+"""Real traffic between nodes of an emulated network: iperf3, the stream of ``probe``, and what agents count."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Goodput:
     """What arrived: ``mbps`` of payload (UDP or TCP) over the measured time, per-second figures where known."""
 
     mbps: float
-    lost_share: float
     retransmits: int
     per_second_mbps: tuple[float, ...]
     rtt_ms: float | None = None
@@ -55,7 +51,6 @@ class Traffic:
         rtts_us = [stream["sender"].get("mean_rtt", 0) for stream in end["streams"]]
         return Goodput(
             mbps=end["sum_received"]["bits_per_second"] / 1e6,
-            lost_share=0.0,
             retransmits=end["sum_sent"].get("retransmits", 0),
             per_second_mbps=_intervals(document),
             rtt_ms=sum(rtts_us) / max(1, len(rtts_us)) / 1e3 or None,
@@ -71,7 +66,6 @@ class Traffic:
         lost_share = total["lost_percent"] / 100
         return Goodput(
             mbps=total["bits_per_second"] / 1e6 * (1 - lost_share),
-            lost_share=lost_share,
             retransmits=0,
             per_second_mbps=(),
         )
@@ -117,18 +111,6 @@ class Traffic:
                 process.kill()
                 process.wait()
         return report(json.loads(sent), json.loads(arrivals))
-
-    def ping(self, seconds: float, interval_s: float = 0.1) -> tuple[int, int]:
-        """Pings in the background of nothing else; (sent, received)."""
-        count = max(1, round(seconds / interval_s))
-        process = self._popen(
-            self._source, ["ping", "-q", "-c", str(count), "-i", f"{interval_s:g}", self._address], subprocess.PIPE
-        )
-        output = self._attend(process, seconds + GRACE_S, lambda: None)
-        words = next((line.split() for line in output.splitlines() if "packets transmitted" in line), None)
-        if words is None:
-            raise EmulationError(f"ping from {self._source} to {self._target}: no result")
-        return int(words[0]), int(words[3])
 
     def _popen(self, node: str, command: list[str], stdout: int) -> subprocess.Popen[str]:
         return subprocess.Popen(

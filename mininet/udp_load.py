@@ -5,7 +5,6 @@
     {"open": "f1", "source": "/proc/7/ns/net", "target": "/proc/9/ns/net", "to": "10.0.0.2", "port": 5401,
      "bytes": 1400}
     {"rate": "f1", "mbps": 20.0}                Mb/s of UDP payload; 0 stops it
-    {"sent": "f1"}                              answers {"ok": true, "packets": n}: what the kernel took
 
 Ten iperf3 processes would cost more than what they load. Sinks are sockets that nobody reads: the kernel drops what
 does not fit, so that arriving packets cost nothing more; what arrived is counted by agents, medium and interfaces.
@@ -13,6 +12,7 @@ does not fit, so that arriving packets cost nothing more; what arrived is counte
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
@@ -21,11 +21,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from .emulation import Emulation
-from .isolation import enter_network_namespace
+from .isolation import udp_socket_in
 from .programs import EmulationError
 
 TICK_S = 0.002
@@ -56,9 +55,7 @@ class UdpLoad:
     def __enter__(self) -> UdpLoad:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -75,14 +72,10 @@ class UdpLoad:
         self._ask({"rate": flow, "mbps": mbps})
         return asked_s
 
-    def sent_packets(self, flow: str) -> int:
-        """Packets that the kernel has taken."""
-        return int(self._ask({"sent": flow})["packets"])
-
     def _namespace(self, node: str) -> str:
         return f"/proc/{self._emulation.node(node).pid}/ns/net"
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - made with pipes
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -92,7 +85,6 @@ class UdpLoad:
             raise EmulationError(f"UDP load ended: {error}") from error
         if not answer["ok"]:
             raise EmulationError(f"UDP load: {answer['error']}")
-        return answer
 
 
 @dataclass
@@ -104,47 +96,39 @@ class _Sender:
     packet: bytes
     bytes_per_s: float = 0.0
     credit_bytes: float = 0.0
-    packets: int = 0
 
     def pay(self, elapsed_s: float) -> None:
         self.credit_bytes += self.bytes_per_s * min(elapsed_s, MAX_ARREARS_S)
         while self.credit_bytes >= len(self.packet):
             self.credit_bytes -= len(self.packet)
-            try:
+            # No route yet or no room: that packet is lost, as on any host.
+            with contextlib.suppress(OSError):
                 self.outlet.send(self.packet)
-                self.packets += 1
-            except OSError:
-                # No route yet or no room: that packet is lost, as on any host.
-                continue
 
 
 class _Worker:
     def __init__(self) -> None:
         self.senders: dict[str, _Sender] = {}
-        self.commands = {"open": self.open, "rate": self.rate, "sent": self.sent}
+        self.commands = {"open": self.open, "rate": self.rate}
 
-    def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        sink = _socket_in(request["target"])
+    def open(self, request: dict[str, Any]) -> None:
+        sink = udp_socket_in(Path(request["target"]))
         sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SINK_BUFFER_BYTES)
         sink.bind(("0.0.0.0", request["port"]))  # noqa: S104 - inside a node's own namespace
-        source = _socket_in(request["source"])
+        source = udp_socket_in(Path(request["source"]))
         source.connect((request["to"], request["port"]))
         source.setblocking(False)
         self.senders[request["open"]] = _Sender(source, sink, bytes(request["bytes"]))
-        return {}
 
-    def rate(self, request: dict[str, Any]) -> dict[str, Any]:
+    def rate(self, request: dict[str, Any]) -> None:
         self.senders[request["rate"]].bytes_per_s = request["mbps"] * 1e6 / 8
-        return {}
-
-    def sent(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"packets": self.senders[request["sent"]].packets}
 
     def answer(self, line: str) -> dict[str, Any]:
         try:
             request = json.loads(line)
             command = next(name for name in self.commands if name in request)
-            return {"ok": True, **self.commands[command](request)}
+            self.commands[command](request)
+            return {"ok": True}
         except (OSError, KeyError, ValueError, StopIteration) as error:
             return {"ok": False, "error": str(error)}
 
@@ -162,16 +146,6 @@ class _Worker:
             for sender in self.senders.values():
                 sender.pay(now_s - before_s)
             before_s = now_s
-
-
-def _socket_in(namespace: str) -> socket.socket:
-    """A UDP socket of another network namespace; this process (of one thread) comes back."""
-    with Path("/proc/self/ns/net").open("rb") as home:
-        enter_network_namespace(Path(namespace))
-        try:
-            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        finally:
-            enter_network_namespace(Path(f"/proc/self/fd/{home.fileno()}"))
 
 
 if __name__ == "__main__":

@@ -136,9 +136,10 @@ class Client:
 
     # -- requests
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, **query: Any) -> Document:
         """The document at a path below ``/api/v1``."""
-        return self.request("GET", path, query=query).document
+        found: Document = self.request("GET", path, query=query).document
+        return found
 
     def listed(self, path: str, name: str, **query: Any) -> Iterator[Document]:
         """The documents of a list, page after page."""
@@ -289,13 +290,11 @@ class Client:
 
     def topology(self) -> Document:
         """Nodes and links."""
-        document: Document = self.get("/topology")
-        return document
+        return self.get("/topology")
 
     def health(self) -> Document:
         """What is connected, in sync, wrong."""
-        document: Document = self.get("/health")
-        return document
+        return self.get("/health")
 
     def metrics(self) -> dict[str, float]:
         """The metrics in Prometheus' format: name with labels -> value."""
@@ -305,13 +304,11 @@ class Client:
 
     def measurements(self) -> Document:
         """Latest reports of the agents."""
-        document: Document = self.get("/measurements")
-        return document
+        return self.get("/measurements")
 
     def paths(self, source: str, target: str, **options: int) -> Document:
         """What the planner finds between two nodes."""
-        document: Document = self.get("/paths", **{"from": source, "to": target}, **options)
-        return document
+        return self.get("/paths", **{"from": source, "to": target}, **options)
 
     def flows(self) -> Iterator[Document]:
         """All flows."""
@@ -319,8 +316,7 @@ class Client:
 
     def flow(self, flow: str) -> Document:
         """One flow."""
-        document: Document = self.get(address("flows", flow))
-        return document
+        return self.get(address("flows", flow))
 
     def declare_flow(self, flow: str, source: str, target: str, *, wait: bool = True, **more: Any) -> Document:
         """Declare a flow; ``more``: policy, match, weight, utility, paths, traffic."""

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hyroads.controller.core.errors import ConfigError
+
 if TYPE_CHECKING:
+    from hyroads.controller.access_point.agent import LiveObjects
     from hyroads.controller.access_point.config import AgentConfig
 
 HELP = (
@@ -72,7 +75,6 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     from hyroads.controller.access_point.backends import MAKERS
     from hyroads.controller.access_point.channel import Channel, address_of
     from hyroads.controller.access_point.hostapd import HostapdFollower
-    from hyroads.controller.core.errors import ConfigError
 
     token = None if args.token_file is None else _read(Path(args.token_file)).strip()
     if not config.interfaces and not config.hostapd:
@@ -89,7 +91,6 @@ def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
     from hyroads.controller.access_point.agent import Complaints
     from hyroads.controller.access_point.backends import WIRELESS_MAKERS, run_command
     from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number, serve
-    from hyroads.controller.core.errors import ConfigError
 
     if config.wireless is None:
         raise ConfigError(args.config, "wireless", "expected the radios to configure")
@@ -102,14 +103,7 @@ def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
     return 0
 
 
-def _start_wireless(command: list[str]) -> None:
-    """Beside snmpd, which this process becomes; ends with it."""
-    subprocess.Popen([*command, "--wireless", "--with-parent", str(os.getpid())], stdin=subprocess.DEVNULL)
-
-
 def _read(path: Path) -> str:
-    from hyroads.controller.core.errors import ConfigError
-
     try:
         with path.open("rb") as handle:
             if os.fstat(handle.fileno()).st_mode & 0o077:
@@ -130,7 +124,6 @@ def _run_snmpd(args: argparse.Namespace) -> int:
     """Becomes snmpd, in the foreground; logs go to stderr."""
     from hyroads.controller.access_point.config import parse
     from hyroads.controller.access_point.snmpd import snmpd_conf
-    from hyroads.controller.core.errors import ConfigError
     from hyroads.controller.files.private import write_atomically
 
     path = Path(args.config).resolve()
@@ -149,22 +142,19 @@ def _run_snmpd(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(str(directory), "", str(error.strerror)) from error
     if agentx is not None:
-        _start_wireless([*command, "--directory", str(directory)])
+        # Beside snmpd, which this process becomes; it ends with it.
+        command += ["--directory", str(directory), "--wireless", "--with-parent", str(os.getpid())]
+        subprocess.Popen(command, stdin=subprocess.DEVNULL)
     # No module is needed to answer by numbers; without this snmpd parses all it finds.
     environment = {**os.environ, "SNMP_PERSISTENT_DIR": str(directory / "state"), "MIBS": ""}
-    os.execve(program, _arguments(program, directory), environment)  # noqa: S606
+    # In the foreground, with our configuration alone; without the SMUX module, which opens a port of its own.
+    options = ["-f", "-Le", "-I", "-smux", "-C", "-c", str(directory / "snmpd.conf")]
+    os.execve(program, [program, *options], environment)  # noqa: S606
 
 
-def _arguments(program: str, directory: Path) -> list[str]:
-    """In the foreground, with our configuration alone; without the SMUX module, which opens a port of its own."""
-    return [program, "-f", "-Le", "-I", "-smux", "-C", "-c", str(directory / "snmpd.conf")]
-
-
-def _print(objects: object) -> int:
-    from hyroads.controller.access_point.agent import LiveObjects
+def _print(objects: LiveObjects) -> int:
     from hyroads.controller.access_point.mib import BASE
 
-    assert isinstance(objects, LiveObjects)  # noqa: S101
     oid = objects.following(BASE)
     while oid is not None:
         value = objects.get(oid)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .emulate import add_run_arguments, options, say
+from .emulate import add_run_arguments, check_options, options, say
 
 HELP = (
     "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo; the result is the exit status."""
-    from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo, run_demo
-    from hyroads.mininet.demos.verdict import DemoOptions
+    # Only tables; what runs a demo takes a second to import.
+    from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name
     from hyroads.mininet.programs import EmulationError
 
     if args.list:
@@ -42,20 +42,24 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.demo is None:
         raise EmulationError(f"no demo named; there are: {', '.join(DEMOS)}")
-    find_demo(args.demo)
+    check_name(args.demo)
     for name, demos in ONLY.items():
         if getattr(args, name) not in (None, False) and args.demo not in demos:
             raise EmulationError(f"--{name}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})")
     bounds = {"seconds": (LEAST_SECONDS.get(args.demo, 2), 600), "minutes": (0.2, 1440), "scale": (0.05, 1)}
-    for name, (least, most) in bounds.items():
-        given = getattr(args, name)
-        if given is not None and not least <= given <= most:
-            raise EmulationError(f"--{name} {given:g}: expected {least:g} to {most:g}")
-    for name, value in DEFAULTS.get(args.demo, {}).items():
+    given = {name: getattr(args, name) for name in bounds if getattr(args, name) is not None}
+    for name, value in given.items():
+        least, most = bounds[name]
+        if not least <= value <= most:
+            raise EmulationError(f"--{name} {value:g}: expected {least:g} to {most:g}")
+    for name, default in DEFAULTS.get(args.demo, {}).items():
         if getattr(args, name) in (None, False):
-            setattr(args, name, value)
+            setattr(args, name, default)
+    check_options(args)
+    from hyroads.mininet.demos.verdict import DemoOptions, run_demo
+
     how = DemoOptions(
-        **{name: getattr(args, name) for name in bounds if getattr(args, name) is not None},
+        **given,
         long=args.long,
         faults=args.faults,
         json=args.json,

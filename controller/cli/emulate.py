@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hyroads.mininet.runner import RunOptions
 
 HELP = "Run a network file as an emulated network with agents and controller until Ctrl-C (needs root)."
-
-
 ERRORS = {
     "noise": ("--noise", "relative standard deviation of capacity estimates (default 0)"),
     "busy_noise": ("--busy-noise", "relative standard deviation of busy times (default 0)"),
@@ -67,72 +66,71 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the network; the result is the exit status."""
-    from hyroads.controller.core.addressing import Addressing
     from hyroads.controller.files.documents import read_file
-    from hyroads.mininet.interactive import keep_running
     from hyroads.mininet.run_directory import find_network, network_name
-    from hyroads.mininet.runner import run_network
 
+    check_options(args)
     path = find_network(args.network)
     network = read_file(path)
+    from hyroads.controller.core.addressing import Addressing
+    from hyroads.mininet.interactive import keep_running
+    from hyroads.mininet.runner import run_network
+
     Addressing.of(network, str(path))
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 
 
-def options(args: argparse.Namespace) -> RunOptions:
-    """The options of ``runner.run_network`` from a command's arguments."""
-    from hyroads.mininet.emulation import EmulationOptions
+def check_options(args: argparse.Namespace) -> None:
+    """Raise an EmulationError for the first option that is out of its bounds, or lacks another that it needs."""
     from hyroads.mininet.programs import EmulationError
-    from hyroads.mininet.runner import RunOptions
 
+    snmp, given = getattr(args, "snmp", False), _errors(args)
     if args.publish is not None and not 0 <= args.publish <= 0xFFFF:
         raise EmulationError(f"--publish {args.publish}: expected a port number, or 0")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
-    if getattr(args, "wireless", False) and not args.snmp:
+    if getattr(args, "wireless", False) and not snmp:
         raise EmulationError("--wireless: only with --snmp")
-    errors = {name: getattr(args, name, None) for name in ERRORS}
-    measured = getattr(args, "measured", False)
-    discover = getattr(args, "discover", False)
-    if discover and not measured:
-        raise EmulationError("--discover: only with --measured")
-    if getattr(args, "pair_tests", False) and not measured:
-        raise EmulationError("--pair-tests: only with --measured")
-    given = {name: value for name, value in errors.items() if value is not None}
-    radios = getattr(args, "radios", False)
-    if given and not (measured or radios or getattr(args, "snmp", False)):
+    for option in ("discover", "pair_tests"):
+        if getattr(args, option) and not args.measured:
+            raise EmulationError(f"--{option.replace('_', '-')}: only with --measured")
+    if given and not (args.measured or args.radios or snmp):
         option = ERRORS[next(iter(given))][0]
         raise EmulationError(f"{option}: only with --measured, --radios or --snmp: nothing else has errors")
     for name, value in given.items():
         if not (0 < value <= 60 if name == "hold_s" else 0 <= value <= 1):
             expected = "more than 0, at most 60 s" if name == "hold_s" else "a share from 0 to 1"
             raise EmulationError(f"{ERRORS[name][0]} {value:g}: expected {expected}")
+
+
+def _errors(args: argparse.Namespace) -> dict[str, float]:
+    return {name: getattr(args, name) for name in ERRORS if getattr(args, name) is not None}
+
+
+def options(args: argparse.Namespace) -> RunOptions:
+    """The options of ``runner.run_network`` from a command's arguments, which :func:`check_options` has checked."""
+    from hyroads.mininet.emulation import EmulationOptions
+    from hyroads.mininet.runner import RunOptions
+
+    settings = {"margin": args.margin, "mode": args.mode, "pair_tests": "idle" if args.pair_tests else None}
+    given = _errors(args)
     emulation = EmulationOptions(
         controller=not getattr(args, "no_controller", False),
         realtime=not args.no_realtime,
         snmp=getattr(args, "snmp", False),
         wireless=getattr(args, "wireless", False),
-        settings=_settings(args),
-        measured=measured,
-        discover=discover,
-        errors={"hold_s": RADIO_HOLD_S, **given} if measured or given else {},
-        radios=radios,
+        settings={name: value for name, value in settings.items() if value is not None},
+        measured=args.measured,
+        discover=args.discover,
+        errors={"hold_s": RADIO_HOLD_S, **given} if args.measured or given else {},
+        radios=args.radios,
         contention=args.contention,
         sliced=args.sliced,
     )
     return RunOptions(publish=args.publish, emulation=emulation)
 
 
-def _settings(args: argparse.Namespace) -> dict[str, object]:
-    """What goes into the controller's settings."""
-    pair_tests = "idle" if getattr(args, "pair_tests", False) else None
-    given = {"margin": args.margin, "mode": args.mode, "pair_tests": pair_tests}
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def say(message: str) -> None:
     """Progress of the start-up, on stderr: stdout belongs to results."""
-    import sys
-
     print(f"hyroads: {message}", file=sys.stderr, flush=True)

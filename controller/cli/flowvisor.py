@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.documents import read_text
 
 if TYPE_CHECKING:
     from hyroads.slices.flowvisor.client import Client
@@ -48,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the action; the result is the exit status."""
-    from hyroads.controller.core.errors import ConfigError
-
     if args.action == "watch":
         return _watch(args)
     if args.slices is None:
@@ -61,16 +61,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _desired(path: str) -> Desired:
-    from hyroads.controller.core.errors import ConfigError
     from hyroads.slices.core.slicefile import load_text
     from hyroads.slices.flowvisor.desired import PreflightError, desired_of
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", f"can't be read: {error}") from error
-    try:
-        return desired_of(load_text(text, path))
+        return desired_of(load_text(read_text(path), path))
     except PreflightError as error:
         for refusal in error.refusals:
             print(f"refused: {refusal}", file=sys.stderr)
@@ -85,16 +80,11 @@ def _client(args: argparse.Namespace) -> Client:
 
 
 def _password(path: str | None) -> str:
-    from hyroads.controller.core.errors import ConfigError
-
     if path is None:
         if ENVIRONMENT not in os.environ:
             raise ConfigError("arguments", "--password-file", f"expected it, or the variable {ENVIRONMENT}")
         return os.environ[ENVIRONMENT]
-    try:
-        return Path(path).read_text(encoding="utf-8").split("\n", 1)[0]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", f"can't be read: {error}") from error
+    return read_text(path).split("\n", 1)[0]
 
 
 def _check(args: argparse.Namespace, desired: Desired) -> int:

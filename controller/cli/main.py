@@ -1,7 +1,6 @@
 """The command ``hyroads``: finds the subcommand, loads only its module, turns errors into one line and a status.
 
-A command is a module, or an object in one (``module:NAME``), with ``HELP: str``, ``add_arguments(parser)`` and
-``run(args) -> int``. Exit status: what ``run``
+A command is a module, or an object in one (``module:NAME``), as :class:`Command` says. Exit status: what its ``run``
 returns, 2 on bad input, 130 when interrupted.
 """
 
@@ -13,63 +12,37 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol, cast
 
 from hyroads.controller import version
 from hyroads.controller.core.errors import HyroadsError
 
-COMMANDS: dict[str, str] = {
-    "plan": "hyroads.controller.cli.plan",
-    "allocate": "hyroads.controller.cli.allocate",
-    "study": "hyroads.controller.cli.study",
-    "latency": "hyroads.controller.cli.latency",
-    "check-config": "hyroads.controller.cli.check_config",
-    "demo": "hyroads.controller.cli.demo",
-    "emulate": "hyroads.controller.cli.emulate",
-    "controller": "hyroads.controller.cli.processes:CONTROLLER",
-    "ap-agent": "hyroads.controller.cli.ap_agent",
-    "topology": "hyroads.controller.cli.network:TOPOLOGY",
-    "flows": "hyroads.controller.cli.network:FLOWS",
-    "clients": "hyroads.controller.cli.network:CLIENTS",
-    "handover": "hyroads.controller.cli.services:HANDOVER",
-    "ncast": "hyroads.controller.cli.services:NCAST",
-    "session": "hyroads.controller.cli.services:SESSION",
-    "reservation": "hyroads.controller.cli.services:RESERVATION",
-    "events": "hyroads.controller.cli.network:EVENTS",
-    "plugins": "hyroads.controller.cli.network:PLUGINS",
-    "slicer": "hyroads.controller.cli.processes:SLICER",
-    "slices": "hyroads.controller.cli.slices",
-    "flowvisor": "hyroads.controller.cli.flowvisor",
-    "snmpvisor": "hyroads.controller.cli.processes:SNMPVISOR",
-    "ssids": "hyroads.controller.cli.ssids",
-}
-
-# What ``hyroads --help`` shows without importing any command.
-SUMMARIES: dict[str, str] = {
-    "plan": "best path, multipath and arms between two nodes of a network file",
-    "allocate": "rates of all flows of a network file",
-    "study": "repeat a published experiment, with plots and a report",
-    "latency": "best technology and best split of a load over two technologies",
-    "check-config": "check a network file and summarise it",
-    "demo": "run an emulated network with real traffic and compare with theory (root)",
-    "emulate": "keep an emulated network running (root)",
-    "controller": "start the controller",
-    "ap-agent": "serve an access point's radios over SNMP",
-    "topology": "show nodes, links, domains, paths and health of a running controller",
-    "flows": "list, declare and remove flows of a running controller",
-    "clients": "list clients and where they are",
-    "handover": "move clients without loss",
-    "ncast": "send live flows by several paths at once",
-    "session": "multicast sessions: declare, join, leave",
-    "reservation": "reserve least rates for flows and sessions",
-    "events": "print what happens in the network",
-    "plugins": "list, enable and disable plugins",
-    "slicer": "let several controllers share the switches, a slice each",
-    "slices": "list and change the slices of a running slicer",
-    "flowvisor": "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)",
-    "snmpvisor": "let several slices share the SNMP agents of access points",
-    "ssids": "wireless networks of slices on all access points",
+# Module of this folder (and the object in it), and what ``hyroads --help`` shows without importing it.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan", "best path, multipath and arms between two nodes of a network file"),
+    "allocate": ("allocate", "rates of all flows of a network file"),
+    "study": ("study", "repeat a published experiment, with plots and a report"),
+    "latency": ("latency", "best technology and best split of a load over two technologies"),
+    "check-config": ("check_config", "check a network file and summarise it"),
+    "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
+    "emulate": ("emulate", "keep an emulated network running (root)"),
+    "controller": ("processes:CONTROLLER", "start the controller"),
+    "ap-agent": ("ap_agent", "serve an access point's radios over SNMP"),
+    "topology": ("network:TOPOLOGY", "show nodes, links, domains, paths and health of a running controller"),
+    "flows": ("network:FLOWS", "list, declare and remove flows of a running controller"),
+    "clients": ("network:CLIENTS", "list clients and where they are"),
+    "handover": ("services:HANDOVER", "move clients without loss"),
+    "ncast": ("services:NCAST", "send live flows by several paths at once"),
+    "session": ("services:SESSION", "multicast sessions: declare, join, leave"),
+    "reservation": ("services:RESERVATION", "reserve least rates for flows and sessions"),
+    "events": ("network:EVENTS", "print what happens in the network"),
+    "plugins": ("network:PLUGINS", "list, enable and disable plugins"),
+    "slicer": ("processes:SLICER", "let several controllers share the switches, a slice each"),
+    "slices": ("slices", "list and change the slices of a running slicer"),
+    "flowvisor": ("flowvisor", "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)"),
+    "snmpvisor": ("processes:SNMPVISOR", "let several slices share the SNMP agents of access points"),
+    "ssids": ("ssids", "wireless networks of slices on all access points"),
 }
 
 EXIT_BAD_INPUT = 2
@@ -86,6 +59,14 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; the result is the exit status."""
+
+
+Argument = Callable[[argparse.ArgumentParser], object]
+
+
+def argument(*words: str, **options: Any) -> Argument:
+    """An argument of a command, as ``add_argument`` takes it."""
+    return lambda parser: parser.add_argument(*words, **options)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -132,8 +113,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 def load(name: str) -> Command:
     """The command ``name`` of ``COMMANDS``; imports its module."""
-    module, _, attribute = COMMANDS[name].partition(":")
-    found = importlib.import_module(module)
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = importlib.import_module(f"{__package__}.{module}")
     return cast(Command, getattr(found, attribute) if attribute else found)
 
 
@@ -148,6 +129,6 @@ def _complaint(word: str | None) -> str:
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {SUMMARIES.get(name, '')}".rstrip() for name in COMMANDS]
+    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
     head = ["usage: hyroads COMMAND [ARGUMENTS]", "       hyroads COMMAND --help | --help | --version", "", "commands:"]
     return "\n".join(head + lines)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hyroads.controller.core.checking import describe, suggestion
 from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.interface_graph import Path, link_ids, path_nodes
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.planner import DEFAULT_ARMS, DEFAULT_SHORTEST, Plan, Planner, engine, plan_document
 from hyroads.controller.files.documents import read_file
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from hyroads.controller.core.interface_graph import Path
+    from hyroads.controller.core.network import Network
+    from hyroads.controller.core.planner import Plan
 
+# As in core.planner, which is imported once there is a network: a wrong file name answers without it.
+DEFAULT_SHORTEST, DEFAULT_ARMS = 5, 5
 HELP = (
     "Find the single shortest path, the best multipath and the N best arms between two nodes of a network file. "
     "Rates are Mb/s at L2 payload. Plans on the graph as it is declared: with --relay switches, plain clients "
@@ -63,8 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan one flow; the result is the exit status."""
-    # Optima and tables come with large libraries, which a wrong file does not need.
     network = read_file(args.file)
+    from hyroads.controller.core.checking import describe, suggestion
+    from hyroads.controller.core.planner import Planner, plan_document
+
     margin = args.margin if args.margin is not None else network.margin or 0.0
     for option, node in (("--from", args.source), ("--to", args.target)):
         if node not in network.nodes:
@@ -83,20 +85,17 @@ def run(args: argparse.Namespace) -> int:
 
     optimum_mbps = multipath_optimum_mbps(network, plan.multipath.links, margin)
     if args.json:
-        print(json.dumps(document(network, plan, optimum_mbps), indent=2))
+        print(json.dumps({**plan_document(network, plan), "optimum_mbps": optimum_mbps}, indent=2))
     else:
         _print_tables(network, plan, optimum_mbps, f"{args.source} -> {args.target}")
     return 0
 
 
-def document(network: Network, plan: Plan, optimum_mbps: float) -> dict[str, Any]:
-    """What ``--json`` prints (docs/explanation/routing.md)."""
-    return {**plan_document(network, plan), "optimum_mbps": optimum_mbps}
-
-
 def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from hyroads.controller.core.planner import engine
 
     console = Console(highlight=False)
     best = Table(
@@ -105,13 +104,18 @@ def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) 
     best.columns[3].justify = "right"
     named = [("single", plan.single_path), *((str(i), path) for i, path in enumerate(plan.multipath.paths, start=1))]
     for name, path in named:
-        route, ids = _described(network, path.links), " ".join(link_ids(network, path.links))
-        best.add_row(name, route, ids, f"{path.rate_mbps:.3f}")
+        ids = " ".join(network.links[link].id for link in path.links)
+        best.add_row(name, _described(network, path.links), ids, f"{path.rate_mbps:.3f}")
     best.add_section()
     best.add_row("total", "estimate", "airtime of the paths' own links", f"{plan.multipath.total_mbps:.3f}")
     best.add_row("total", "optimum", "airtime of every link", f"{optimum_mbps:.3f}")
     console.print(best)
-    console.print(_arms_table(network, plan))
+    listed = Table("arm", "paths", "estimate, Mb/s", title="Arms", title_justify="left")
+    listed.columns[2].justify = "right"
+    for number, arm in enumerate(plan.arms, start=1):
+        paths = "\n".join(_described(network, path) for path in arm.links)
+        listed.add_row(str(number), paths, f"{arm.total_mbps:.3f}")
+    console.print(listed)
     share = f", {plan.margin:.0%} of airtime kept free" if plan.margin else ""
     console.print(f"planned by the {engine()} engine{share}")
     relaying = _relaying_clients(network, plan.multipath.links)
@@ -119,25 +123,12 @@ def _print_tables(network: Network, plan: Plan, optimum_mbps: float, flow: str) 
         console.print(f"note: plain clients relay ({', '.join(relaying)}); a deployed one can't: see --relay switches")
 
 
-def _arms_table(network: Network, plan: Plan) -> Table:
-    from rich.table import Table
-
-    table = Table("arm", "paths", "estimate, Mb/s", title="Arms", title_justify="left")
-    table.columns[2].justify = "right"
-    for number, arm in enumerate(plan.arms, start=1):
-        paths = "\n".join(_described(network, path) for path in arm.links)
-        table.add_row(str(number), paths, f"{arm.total_mbps:.3f}")
-    return table
-
-
 def _described(network: Network, path: Path) -> str:
     """Nodes and technologies of a path: ``a -plc-> b -wifi-> c``."""
-    words = path_nodes(network, path)[:1]
-    for index in path:
-        words.append(f"-{network.links[index].technology}-> {network.links[index].target}")
-    return " ".join(words)
+    links = [network.links[index] for index in path]
+    return links[0].source + "".join(f" -{link.technology}-> {link.target}" for link in links)
 
 
 def _relaying_clients(network: Network, paths: Sequence[Path]) -> list[str]:
-    inner = dict.fromkeys(node for path in paths for node in path_nodes(network, path)[1:-1])
+    inner = dict.fromkeys(network.links[link].target for path in paths for link in path[:-1])
     return [node for node in inner if network.nodes[node].is_plain_client]

@@ -12,11 +12,14 @@ from typing import Any
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_private
-from hyroads.rest.client import DEFAULT_URL, Client
+from hyroads.rest.client import DEFAULT_URL, Client, address
+
+from .main import Argument, argument
 
 Document = dict[str, Any]
-Column = tuple[str, Callable[[Document], Any]]
-Arguments = Callable[[argparse.ArgumentParser], object]
+Cell = Callable[[Document], Any]
+Do = Callable[[Client, argparse.Namespace], Any]
+Cells = Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
@@ -25,35 +28,93 @@ class Verb:
 
     name: str
     help: str
-    do: Callable[[Client, argparse.Namespace], Any]
-    arguments: Arguments = lambda parser: None
-    columns: Sequence[Column] = ()
+    do: Do
+    arguments: Sequence[Argument] = ()
+    columns: Cells | None = None
 
 
-@dataclass(frozen=True)
 class VerbCommand:
     """A command of ``hyroads`` that consists of verbs over REST: what ``main`` runs (``main.Command``)."""
 
-    HELP: str
-    verbs: Sequence[Verb]
+    def __init__(self, about: str, *verbs: Verb) -> None:
+        self.HELP, self.verbs = about, verbs
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verbs with their arguments."""
-        add_verbs(parser, self.verbs)
+        add_connection(parser)
+        chosen = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+        for verb in self.verbs:
+            each = chosen.add_parser(verb.name, help=verb.help, description=verb.help)
+            add_connection(each, default=argparse.SUPPRESS)
+            for add in verb.arguments:
+                add(each)
 
     def run(self, args: argparse.Namespace) -> int:
         """Carry out the verb that was given, or the first one; returns the exit status."""
-        return run_verbs(args, self.verbs)
+        verb = next((one for one in self.verbs if one.name == args.verb), self.verbs[0])
+        with connect(args) as client:
+            answer = verb.do(client, args)
+        show(answer, verb.columns or {}, as_json=args.json)
+        return 0
 
 
-def add_verbs(parser: argparse.ArgumentParser, verbs: Sequence[Verb]) -> None:
-    """A command with verbs; without one it does the first."""
-    add_connection(parser)
-    chosen = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for verb in verbs:
-        each = chosen.add_parser(verb.name, help=verb.help, description=verb.help)
-        add_connection(each, default=argparse.SUPPRESS)
-        verb.arguments(each)
+def does(name: str, help: str, do: Do, *arguments: Argument) -> Verb:
+    """A verb whose answer is shown as it is."""
+    return Verb(name, help, do, arguments)
+
+
+def lists(help: str, collection: str, titles: str, cells: Cells | None = None, name: str = "list") -> Verb:
+    """The verb that lists all of a collection, which is the name of its REST resource; see :func:`columns`."""
+    member = collection.replace("-", "_")
+
+    def do(client: Client, _: argparse.Namespace) -> Any:
+        return list(client.listed(f"/{collection}", member))
+
+    return Verb(name, help, do, columns=columns(titles, cells))
+
+
+def shows(help: str, collection: str, thing: str, words: str = "id") -> Verb:
+    """The verb that shows one ``thing`` of a collection; ``words`` say what it is named by."""
+
+    def do(client: Client, args: argparse.Namespace) -> Any:
+        return client.get(address(collection, getattr(args, thing)))
+
+    return does("show", help, do, named(thing, words))
+
+
+def changes(name: str, help: str, method: str, where: str, *, waits: bool = True) -> Verb:
+    """A verb that changes one thing by a request without body.
+
+    ``where`` is its address as COLLECTION/THING, or COLLECTION/THING/WORD: the thing's id is the argument THING.
+    """
+    collection, thing, *rest = where.split("/")
+
+    def do(client: Client, args: argparse.Namespace) -> Any:
+        path = address(collection, getattr(args, thing), *rest)
+        return client.change(method, path, wait=not (waits and args.no_wait))
+
+    return does(name, help, do, named(thing), *([NO_WAIT] if waits else []))
+
+
+def columns(titles: str, cells: Cells | None = None) -> Cells:
+    """Columns of a table by title: ``TITLE=MEMBER | TITLE=MEMBER``, or ``TITLE`` where the member has that name too.
+
+    ``cells`` are functions of the document, by title, for what is not a member as it is.
+    """
+    pairs = [column.split("=") for column in titles.split(" | ")]
+    return {pair[0].strip(): _member(pair[-1]) for pair in pairs} | dict(cells or {})
+
+
+def _member(name: str) -> Cell:
+    return lambda document: document.get(name)
+
+
+def named(name: str, words: str | None = None, **options: Any) -> Argument:
+    """A positional argument that is shown by its name in capitals, unless ``metavar`` says otherwise."""
+    return argument(name, **{"metavar": name.upper(), "help": words, **options})
+
+
+NO_WAIT = argument("--no-wait", action="store_true", help="do not wait until switches and agents confirmed")
 
 
 def add_connection(parser: argparse.ArgumentParser, **options: Any) -> None:
@@ -68,15 +129,6 @@ def add_connection(parser: argparse.ArgumentParser, **options: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON", **options)
 
 
-def run_verbs(args: argparse.Namespace, verbs: Sequence[Verb]) -> int:
-    """Do what was asked for; the result is the exit status."""
-    verb = next((one for one in verbs if one.name == args.verb), verbs[0])
-    with connect(args) as client:
-        answer = verb.do(client, args)
-    show(answer, verb.columns, as_json=args.json)
-    return 0
-
-
 def connect(args: argparse.Namespace) -> Client:
     """A client for the controller that arguments and environment name."""
     url = args.url or os.environ.get("HYROADS_URL") or DEFAULT_URL
@@ -87,12 +139,12 @@ def connect(args: argparse.Namespace) -> Client:
     return Client(url, token or None, ca=getattr(args, "ca", None))
 
 
-def show(answer: Any, columns: Sequence[Column], *, as_json: bool) -> None:
+def show(answer: Any, columns: Cells, *, as_json: bool) -> None:
     """As JSON, or as a table: a row for each document of a list, else a row for each key."""
     if as_json:
         print(json.dumps(answer, indent=2))
     elif isinstance(answer, list):
-        print_table([title for title, _ in columns], ([cell(document) for _, cell in columns] for document in answer))
+        print_table(list(columns), ([cell(document) for cell in columns.values()] for document in answer))
     elif isinstance(answer, dict):
         print_table(["", ""], ([key, value] for key, value in answer.items()), header=False)
 
@@ -132,16 +184,6 @@ def given(args: argparse.Namespace, *names: str) -> Document:
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
-def add_no_wait(parser: argparse.ArgumentParser) -> None:
-    """Whether to wait for confirmations."""
-    parser.add_argument("--no-wait", action="store_true", help="do not wait until switches and agents confirmed")
-
-
-def one(name: str, words: str) -> Arguments:
-    """A single positional argument."""
-    return lambda parser: parser.add_argument(name, metavar=name.upper(), help=words)
-
-
 def place(text: str) -> tuple[str, str]:
     """``NODE/TECHNOLOGY``."""
     node, slash, technology = text.rpartition("/")
@@ -156,3 +198,8 @@ def pair(text: str) -> tuple[str, Any]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
     return name, load_document(value, text)
+
+
+def path(text: str) -> list[str]:
+    """``LINK,LINK...``."""
+    return text.split(",")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hyroads.rest.client import Client, address
+from hyroads.rest.client import Client, Document, address
 
-from .remote import Column, Verb, VerbCommand, add_no_wait, given, one, place
+from .main import argument
+from .remote import NO_WAIT, Cell, VerbCommand, changes, does, given, lists, named, path, place, shows
 
 
 def _begin_handover(client: Client, args: argparse.Namespace) -> Any:
@@ -15,102 +16,58 @@ def _begin_handover(client: Client, args: argparse.Namespace) -> Any:
     return client.handover(args.client, args.to, wait=not args.no_wait, **given(args, "manager"), **more)
 
 
-def _arguments_of_new_handover(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("client", metavar="CLIENT", help="node id")
-    parser.add_argument(
-        "to", type=place, nargs="?", metavar="NODE/TECHNOLOGY", help="without it, flows use all places again"
-    )
-    parser.add_argument("--manager", help="hard, hoolock, bicast, vertical, vertical-bicast, or a plugin's")
-    parser.add_argument("--flow", action="append", metavar="ID", help="only this flow; may repeat")
-    add_no_wait(parser)
+def _place(member: str) -> Cell:
+    return lambda one: None if one[member] is None else f"{one[member]['node']}/{one[member]['technology']}"
 
 
-def _place_handover(value: Any) -> str | None:
-    return None if value is None else f"{value['node']}/{value['technology']}"
-
-
-_HANDOVER_COLUMNS: tuple[Column, ...] = (
-    ("handover", lambda one: one["id"]),
-    ("client", lambda one: one["client"]),
-    ("from", lambda one: _place_handover(one["from"])),
-    ("to", lambda one: _place_handover(one["to"])),
-    ("manager", lambda one: one["manager"]),
-    ("phase", lambda one: one["phase"]),
-    ("moved after, s", lambda one: one["moved_after_s"]),
-    ("why", lambda one: one["reason"]),
-)
 HANDOVER = VerbCommand(
     "Move clients of a running controller, without loss; list and cancel handovers.",
-    (
-        Verb(
-            "list",
-            "handovers on their way, then the latest",
-            lambda client, _: list(client.listed("/handovers", "handovers")),
-            columns=_HANDOVER_COLUMNS,
-        ),
-        Verb("begin", "move a client; answered once its flows have moved", _begin_handover, _arguments_of_new_handover),
-        Verb(
-            "show",
-            "one handover",
-            lambda client, args: client.get(address("handovers", args.handover)),
-            one("handover", "id"),
-        ),
-        Verb(
-            "cancel",
-            "give a handover up before anything has moved",
-            lambda client, args: client.change("DELETE", address("handovers", args.handover)),
-            one("handover", "id"),
-        ),
+    lists(
+        "handovers on their way, then the latest",
+        "handovers",
+        "handover=id | client | from | to | manager | phase | moved after, s=moved_after_s | why=reason",
+        {"from": _place("from"), "to": _place("to")},
     ),
+    does(
+        "begin",
+        "move a client; answered once its flows have moved",
+        _begin_handover,
+        named("client", "node id"),
+        named("to", "without it, flows use all places again", type=place, nargs="?", metavar="NODE/TECHNOLOGY"),
+        argument("--manager", help="hard, hoolock, bicast, vertical, vertical-bicast, or a plugin's"),
+        argument("--flow", action="append", metavar="ID", help="only this flow; may repeat"),
+        NO_WAIT,
+    ),
+    shows("one handover", "handovers", "handover"),
+    changes("cancel", "give a handover up before anything has moved", "DELETE", "handovers/handover", waits=False),
 )
 
 
 def _switch_on(client: Client, args: argparse.Namespace) -> Any:
-    body: dict[str, Any] = {"flow": args.flow}
-    if args.path:
-        body["paths"] = [path.split(",") for path in args.path]
-        body["copies"] = len(args.path)
-    if args.copies is not None:
-        body["copies"] = args.copies
+    paths = {"paths": args.path, "copies": len(args.path)} if args.path else {}
+    body = {"flow": args.flow, **paths, **given(args, "copies")}
     return client.change("POST", "/ncasts", body, wait=not args.no_wait)
 
 
-def _switch_off(client: Client, args: argparse.Namespace) -> Any:
-    return client.change("DELETE", address("ncasts", args.flow), wait=not args.no_wait)
-
-
-def _arguments_of_flow_ncast(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("flow", metavar="FLOW")
-    add_no_wait(parser)
-
-
-def _arguments_of_new_ncast(parser: argparse.ArgumentParser) -> None:
-    _arguments_of_flow_ncast(parser)
-    parser.add_argument("--copies", type=int, help="how many (default: 2, or as many as paths)")
-    parser.add_argument("--path", action="append", metavar="LINK,LINK...", help="this path; may repeat")
-
-
-_NCAST_COLUMNS: tuple[Column, ...] = (
-    ("flow", lambda ncast: ncast["flow"]),
-    ("copies", lambda ncast: ncast["copies"]),
-    ("phase", lambda ncast: ncast["phase"]),
-    ("paths", lambda ncast: ["+".join(path) for path in ncast["paths"]]),
-    ("expected loss", lambda ncast: ncast["expected_loss"]),
-    ("why", lambda ncast: ncast["reason"]),
-)
 NCAST = VerbCommand(
     "Send each packet of live flows by several paths, on and off without loss.",
-    (
-        Verb(
-            "list",
-            "flows that are n-cast",
-            lambda client, _: list(client.listed("/ncasts", "ncasts")),
-            columns=_NCAST_COLUMNS,
-        ),
-        Verb("show", "one", lambda client, args: client.get(address("ncasts", args.flow)), one("flow", "id")),
-        Verb("on", "n-cast a flow; answered once copies are sent", _switch_on, _arguments_of_new_ncast),
-        Verb("off", "back to one path", _switch_off, _arguments_of_flow_ncast),
+    lists(
+        "flows that are n-cast",
+        "ncasts",
+        "flow | copies | phase | paths | expected loss=expected_loss | why=reason",
+        {"paths": lambda ncast: ["+".join(links) for links in ncast["paths"]]},
     ),
+    shows("one", "ncasts", "flow"),
+    does(
+        "on",
+        "n-cast a flow; answered once copies are sent",
+        _switch_on,
+        named("flow"),
+        NO_WAIT,
+        argument("--copies", type=int, help="how many (default: 2, or as many as paths)"),
+        argument("--path", type=path, action="append", metavar="LINK,LINK...", help="this path; may repeat"),
+    ),
+    changes("off", "back to one path", "DELETE", "ncasts/flow"),
 )
 
 
@@ -129,112 +86,74 @@ def _join_session(client: Client, args: argparse.Namespace) -> Any:
 
 
 def _leave_session(client: Client, args: argparse.Namespace) -> Any:
-    path = address("sessions", args.session, "participants", args.participant)
-    return client.change("DELETE", path, wait=not args.no_wait)
+    where = address("sessions", args.session, "participants", args.participant)
+    return client.change("DELETE", where, wait=not args.no_wait)
 
 
-def _remove_session(client: Client, args: argparse.Namespace) -> Any:
-    return client.change("DELETE", address("sessions", args.session), wait=not args.no_wait)
+def _names(session: Document, *, lost: bool = False) -> list[str]:
+    return [one["name"] for one in session["participants"] if not (lost and one["reached"])]
 
 
-def _arguments_of_new_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID")
-    parser.add_argument("group", metavar="GROUP", help="multicast IP or group MAC address")
-    parser.add_argument("participants", metavar="PARTICIPANT", nargs="*", help="node id, MAC or IP address")
-    parser.add_argument("--source", action="append", metavar="PARTICIPANT", help="may send (default: all); may repeat")
-    parser.add_argument("--rate-mbps", type=float, help="what each source is counted with")
-    parser.add_argument("--membership", action="store_true", help="hosts join and leave by IGMP and MLD, too")
-    add_no_wait(parser)
-
-
-def _arguments_of_removal_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION")
-    add_no_wait(parser)
-
-
-def _arguments_of_leave_session(parser: argparse.ArgumentParser) -> None:
-    _arguments_of_removal_session(parser)
-    parser.add_argument("participant", metavar="PARTICIPANT", help="node id, MAC or IP address")
-
-
-def _arguments_of_join_session(parser: argparse.ArgumentParser) -> None:
-    _arguments_of_leave_session(parser)
-    parser.add_argument("--listen-only", action="store_true", help="does not send")
-
-
-_SESSION_COLUMNS: tuple[Column, ...] = (
-    ("session", lambda session: session["id"]),
-    ("group", lambda session: session["group"]),
-    ("state", lambda session: session["state"]),
-    ("participants", lambda session: [one["name"] for one in session["participants"]]),
-    ("not reached", lambda session: [one["name"] for one in session["participants"] if not one["reached"]]),
-    ("Mb/s", lambda session: session["rate_mbps"]),
-    ("pending", lambda session: session["pending"]),
-)
+_WHO = "node id, MAC or IP address"
+_PARTICIPANT = (named("session"), NO_WAIT, named("participant", _WHO))
 SESSION = VerbCommand(
     "Declare multicast sessions, join and leave them.",
-    (
-        Verb(
-            "list",
-            "all sessions",
-            lambda client, _: list(client.listed("/sessions", "sessions")),
-            columns=_SESSION_COLUMNS,
-        ),
-        Verb("show", "one", lambda client, args: client.get(address("sessions", args.session)), one("session", "id")),
-        Verb("add", "declare a session; answered once its trees are in force", _add_session, _arguments_of_new_session),
-        Verb("join", "one more participant", _join_session, _arguments_of_join_session),
-        Verb("leave", "one participant less", _leave_session, _arguments_of_leave_session),
-        Verb("remove", "end a session", _remove_session, _arguments_of_removal_session),
+    lists(
+        "all sessions",
+        "sessions",
+        "session=id | group | state | participants | not reached | Mb/s=rate_mbps | pending",
+        {"participants": _names, "not reached": lambda session: _names(session, lost=True)},
     ),
+    shows("one", "sessions", "session"),
+    does(
+        "add",
+        "declare a session; answered once its trees are in force",
+        _add_session,
+        named("id"),
+        named("group", "multicast IP or group MAC address"),
+        named("participants", _WHO, metavar="PARTICIPANT", nargs="*"),
+        argument("--source", action="append", metavar="PARTICIPANT", help="may send (default: all); may repeat"),
+        argument("--rate-mbps", type=float, help="what each source is counted with"),
+        argument("--membership", action="store_true", help="hosts join and leave by IGMP and MLD, too"),
+        NO_WAIT,
+    ),
+    does(
+        "join",
+        "one more participant",
+        _join_session,
+        *_PARTICIPANT,
+        argument("--listen-only", action="store_true", help="does not send"),
+    ),
+    does("leave", "one participant less", _leave_session, *_PARTICIPANT),
+    changes("remove", "end a session", "DELETE", "sessions/session"),
 )
 
 
 def _add_reservation(client: Client, args: argparse.Namespace) -> Any:
-    what = {"flow": args.flow} if args.flow is not None else {"session": args.session}
-    return client.change("POST", "/reservations", {"id": args.id, "rate_mbps": args.rate_mbps, **what})
+    return client.change("POST", "/reservations", given(args, "id", "rate_mbps", "flow", "session"))
 
 
 def _change_reservation(client: Client, args: argparse.Namespace) -> Any:
-    return client.change("PATCH", address("reservations", args.reservation), {"rate_mbps": args.rate_mbps})
+    return client.change("PATCH", address("reservations", args.reservation), given(args, "rate_mbps"))
 
 
-def _arguments_of_new_reservation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID")
-    parser.add_argument("rate_mbps", type=float, metavar="MBPS")
+def _flow_or_session(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--flow", metavar="ID")
     what.add_argument("--session", metavar="ID")
 
 
-def _arguments_of_change_reservation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("reservation", metavar="RESERVATION")
-    parser.add_argument("rate_mbps", type=float, metavar="MBPS")
-
-
-_RESERVATION_COLUMNS: tuple[Column, ...] = (
-    ("reservation", lambda one: one["id"]),
-    ("for", lambda one: f"flow {one['flow']}" if one["flow"] is not None else f"session {one['session']}"),
-    ("Mb/s", lambda one: one["rate_mbps"]),
-    ("kept", lambda one: one["given_mbps"]),
-    ("state", lambda one: one["state"]),
-)
+_MBPS = argument("rate_mbps", type=float, metavar="MBPS")
 RESERVATION = VerbCommand(
     "Reserve least rates for flows and sessions; admitted only if the airtime exists.",
-    (
-        Verb(
-            "list",
-            "all",
-            lambda client, _: list(client.listed("/reservations", "reservations")),
-            columns=_RESERVATION_COLUMNS,
-        ),
-        Verb("show", "one", lambda c, args: c.get(address("reservations", args.reservation)), one("reservation", "id")),
-        Verb("add", "reserve a rate", _add_reservation, _arguments_of_new_reservation),
-        Verb("change", "reserve more or less", _change_reservation, _arguments_of_change_reservation),
-        Verb(
-            "release",
-            "give it up",
-            lambda client, args: client.change("DELETE", address("reservations", args.reservation)),
-            one("reservation", "id"),
-        ),
+    lists(
+        "all",
+        "reservations",
+        "reservation=id | for | Mb/s=rate_mbps | kept=given_mbps | state",
+        {"for": lambda one: f"flow {one['flow']}" if one["flow"] is not None else f"session {one['session']}"},
     ),
+    shows("one", "reservations", "reservation"),
+    does("add", "reserve a rate", _add_reservation, named("id"), _MBPS, _flow_or_session),
+    does("change", "reserve more or less", _change_reservation, named("reservation"), _MBPS),
+    changes("release", "give it up", "DELETE", "reservations/reservation", waits=False),
 )

@@ -10,20 +10,27 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 
+from .main import argument
+from .remote import named
+
 WORDS = "make the queues of slices at this machine's Open vSwitch, or print how"
 _TIMEOUT_S = 20
 _MOST_MBPS = 1e6
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the file of slices; not with --clear")
-    parser.add_argument("--bridge", metavar="NAME", help="all ports of this bridge")
-    parser.add_argument("--port", action="append", metavar="NAME", help="this port; may be repeated")
-    parser.add_argument("--rate-mbps", type=float, metavar="R", help="what a port carries (default: as its link says)")
+def _how(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--apply", action="store_true", help="carry the commands out, as far as anything differs")
     how.add_argument("--clear", action="store_true", help="take away all queues that this made, and nothing else")
+
+
+ARGUMENTS = (
+    named("file", "the file of slices; not with --clear", nargs="?"),
+    argument("--bridge", metavar="NAME", help="all ports of this bridge"),
+    argument("--port", action="append", metavar="NAME", help="this port; may be repeated"),
+    argument("--rate-mbps", type=float, metavar="R", help="what a port carries (default: as its link says)"),
+    _how,
+)
 
 
 def run(_: object, args: argparse.Namespace) -> list[str]:

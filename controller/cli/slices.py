@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_text
-from hyroads.rest.client import UNIX, Client, address
+from hyroads.rest.client import UNIX, Client, Document, address
 
 from . import slice_queues
-from .remote import connect
+from .main import argument
+from .remote import Verb, connect, does, named, pair
 
 HELP = "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9)."
 
@@ -30,24 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca", metavar="FILE", help="with --url: certificates that the slicer's is checked by")
     parser.add_argument("--json", action="store_true", help="print JSON")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, (_, words, arguments) in VERBS.items():
-        each = verbs.add_parser(verb, help=words, description=words)
+    for verb in VERBS:
+        each = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         each.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-        arguments(each)
+        for add in verb.arguments:
+            add(each)
 
 
 def run(args: argparse.Namespace) -> int:
     """Does it; the result is the exit status."""
+    verb = next(each for each in VERBS if each.name == args.verb)
     with connect(args) if args.url else Client(f"{UNIX}{args.socket}") as client:
-        answer = VERBS[args.verb][0](client, args)
-    if args.json:
-        print(json.dumps(answer, indent=2))
-    else:
-        print(_text(answer))
+        answer = verb.do(client, args)
+    print(json.dumps(answer, indent=2) if args.json else _text(answer))
     return 0
-
-
-# -- verbs ------------------------------------------------------------------------------------------------------------
 
 
 def _slices(client: Client) -> list[dict[str, Any]]:
@@ -68,10 +64,6 @@ def _list_slices(client: Client, _: argparse.Namespace) -> Any:
     ]
 
 
-def _list_slice_info(client: Client, args: argparse.Namespace) -> Any:
-    return client.get(address("slices", args.name))
-
-
 def _list_flowspace(client: Client, args: argparse.Namespace) -> Any:
     path = "/flowspace" if args.name is None else address("slices", args.name, "flowspace")
     return list(client.listed(path, "flowspace"))
@@ -88,52 +80,29 @@ def _change(client: Client, method: str, path: str, document: Any = None) -> Any
 def _add_slice(client: Client, args: argparse.Namespace) -> Any:
     if any(each["name"] == args.name for each in _slices(client)):
         raise ConfigError("slices", "name", f"there is a slice {args.name} already (update-slice changes it)")
-    document = _options(args)
-    return _change(client, "PUT", address("slices", args.name), document | _given("parent", args.parent))
+    document = _options(args) | ({"parent": args.parent} if args.parent else {})
+    return _change(client, "PUT", address("slices", args.name), document)
 
 
 def _update_slice(client: Client, args: argparse.Namespace) -> Any:
     return _change(client, "PATCH", address("slices", args.name), _options(args))
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    limits = dict(_pair(item) for item in args.limit or ())
-    return {
-        **_given("controllers", args.controller),
-        **_given("permissions", args.permission),
-        **_given("owner_token_sha256", args.owner_token_sha256),
-        **_given("limits", limits),
+def _options(args: argparse.Namespace) -> Document:
+    given = {
+        "controllers": args.controller,
+        "permissions": args.permission,
+        "owner_token_sha256": args.owner_token_sha256,
+        "limits": dict(args.limit or ()),
     }
-
-
-def _given(name: str, value: Any) -> dict[str, Any]:
-    return {name: value} if value else {}
-
-
-def _pair(item: str) -> tuple[str, Any]:
-    name, equals, value = item.partition("=")
-    if not equals or not name:
-        raise ConfigError("arguments", item, "expected NAME=VALUE")
-    return name, load_document(value, item)
-
-
-def _remove_slice(client: Client, args: argparse.Namespace) -> Any:
-    return _change(client, "DELETE", address("slices", args.name))
+    return {name: value for name, value in given.items() if value}
 
 
 def _add_flowspace(client: Client, args: argparse.Namespace) -> Any:
-    rule = {
-        **({} if args.priority is None else {"priority": args.priority}),
-        **_given("name", args.name),
-        **_given("switches", [_number(switch) for switch in args.switch or ()]),
-        **_given("ports", [int(port) if port.isdigit() else port for port in args.port or ()]),
-        **_given("match", dict(_pair(item) for item in args.match or ())),
-    }
+    given = {"name": args.name, "switches": args.switch, "ports": args.port, "match": dict(args.match or ())}
+    rule = {name: value for name, value in given.items() if value}
+    rule |= {} if args.priority is None else {"priority": args.priority}
     return _change(client, "POST", address("slices", args.slice, "flowspace"), rule)
-
-
-def _remove_flowspace(client: Client, args: argparse.Namespace) -> Any:
-    return _change(client, "DELETE", address("slices", args.slice, "flowspace", args.rule))
 
 
 def _load(client: Client, args: argparse.Namespace) -> Any:
@@ -143,20 +112,8 @@ def _load(client: Client, args: argparse.Namespace) -> Any:
     return _change(client, "PUT", "/slices", document)
 
 
-def _get_config(client: Client, _: argparse.Namespace) -> Any:
-    return {"slices": _slices(client)}
-
-
-def _reload(client: Client, _: argparse.Namespace) -> Any:
-    return _change(client, "POST", "/reload")
-
-
 def _list_datapaths(client: Client, _: argparse.Namespace) -> Any:
     return [{**each, "slices": ", ".join(each["slices"])} for each in client.listed("/switches", "switches")]
-
-
-def _list_datapath_info(client: Client, args: argparse.Namespace) -> Any:
-    return client.get(address("switches", f"{_number(args.dpid):#x}"))
 
 
 def _number(dpid: str) -> int:
@@ -166,76 +123,75 @@ def _number(dpid: str) -> int:
         raise ConfigError("arguments", dpid[:40], "expected a datapath id like 1 or 0x1f") from error
 
 
-# -- arguments --------------------------------------------------------------------------------------------------------
+def _port(port: str) -> int | str:
+    return int(port) if port.isdigit() else port
 
 
-def _none(_: argparse.ArgumentParser) -> None:
-    pass
-
-
-def _name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="SLICE")
-
-
-def _maybe_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="SLICE", nargs="?")
-
-
-def _slice_options(parser: argparse.ArgumentParser) -> None:
-    _name(parser)
-    parser.add_argument("--controller", action="append", metavar="tcp:HOST:PORT", help="may be repeated")
-    parser.add_argument("--permission", action="append", choices=("read", "write", "delegate"))
-    parser.add_argument("--owner-token-sha256", metavar="HASH")
-    parser.add_argument("--limit", action="append", metavar="NAME=VALUE", help="as in the file, e.g. flow_entries=500")
-
-
-def _new_slice_options(parser: argparse.ArgumentParser) -> None:
-    _slice_options(parser)
-    parser.add_argument("--parent", metavar="SLICE", help="the slice that gives it a part of its flowspace")
-
-
-def _rule_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("slice", metavar="SLICE")
-    parser.add_argument("--name", default="")
-    parser.add_argument("--priority", type=int, help="1 to 60000 (100; of a child: just above its parent's)")
-    parser.add_argument("--switch", action="append", metavar="DPID", help="default: all; may be repeated")
-    parser.add_argument("--port", action="append", help="number or name; default: all; may be repeated")
-    words = "as in the file, e.g. 'tcp_dst=[80, 443]'; may be repeated"
-    parser.add_argument("--match", action="append", metavar="FIELD=VALUE", help=words)
-
-
-def _rule(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("slice", metavar="SLICE")
-    parser.add_argument("rule", metavar="RULE", help="its name or number")
-
-
-def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
-
-
-def _dpid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dpid", metavar="DPID")
-
-
-VERBS: dict[str, tuple[Callable[[Client, argparse.Namespace], Any], str, Callable[[argparse.ArgumentParser], None]]] = {
-    "list-slices": (_list_slices, "all slices", _none),
-    "list-slice-info": (_list_slice_info, "one slice, and what it has on each switch", _name),
-    "add-slice": (_add_slice, "a new slice without flowspace", _new_slice_options),
-    "update-slice": (_update_slice, "other controllers, permissions or limits", _slice_options),
-    "remove-slice": (_remove_slice, "a slice and all that it has in switches", _name),
-    "list-flowspace": (_list_flowspace, "flowspace rules of all slices or one", _maybe_name),
-    "add-flowspace": (_add_flowspace, "one more flowspace rule", _rule_options),
-    "remove-flowspace": (_remove_flowspace, "a flowspace rule less", _rule),
-    "get-config": (_get_config, "all slices as a document", _none),
-    "set-config": (_load, "exactly the slices of a file, at once or not at all", _file),
-    "reload": (_reload, "read the settings' slices again", _none),
-    "list-datapaths": (_list_datapaths, "the switches", _none),
-    "queues": (slice_queues.run, slice_queues.WORDS, slice_queues.arguments),
-    "list-datapath-info": (_list_datapath_info, "one switch: ports, and what each slice has there", _dpid),
-}
-
-
-# -- text -------------------------------------------------------------------------------------------------------------
+_NAME = named("name", metavar="SLICE")
+_SLICE = (
+    _NAME,
+    argument("--controller", action="append", metavar="tcp:HOST:PORT", help="may be repeated"),
+    argument("--permission", action="append", choices=("read", "write", "delegate")),
+    argument("--owner-token-sha256", metavar="HASH"),
+    argument("--limit", type=pair, action="append", metavar="NAME=VALUE", help="as in the file, e.g. flow_entries=500"),
+)
+_RULE = (
+    named("slice"),
+    argument("--name", default=""),
+    argument("--priority", type=int, help="1 to 60000 (100; of a child: just above its parent's)"),
+    argument("--switch", type=_number, action="append", metavar="DPID", help="default: all; may be repeated"),
+    argument("--port", type=_port, action="append", help="number or name; default: all; may be repeated"),
+    argument("--match", type=pair, action="append", metavar="FIELD=VALUE",
+             help="as in the file, e.g. 'tcp_dst=[80, 443]'; may be repeated"),
+)  # fmt: skip
+VERBS = (
+    does("list-slices", "all slices", _list_slices),
+    does(
+        "list-slice-info",
+        "one slice, and what it has on each switch",
+        lambda client, args: client.get(address("slices", args.name)),
+        _NAME,
+    ),
+    does(
+        "add-slice",
+        "a new slice without flowspace",
+        _add_slice,
+        *_SLICE,
+        argument("--parent", metavar="SLICE", help="the slice that gives it a part of its flowspace"),
+    ),
+    does("update-slice", "other controllers, permissions or limits", _update_slice, *_SLICE),
+    does(
+        "remove-slice",
+        "a slice and all that it has in switches",
+        lambda client, args: _change(client, "DELETE", address("slices", args.name)),
+        _NAME,
+    ),
+    does(
+        "list-flowspace",
+        "flowspace rules of all slices or one",
+        _list_flowspace,
+        named("name", metavar="SLICE", nargs="?"),
+    ),
+    does("add-flowspace", "one more flowspace rule", _add_flowspace, *_RULE),
+    does(
+        "remove-flowspace",
+        "a flowspace rule less",
+        lambda client, args: _change(client, "DELETE", address("slices", args.slice, "flowspace", args.rule)),
+        named("slice"),
+        named("rule", "its name or number"),
+    ),
+    does("get-config", "all slices as a document", lambda client, _: {"slices": _slices(client)}),
+    does("set-config", "exactly the slices of a file, at once or not at all", _load, named("file")),
+    does("reload", "read the settings' slices again", lambda client, _: _change(client, "POST", "/reload")),
+    does("list-datapaths", "the switches", _list_datapaths),
+    Verb("queues", slice_queues.WORDS, slice_queues.run, slice_queues.ARGUMENTS),
+    does(
+        "list-datapath-info",
+        "one switch: ports, and what each slice has there",
+        lambda client, args: client.get(address("switches", f"{args.dpid:#x}")),
+        named("dpid", type=_number),
+    ),
+)
 
 
 def _text(answer: Any) -> str:

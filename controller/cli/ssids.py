@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.files.documents import read_text
+
 if TYPE_CHECKING:
-    from hyroads.slices.core.model import Slice, SliceModel
+    from hyroads.slices.core.model import SliceModel
     from hyroads.slices.ssids.client import Client
     from hyroads.slices.ssids.desired import Points
     from hyroads.slices.ssids.rows import Outcome
@@ -58,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(args: argparse.Namespace) -> SliceModel:
     """Of the file, or of the slicer that runs."""
-    from hyroads.controller.files.documents import read_text
     from hyroads.rest.client import UNIX, Client
     from hyroads.slices.core.slicefile import load_text, parse
 
@@ -91,8 +93,6 @@ def _reconcile(args: argparse.Namespace, points: Points, model: SliceModel, *, d
 
 def _passphrases(folder: Path, files: Sequence[str]) -> Mapping[str, str]:
     """The first lines of files, which only their owner may read; names are relative to ``folder``."""
-    from hyroads.controller.core.errors import ConfigError
-
     found = {}
     for name in files:
         path = folder / name
@@ -111,6 +111,7 @@ def _passphrases(folder: Path, files: Sequence[str]) -> Mapping[str, str]:
 def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: bool) -> list[Outcome]:
     """The slices at the slicer get the ports of their networks; the slicer waits for ports that are not there yet."""
     from hyroads.rest.client import UNIX, Client, ClientError, address
+    from hyroads.slices.core.slicefile import slice_document
     from hyroads.slices.ssids.desired import with_ports
     from hyroads.slices.ssids.rows import Outcome
 
@@ -123,18 +124,13 @@ def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: 
         try:
             if not dry:
                 with Client(f"{UNIX}{args.socket}") as slicer:
-                    slicer.change("PUT", address("slices", each.name, "flowspace"), _flowspace(changed))
+                    flowspace = {"flowspace": slice_document(changed)["flowspace"]}
+                    slicer.change("PUT", address("slices", each.name, "flowspace"), flowspace)
         except ClientError as error:
             outcomes.append(Outcome("slicer", words, str(error)))
         else:
             outcomes.append(Outcome("slicer", words))
     return outcomes
-
-
-def _flowspace(each: Slice) -> dict[str, Any]:
-    from hyroads.slices.core.slicefile import slice_document
-
-    return {"flowspace": slice_document(each)["flowspace"]}
 
 
 def _say(args: argparse.Namespace, outcomes: Sequence[Outcome]) -> None:
@@ -174,8 +170,6 @@ class _Supervisor:
                 return 0
 
     def _look(self, now_s: float) -> None:
-        from hyroads.controller.core.errors import HyroadsError
-
         try:
             model = _model(self._args)
             if model == self._applied and (self._again_s is None or now_s < self._again_s):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hyroads.controller.core.document import MAX_CHARACTERS
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.network import Network
+
+if TYPE_CHECKING:
+    from hyroads.controller.core.network import Network
 
 
 def read_file(path: str | Path, *, measured: bool = False) -> Network:
@@ -15,7 +17,11 @@ def read_file(path: str | Path, *, measured: bool = False) -> Network:
 
     Capacities may be missing only if they will be ``measured``.
     """
-    return load_text(read_text(path), str(path), measured=measured)
+    text = read_text(path)
+    # A wrong name answers without the large libraries that a network needs.
+    from hyroads.controller.core.netfile import load_text
+
+    return load_text(text, str(path), measured=measured)
 
 
 def read_private(path: str | Path) -> str:

@@ -46,7 +46,7 @@ def network(_how: DemoOptions) -> Network:
 def run(stage: Stage) -> None:
     """Model: before, after; HyMAB: learning, after."""
     model, bandit = stage.declared.flows
-    hold_s = stage.options.seconds * (4 if stage.options.long else 1)
+    hold_s = stage.hold_s
     whole = {name: stage.declared.links[stage.declared.link_index[name]].capacity_mbps for name in (LINK, f"{LINK}~")}
     lost = {name: LEFT * mbps for name, mbps in whole.items()}
     best = stage.theory.optimum([model]).rates_mbps[MODEL]

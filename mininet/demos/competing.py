@@ -6,21 +6,13 @@ one-hop WiFi flow c -> b runs, proportional fairness gives WiFi to it alone, bec
 
 from __future__ import annotations
 
-from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.run_directory import find_network
+from functools import partial
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, DemoOptions, Stage
+from .verdict import Check, Stage
 
 HYBRID, COMPETING = "hybrid", "competing"
 LEFT = 0.03
-LONG_FACTOR = 4
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("competing"))
 
 
 def run(stage: Stage) -> None:
@@ -28,18 +20,12 @@ def run(stage: Stage) -> None:
     flows = {flow.id: flow for flow in stage.declared.flows}
     alone = stage.theory.optimum([flows[HYBRID]]).rates_mbps
     together = stage.theory.optimum(list(flows.values())).rates_mbps
-    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     with Scenario(stage, list(flows.values())) as scene:
-        stage.view.phase("the hybrid flow alone")
-        scene.begin_phase("alone", scene.start_flow(HYBRID, offered_mbps(alone[HYBRID])), alone)
-        stage.pause(hold_s)
-        stage.view.phase("a one-hop WiFi flow starts")
-        began_s = scene.start_flow(COMPETING, offered_mbps(together[COMPETING]))
-        scene.begin_phase("competing", began_s, together)
-        stage.pause(hold_s)
-        stage.view.phase("the WiFi flow stops")
-        scene.begin_phase("alone again", scene.stop_flow(COMPETING), alone)
-        stage.pause(hold_s)
+        begin = partial(scene.start_flow, HYBRID, offered_mbps(alone[HYBRID]))
+        scene.play("the hybrid flow alone", "alone", alone, begin)
+        begin = partial(scene.start_flow, COMPETING, offered_mbps(together[COMPETING]))
+        scene.play("a one-hop WiFi flow starts", "competing", together, begin)
+        scene.play("the WiFi flow stops", "alone again", alone, partial(scene.stop_flow, COMPETING))
     for phase in range(3):
         scene.judge(phase)
     wifi_share(stage, scene)

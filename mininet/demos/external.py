@@ -8,16 +8,15 @@ airtime, then for half of it, and stops.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
-from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.run_directory import find_network
+from hyroads.controller.core.network import FlowSpec
 from hyroads.mininet.udp_load import L2_BYTES, PAYLOAD_BYTES
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, DemoOptions, Stage
+from .verdict import Check, Stage
 
 EXTERNAL = FlowSpec("external", "b", "c")
 LINK = "bc-wifi"
@@ -30,21 +29,14 @@ DELIVERED_LATER_S = 1.4
 SERVED = 0.95
 NEVER_BELOW = 0.5
 WINDOW_S = 0.4
-LONG_FACTOR = 4
 # Interfaces count Ethernet headers, too.
 L2_SHARE = L2_BYTES / (L2_BYTES + 14)
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("external"))
 
 
 def run(stage: Stage) -> None:
     """Without, with some, with much, without."""
     flows = list(stage.declared.flows)
     capacity = next(link.capacity_mbps for link in stage.declared.links if link.id == LINK)
-    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     alone = stage.theory.optimum(flows).rates_mbps
     asked = [share * capacity for share in SHARES]
     with Scenario(stage, flows, hosts=[EXTERNAL.target]) as scene:
@@ -53,10 +45,9 @@ def run(stage: Stage) -> None:
         for flow in flows:
             scene.start_flow(flow.id, offered_mbps(alone[flow.id]))
         for title, mbps in zip(TITLES, asked, strict=True):
-            stage.view.phase(f"external traffic: {title}")
-            began_s = scene.load.set_rate(EXTERNAL.id, mbps * PAYLOAD_BYTES / L2_BYTES)
-            scene.begin_phase(title, began_s, stage.theory.optimum(flows, {LINK: mbps}).rates_mbps)
-            stage.pause(hold_s)
+            send = partial(scene.load.set_rate, EXTERNAL.id, mbps * PAYLOAD_BYTES / L2_BYTES)
+            targets = stage.theory.optimum(flows, {LINK: mbps}).rates_mbps
+            scene.play(f"external traffic: {title}", title, targets, send)
         scene.load.set_rate(EXTERNAL.id, 0.0)
         time.sleep(0.1)
     for phase, mbps in enumerate(asked):

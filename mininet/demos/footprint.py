@@ -6,16 +6,13 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.machine import cpu_s, machine_s, processes
 from hyroads.mininet.programs import Program
 
-PROC = Path("/proc")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/PID/stat after the command: user, system, and both of children that have ended.
-_CPU_FIELDS = slice(11, 15)
+# Among the fields of /proc/PID/stat after the command.
 _RESIDENT_FIELD = 21
 # Of "cpu" in /proc/stat: idle and waiting for input.
 _IDLE_FIELDS = (3, 4)
@@ -56,30 +53,18 @@ def look(emulation: Emulation) -> Footprint:
         "medium": [emulation.shared.program],
         "switches": list(emulation.switch.programs),
     }
-    stats = {int(path.name): fields for path in PROC.iterdir() if path.name.isdigit() and (fields := _stat(path))}
+    stats = processes()
     resident = {
         kind: sum(int(stats[p.pid][_RESIDENT_FIELD]) for p in programs if p.pid in stats) * _PAGE_BYTES / 2**20
         for kind, programs in kinds.items()
     }
-    ticks = sum(int(value) for fields in stats.values() for value in fields[_CPU_FIELDS])
+    totals_s = machine_s()
+    busy_s = sum(totals_s[:_GUEST_FROM]) - sum(totals_s[i] for i in _IDLE_FIELDS)
     logs = sum(path.stat().st_size for path in emulation.directory.rglob("*.log"))
-    return Footprint(time.monotonic(), ticks / _TICKS_PER_S, _machine_s(), resident, logs)
+    return Footprint(time.monotonic(), sum(map(cpu_s, stats.values())), busy_s, resident, logs)
 
 
 def use(before: Footprint, after: Footprint) -> Use:
     """What was used in between."""
     available_s = (after.time_s - before.time_s) * cores()
     return Use((after.cpu_s - before.cpu_s) / available_s, (after.machine_s - before.machine_s) / available_s)
-
-
-def _stat(process: Path) -> list[str]:
-    """The fields after the command (in parentheses); none of a process that has just ended."""
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _machine_s() -> float:
-    ticks = [int(value) for value in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
-    return (sum(ticks[:_GUEST_FROM]) - sum(ticks[i] for i in _IDLE_FIELDS)) / _TICKS_PER_S

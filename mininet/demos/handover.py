@@ -11,20 +11,18 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from hyroads.controller.core.network import Network, Place
-from hyroads.controller.files.documents import read_file
+from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import links_at
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
-from hyroads.mininet.run_directory import find_network
 
-from .verdict import Check, DemoOptions, Stage
+from .verdict import Check, Stage
 
+NETWORK = "roaming"
 CLIENT, GATEWAY = "c", "g"
 WAY = (Place("a", "wifi1"), Place("b", "wifi2"), Place("b", "plc"), Place("x", "lte"))
 LOSSLESS = ("hoolock", "bicast")
 INTERVAL_S = 0.02
-LONG_FACTOR = 4
 # Of each series of pings so much goes by before the handover begins.
 BEFORE = 0.3
 LAST_LINKS = ("ac-wifi1", "bc-wifi2", "bc-plc")
@@ -34,11 +32,6 @@ RESTART_S = 6.0
 COPIES = 3
 STREAM_INTERVAL_S = 0.002
 STREAM_BYTES = 200
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("roaming"))
 
 
 def run(stage: Stage) -> None:
@@ -87,11 +80,10 @@ def links_up(stage: Stage) -> dict[str, bool]:
 def round_trip(stage: Stage, roamer: Roamer, manager: str) -> list[tuple[str, Pings]]:
     """One handover to each place and back to the first."""
     found = []
-    series_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     for place in (*WAY[1:], WAY[0]):
         old = roamer.at
-        pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(series_s / INTERVAL_S), INTERVAL_S)
-        stage.pause(series_s * BEFORE)
+        pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(stage.hold_s / INTERVAL_S), INTERVAL_S)
+        stage.pause(stage.hold_s * BEFORE)
         handover = roamer.move(place, manager)
         found.append((f"{old} to {place}", pings.result()))
         after_ms = 1e3 * (handover["moved_after_s"] or math.nan)
@@ -116,12 +108,11 @@ def ncast(stage: Stage) -> None:
     rest = stage.emulation.rest
     for link in LAST_LINKS:
         stage.emulation.shared.set_link(link, loss=LOSS)
-    seconds = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     stage.view.phase(f"{COPIES}-cast over links that lose {LOSS:.0%}")
     paths = [["ga", "ac-wifi1"], ["gb", "bc-wifi2"], ["gb", "bc-plc"]]
     rest.request("POST", "/ncasts", {"flow": "down", "copies": COPIES, "paths": paths})
     traffic = stage.traffic(GATEWAY, CLIENT)
-    copied = traffic.stream(seconds, STREAM_INTERVAL_S, STREAM_BYTES, lambda: None)
+    copied = traffic.stream(stage.hold_s, STREAM_INTERVAL_S, STREAM_BYTES, lambda: None)
     most = max(1.0, copied.sent * 1e-4)
     stage.add(Check(f"{COPIES}-cast: lost of {copied.sent}", most, len(copied.lost), "packets", at_most=1.0))
     stage.add(Check(f"{COPIES}-cast: doubled or out of order", 0, copied.doubled + copied.out_of_order, "packets",
@@ -140,7 +131,7 @@ def ncast(stage: Stage) -> None:
         rest.request("DELETE", "/ncasts/down")
         rest.request("POST", "/ncasts", {"flow": "down", "copies": COPIES})
 
-    switched = traffic.stream(seconds, STREAM_INTERVAL_S, STREAM_BYTES, off_and_on)
+    switched = traffic.stream(stage.hold_s, STREAM_INTERVAL_S, STREAM_BYTES, off_and_on)
     wrong = len(switched.lost) + switched.doubled + switched.out_of_order
     stage.add(Check("n-cast off and on: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
     rest.request("DELETE", "/ncasts/down")

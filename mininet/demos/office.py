@@ -74,7 +74,7 @@ def network(how: DemoOptions) -> Network:
 def run(stage: Stage) -> None:
     """Ten flows start and go on; what they get is compared with the exact optimum of the medium's true capacities."""
     flows = stage.declared.flows
-    optimum, everything = stage.theory.optimum(flows), stage.theory.without_margin().optimum(flows)
+    optimum, everything = stage.theory.optimum(flows), replace(stage.theory, margin=0.0).optimum(flows)
     length_s = 60 * (stage.options.minutes or MINUTES)
     with Scenario(stage, flows, interval_s=interval_s(length_s)) as scene:
         wait_discovered(stage)
@@ -130,7 +130,7 @@ def minutes(stage: Stage, scene: Scenario, optimum: JointOptimum, length_s: floa
     while (left_s := start_s + length_s - time.monotonic()) > 0:
         stage.pause(min(left_s, STRETCH_S))
         now_s = time.monotonic() - scene.recording.start_s
-        rates = rates_of(scene, max(scene.start_of(0) + SETTLE_S, now_s - STRETCH_S), now_s)
+        rates = rates_of(scene, max(scene.phases[0].start_s + SETTLE_S, now_s - STRETCH_S), now_s)
         shares = [optimum.utility_of(rates) / optimum.utility, sum(rates.values()) / sum(optimum.rates_mbps.values())]
         missed = slots(stage)["missed"] - before.slots["missed"]
         words = f"utility {shares[0]:.1%}, throughput {shares[1]:.1%} of theory, slots missed: {missed}"

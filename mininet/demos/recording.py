@@ -1,22 +1,18 @@
-"""What happens to flows over time, from the agents' own counters, for CSV files and plots.
+"""What happens to flows over time, from the agents' own counters: when rates settle, CSV files and plots.
 
-When a network has settled: from which moment on all rates stay near what they should be. Pure.
-
-Plots of a demo with Matplotlib, which is optional (the extra ``study``).
+Plots need Matplotlib, which is optional (the extra ``study``).
 """
 
 from __future__ import annotations
 
 import csv
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +21,7 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import received_bytes
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.programs import Watch
 from hyroads.rest.client import ClientError
 
 FloatArray = NDArray[np.float64]
@@ -127,7 +123,7 @@ class _Series:
         return moved_bytes(self.times_s, [int(v) for v in self.values], from_s, to_s) * 8e-6 / (to_s - from_s)
 
 
-class Recording:
+class Recording(Watch):
     """Records while it is entered; then holds the series of flows, and of hosts that were asked for.
 
     ``flows`` are the ids of the flows, ``nodes`` those whose agents may be an edge of one, ``hosts`` those whose
@@ -141,12 +137,11 @@ class Recording:
         hosts: Iterable[str] = (),
         interval_s: float = INTERVAL_S,
     ) -> None:
+        super().__init__("recording")
         self._emulation = emulation
         self._nodes = tuple(dict.fromkeys(nodes))
         self._hosts = tuple(hosts)
         self._interval_s = interval_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._clients: dict[str, EdgeClient] = {}
         self._allocated: defaultdict[PathKey, _Series] = defaultdict(_Series)
         self._sent: defaultdict[PathKey, _Series] = defaultdict(_Series)
@@ -155,32 +150,16 @@ class Recording:
         self._links: dict[PathKey, tuple[str, ...]] = {}
         self.numbers: dict[str, int] = {}
         self.missed = 0
-        self._defect: Exception | None = None
         self.start_s = self.end_s = time.monotonic()
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> Self:
         self.start_s = time.monotonic()
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(10.0)
+    def _ended(self) -> None:
         self.end_s = time.monotonic()
-        if self._defect is not None and error is None:
-            raise EmulationError(f"the recording ended early: {self._defect!r}") from self._defect
 
-    # Recording
-
-    def _run(self) -> None:
-        try:
-            self._record()
-        except Exception as error:  # noqa: BLE001 - a thread's defect must not pass for rates of 0: see __exit__
-            self._defect = error
-
-    def _record(self) -> None:
+    def _watch(self) -> None:
         names_s = 0.0
         while not self._stop.is_set():
             began_s = time.monotonic()

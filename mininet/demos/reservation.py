@@ -6,23 +6,17 @@ has to do with the rest, and may not reserve more than that. Without the reserva
 
 from __future__ import annotations
 
-from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.run_directory import find_network
+from functools import partial
+
 from hyroads.rest.client import ApiError
 
 from .scenario import Scenario, offered_mbps
 from .two_flows import FIRST, SECOND
-from .verdict import Check, DemoOptions, Stage
+from .verdict import Check, Stage
 
+NETWORK = "two-flows"
 SHARE = 0.8
 TOO_MUCH = 0.5
-LONG_FACTOR = 4
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("two-flows"))
 
 
 def run(stage: Stage) -> None:
@@ -31,22 +25,20 @@ def run(stage: Stage) -> None:
     alone = stage.theory.optimum([flows[FIRST]]).rates_mbps
     both = stage.theory.optimum(list(flows.values())).rates_mbps
     promised = SHARE * alone[FIRST]
-    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     with Scenario(stage, list(flows.values())) as scene:
         stage.view.phase("one flow, which reserves most of what it gets")
         scene.begin_phase("one flow", scene.start_flow(FIRST, offered_mbps(alone[FIRST])), alone)
         reserve(stage, "mine", FIRST, promised)
-        stage.pause(hold_s)
-        stage.view.phase("a second flow starts")
+        stage.pause(stage.hold_s)
         expected_mbps = {FIRST: promised, SECOND: alone[FIRST] - promised}
-        scene.begin_phase("two flows", scene.start_flow(SECOND, offered_mbps(alone[FIRST])), expected_mbps)
-        stage.pause(hold_s)
+        begin = partial(scene.start_flow, SECOND, offered_mbps(alone[FIRST]))
+        scene.play("a second flow starts", "two flows", expected_mbps, begin)
         refused(stage, TOO_MUCH * alone[FIRST], expected_mbps[SECOND])
         stage.view.phase("the reservation is released")
         began_s = scene.load.set_rate(SECOND, offered_mbps(alone[FIRST]))
         stage.emulation.rest.request("DELETE", "/reservations/mine")
         scene.begin_phase("without reservation", began_s, both)
-        stage.pause(hold_s)
+        stage.pause(stage.hold_s)
     for phase in range(3):
         scene.judge(phase)
     scene.write()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from hyroads.controller.core.network import FlowSpec
 from hyroads.mininet.udp_load import UdpLoad
@@ -62,11 +62,9 @@ class Scenario:
         self.recording.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.recording.__exit__(kind, error, trace)
-        self.load.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self.recording.__exit__(*error)
+        self.load.__exit__(*error)
         self.end_s = self.recording.end_s - self.recording.start_s
 
     # What happens
@@ -74,6 +72,12 @@ class Scenario:
     def begin_phase(self, title: str, at_s: float, targets: Mapping[str, float]) -> None:
         """From the moment ``at_s`` (CLOCK_MONOTONIC) on these rates are the optimum."""
         self.phases.append(Phase(title, at_s - self.recording.start_s, dict(targets)))
+
+    def play(self, words: str, title: str, targets: Mapping[str, float], begin: Callable[[], float]) -> None:
+        """A whole phase: shows ``words``, calls ``begin``, which returns when it began, and lets traffic run."""
+        self.stage.view.phase(words)
+        self.begin_phase(title, begin(), targets)
+        self.stage.pause(self.stage.hold_s)
 
     def start_flow(self, flow: str, offered_mbps: float) -> float:
         """Traffic and flow (POST /flows) at once; returns when."""
@@ -128,10 +132,6 @@ class Scenario:
         """Title, beginning and end of a phase."""
         return self.phases[phase].title, self.phases[phase].start_s, self._end_of(phase)
 
-    def start_of(self, phase: int) -> float:
-        """When a phase began, while the recording goes on."""
-        return self.phases[phase].start_s
-
     def _end_of(self, phase: int) -> float:
         return self.phases[phase + 1].start_s if phase + 1 < len(self.phases) else self.end_s
 
@@ -140,12 +140,12 @@ class Scenario:
         folder = self.stage.folder
         self.recording.write_csv(folder / "flows.csv", list(self.flows))
         _write_phases(folder / "phases.csv", self.phases)
-        self.stage.note_files([folder / "flows.csv", folder / "phases.csv"])
+        self.stage.files += [folder / "flows.csv", folder / "phases.csv"]
         if not recording.can_draw():
             self.stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
             return
         marks = {phase.start_s: phase.title for phase in self.phases}
-        self.stage.note_files(recording.draw(folder, self.stage.name, self.panels(hosts or {}), marks))
+        self.stage.files += recording.draw(folder, self.stage.name, self.panels(hosts or {}), marks)
 
     def panels(self, hosts: Mapping[str, str]) -> list[Panel]:
         """Delivered and allocated rates of flows with their optima, and what every path is allocated."""

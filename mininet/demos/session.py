@@ -15,13 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk, tree_counters
-from hyroads.mininet.run_directory import find_network
 
-from .verdict import Check, DemoOptions, Stage, part_of
+from .verdict import Check, Stage, part_of
 
 GROUP = "239.1.2.3"
 OTHER_GROUP = "239.1.2.4"
@@ -36,11 +33,6 @@ COUNTED_S = 4.0
 # A message that is under way when a count ends is still to come.
 LATEST_S = 0.5
 _PACKETS = re.compile(r"n_packets=(\d+).*mpls_label=(\d+)")
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("session"))
 
 
 def run(stage: Stage) -> None:

@@ -6,26 +6,17 @@ removed, and sends again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.run_directory import find_network
-
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, DemoOptions, Stage, part_of
+from .verdict import Check, Stage, part_of
 
 PRODUCTION, RESEARCH = "production", "research"
 SHARE = 0.25
 SETTINGS: dict[str, object] = {"slices": {RESEARCH: {"wifi": SHARE}}}
 # That a flow sends less than it may is believed after half a second, and what it sent lately is kept for another.
 SETTLE_S = 2.0
-LONG_FACTOR = 4
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("shares"))
 
 
 def run(stage: Stage) -> None:
@@ -33,20 +24,15 @@ def run(stage: Stage) -> None:
     flows = {flow.id: flow for flow in stage.declared.flows}
     most = stage.theory.optimum([flows[RESEARCH]]).rates_mbps[RESEARCH]
     both = {PRODUCTION: (1 - SHARE) * most, RESEARCH: SHARE * most}
-    hold_s = stage.options.seconds * (LONG_FACTOR if stage.options.long else 1)
     with Scenario(stage, list(flows.values())) as scene:
         stage.view.phase("two slices that both want all")
         scene.start_flow(PRODUCTION, offered_mbps(most))
         scene.begin_phase("both", scene.start_flow(RESEARCH, offered_mbps(most)), both)
-        stage.pause(hold_s)
-        held = airtime(stage)
-        stage.view.phase("production is silent")
-        scene.begin_phase("research alone", scene.load.set_rate(PRODUCTION, 0.0), {RESEARCH: most})
-        stage.pause(hold_s)
+        stage.pause(stage.hold_s)
+        held, send = airtime(stage), partial(scene.load.set_rate, PRODUCTION)
+        scene.play("production is silent", "research alone", {RESEARCH: most}, partial(send, 0.0))
         free = airtime(stage)
-        stage.view.phase("production sends again")
-        scene.begin_phase("both again", scene.load.set_rate(PRODUCTION, offered_mbps(most)), both)
-        stage.pause(hold_s)
+        scene.play("production sends again", "both again", both, partial(send, offered_mbps(most)))
     for phase in range(3):
         scene.judge(phase, SETTLE_S)
     for phase in (0, 2):

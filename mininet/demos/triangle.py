@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
-from hyroads.controller.files.documents import read_file
 from hyroads.mininet.programs import wait_until
-from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.traffic import DeliveryRecorder
 from hyroads.rest.client import ClientError
 
 from .faults import run_faults
-from .verdict import Check, DemoOptions, Stage
+from .verdict import Check, Stage
 
 LONG_S = 60.0
 # More than the multipath can carry, so that what arrives is what it carries.
@@ -37,11 +34,6 @@ class Theory:
     single_mbps: float
     multipath_mbps: float
     allocated_mbps: float
-
-
-def network(_how: DemoOptions) -> Network:
-    """The network file of this demo."""
-    return read_file(find_network("triangle"))
 
 
 def run(stage: Stage) -> None:

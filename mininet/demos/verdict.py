@@ -1,28 +1,38 @@
-"""What every demo has: its options, its stage (emulation, view, checks) and the verdict.
+"""What every demo has: its options, its stage (emulation, view, checks), theory, the verdict; and how it is run.
 
-Theory of a demo: exact optima from the capacities that the emulator has, not from what the controller knows.
+Theory is exact optima from the capacities that the emulator has, not from what the controller knows.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.optimum import JointOptimum, joint_optimum
+from hyroads.controller.files.documents import read_file
 from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.live_view import Sampler, View, make_view
-from hyroads.mininet.machine import TOO_SLOW, Machine
+from hyroads.mininet.live_view import LiveView, Sampler, View
+from hyroads.mininet.machine import TOO_SLOW, Machine, MachineWatch
+from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.run_directory import find_network
+from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
+
+from . import find_demo
+
+LONG_FACTOR = 4
 
 
 @dataclass(frozen=True)
@@ -41,10 +51,6 @@ class Theory:
     def with_capacities(self, capacities_mbps: Mapping[str, float]) -> Theory:
         """After a change of the medium's links (link id -> Mb/s)."""
         return Theory(self.network.with_capacities(capacities_mbps), self.margin)
-
-    def without_margin(self) -> Theory:
-        """What all airtime would carry."""
-        return Theory(self.network, 0.0)
 
     def optimum(
         self,
@@ -142,13 +148,20 @@ class Stage:
         self.declared = declared
         self.checks: list[Check] = []
         self.files: list[Path] = []
+        """What has been written."""
         self.machine = Machine(())
 
     @cached_property
     def view(self) -> View:
         """The live view, plain lines, or nothing on stdout with ``--json``."""
         sampler = Sampler(self.emulation, tuple(self.emulation.network.nodes))
-        return make_view(sampler, live=self.options.live, stream=sys.stderr if self.options.json else sys.stdout)
+        stream = sys.stderr if self.options.json else sys.stdout
+        return (LiveView if self.options.live else View)(sampler, stream)
+
+    @property
+    def hold_s(self) -> float:
+        """How long a phase lasts."""
+        return self.options.seconds * (LONG_FACTOR if self.options.long else 1)
 
     @cached_property
     def theory(self) -> Theory:
@@ -162,10 +175,6 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def note_files(self, files: Iterable[Path]) -> None:
-        """Files that have been written."""
-        self.files += files
-
     def pause(self, seconds: float) -> None:
         """Lets traffic run, keeping the view current."""
         until_s = time.monotonic() + seconds
@@ -176,16 +185,8 @@ class Stage:
 
     def declare(self, flow: FlowSpec, **more: object) -> dict[str, Any]:
         """POST /flows; returns once switches and agents have confirmed it."""
-        body = {
-            "id": flow.id,
-            "from": flow.source,
-            "to": flow.target,
-            "weight": flow.weight,
-            "slice": flow.slice,
-            **more,
-        }
-        declared: dict[str, Any] = self.emulation.rest.change("POST", "/flows", body)
-        return declared
+        said: dict[str, Any] = {"weight": flow.weight, "slice": flow.slice, **more}
+        return self.emulation.rest.declare_flow(flow.id, flow.source, flow.target, **said)
 
     def traffic(self, source: str, target: str, also: Callable[[], None] = lambda: None) -> Traffic:
         """Traffic that keeps the view current, and calls ``also`` as often."""
@@ -256,3 +257,50 @@ class Stage:
         if not self.ok:
             return "falls short of theory"
         return "all as theory says" + (f", though the machine was slow {self.machine.why}" if self.machine.why else "")
+
+
+def network_of(name: str, how: DemoOptions) -> Network:
+    """The network of a demo, with the flows that it declares."""
+    demo = find_demo(name)
+    if hasattr(demo, "network"):
+        made: Network = demo.network(how)
+        return made
+    return read_file(find_network(getattr(demo, "NETWORK", name)))
+
+
+def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str, say: Callable[[str], None]) -> int:
+    """Sets the network of demo ``name`` up, runs the demo on it, prints the verdict; returns the exit status (0, 1).
+
+    EmulationError if it could not run, or the machine was too slow to believe what falls short.
+    """
+    demo, network = find_demo(name), network_of(name, how)
+    settings = {**getattr(demo, "SETTINGS", {}), **options.emulation.settings}
+    options = replace(options, emulation=replace(options.emulation, settings=settings))
+
+    def body(emulation: Emulation) -> int:
+        stage = Stage(name, emulation, how, network)
+        with MachineWatch(emulation) as watch, stage.view:
+            _perform(demo, stage, watch)
+        stage.machine = watch.result()
+        stage.write_verdict()
+        if how.json:
+            print(json.dumps(stage.document()))
+        else:
+            stage.print_verdict()
+        if stage.not_made:
+            sys.stdout.flush()
+            raise EmulationError(f"demo {name} not made: {stage.not_made}")
+        return 0 if stage.ok else 1
+
+    # The demo declares its flows itself, when it is their turn.
+    return run_network(replace(network, flows=()), network_name, body, options, say)
+
+
+def _perform(demo: Any, stage: Stage, watch: MachineWatch) -> None:
+    """Runs the demo; an EmulationError says so if the machine was too slow."""
+    try:
+        demo.run(stage)
+    except HyroadsError as error:
+        if why := watch.result().why:
+            raise EmulationError(f"{error}; {TOO_SLOW}, {why}") from error
+        raise

@@ -29,7 +29,7 @@ from edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath, path_mac
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from whole_frames import keep_tags, receive_whole
 
-from hyroads.mininet.control_sockets import EdgeClient, EdgeError
+from hyroads.mininet.control_sockets import EdgeError
 from hyroads.mininet.programs import find_program
 
 pytestmark = [
@@ -566,5 +566,5 @@ def test_a_config_file_is_enough(pair: EdgePair, tmp_path: Path) -> None:
     pair.start_agent("b", "--config", str(config), "--realtime")
     pair.ip("b", "addr", "add", "10.8.0.2/24", "dev", "acc")
     assert received(ping(pair, "10.8.0.2", 50)) == 50
-    with EdgeClient(pair.control("b")) as client:
+    with pair.client("b") as client:
         assert client.hello["revision"] == 1

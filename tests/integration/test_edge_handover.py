@@ -18,11 +18,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from edge_pair import FORWARD, EdgePair, EmulatedPath
+from edge_pair import FORWARD, AgentControl, EdgePair, EmulatedPath
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 
 from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_passed
-from hyroads.mininet.control_sockets import EdgeClient
 
 pytestmark = [
     pytest.mark.root,
@@ -73,7 +72,7 @@ class Stream:
 class Ends:
     """The sending and the receiving agent of the forward flow."""
 
-    def __init__(self, pair: EdgePair, sender: EdgeClient, receiver: EdgeClient) -> None:
+    def __init__(self, pair: EdgePair, sender: AgentControl, receiver: AgentControl) -> None:
         self.pair, self.sender, self.receiver = pair, sender, receiver
         self.marks: dict[int, PathMarkers] = {}
         receiver.subscribe()

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from hyroads.controller.cli import main as cli
+from hyroads.controller.cli import plan
+from hyroads.controller.core import planner
 from hyroads.controller.core.errors import PlanningError
 
 TRIANGLE = str(Path(__file__).parents[2] / "mininet" / "networks" / "triangle.yaml")
@@ -31,7 +33,7 @@ def test_help_lists_every_command() -> None:
     result = hyroads("--help")
     assert result.returncode == 0
     assert all(f"\n  {name} " in result.stdout for name in cli.COMMANDS)
-    assert cli.SUMMARIES.keys() == cli.COMMANDS.keys()
+    assert all(summary in result.stdout for _, summary in cli.COMMANDS.values())
 
 
 @pytest.mark.parametrize(("word", "expected"), [("chek-config", "did you mean check-config?"), ("\x1b[2J", "unknown")])
@@ -63,8 +65,8 @@ def test_bad_arguments_exit_with_two() -> None:
 
 def register(monkeypatch: pytest.MonkeyPatch, run: object) -> None:
     command = SimpleNamespace(HELP="A command of the test.", add_arguments=lambda parser: None, run=run)
-    monkeypatch.setitem(sys.modules, "command_of_the_test", command)  # type: ignore[arg-type]
-    monkeypatch.setitem(cli.COMMANDS, "test", "command_of_the_test")
+    monkeypatch.setitem(sys.modules, "hyroads.controller.cli.command_of_the_test", command)  # type: ignore[arg-type]
+    monkeypatch.setitem(cli.COMMANDS, "test", ("command_of_the_test", ""))
 
 
 def test_an_error_of_ours_is_one_line_and_exit_two(
@@ -205,14 +207,33 @@ def test_a_wrong_network_file_is_one_line_and_exit_two(
     assert captured.err == f"hyroads: {file}: flow: unknown key (did you mean 'flows'?)\n"
 
 
-@pytest.mark.parametrize("option", ["--config", "--network"])
-def test_a_wrong_file_of_the_controller_is_told_before_the_framework_is_imported(option: str, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.yaml"
+HEAVY = ("eventlet", "flask", "marshmallow", "mininet", "numpy", "rich", "ryu", "scipy")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["controller", "--config", "FILE"],
+        ["controller", "--network", "FILE"],
+        ["slicer", "--config", "FILE"],
+        ["slicer", "--config", "FILE", "--check"],
+        ["plan", "FILE", "--from", "a", "--to", "b"],
+        ["emulate", "FILE"],
+        ["demo", "FILE"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_name_is_told_before_anything_large_is_imported(command: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.yaml")
     program = (
         "import sys; from hyroads.controller.cli.main import main; "
-        f"status = main(['controller', {option!r}, {str(missing)!r}]); "
-        "print(status, [name for name in ('eventlet', 'ryu', 'scipy') if name in sys.modules])"
+        f"status = main({[missing if word == 'FILE' else word for word in command]!r}); "
+        f"print(status, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "2 []\n"
-    assert done.stderr.count("\n") == 1 and str(missing) in done.stderr
+    assert done.stderr.count("\n") == 1 and missing[:20] in done.stderr
+
+
+def test_the_defaults_of_plan_are_those_of_the_planner() -> None:
+    assert (plan.DEFAULT_SHORTEST, plan.DEFAULT_ARMS) == (planner.DEFAULT_SHORTEST, planner.DEFAULT_ARMS)

@@ -3,8 +3,8 @@
 import pytest
 
 from hyroads.controller.cli.main import main
-from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, find_demo
-from hyroads.mininet.demos.verdict import DemoOptions
+from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
+from hyroads.mininet.demos.verdict import DemoOptions, network_of
 
 WRONG = [
     (["two-flow"], "no demo 'two-flow' (did you mean"),
@@ -39,6 +39,6 @@ def test_tables_of_options_name_demos_that_exist():
 
 @pytest.mark.parametrize("name", DEMOS)
 def test_every_listed_demo_has_a_network(name):
-    network = find_demo(name).network(DemoOptions(seconds=8.0))
+    network = network_of(name, DemoOptions(seconds=8.0))
     assert network.links
     assert network.flows or name in ("triangle", "session")
