@@ -96,12 +96,10 @@ class Access:
             return problem(403, "a web page from elsewhere may change nothing here")
         inside: Token | None = request.environ.get(IDENTITY)
         if inside is not None:
-            refused = _permit(inside)
             # No token has such a name: what a plugin is called gives it neither a token's keys nor its limit.
-            g.principal = f"\0{inside.name}"
-            g.identity = inside
-            if refused is not None:
-                return refused
+            g.principal, g.identity = f"\0{inside.name}", inside
+            if not may(inside.role):
+                return problem(403, f"token {inside.name}: role {inside.role} may not do this")
         elif not self._tokens and (self._find is None or "Authorization" not in request.headers):
             # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
             if _host() not in LOOPBACK_NAMES:
@@ -132,13 +130,6 @@ class Access:
         answer = problem(429, "too many requests")
         answer.headers["Retry-After"] = str(int(wait_s) + 1)
         return answer
-
-
-def _permit(principal: Token) -> Response | None:
-    g.principal = principal.name
-    return (
-        None if may(principal.role) else problem(403, f"token {principal.name}: role {principal.role} may not do this")
-    )
 
 
 def may(role: str) -> bool:

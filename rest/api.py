@@ -34,22 +34,9 @@ class _Id(BaseConverter):
         return quote(_routed(str(value)), safe="")
 
 
-class _SliceName(BaseConverter):
-    """A slice's name as it may be in a file."""
-
-    regex = "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"
-
-
-class _SwitchId(BaseConverter):
-    """A datapath id as the slicer writes it."""
-
-    regex = "0x[0-9a-f]{1,16}"
-
-
-class _Dpid(BaseConverter):
-    """A datapath id as Ryu writes it."""
-
-    regex = "[0-9a-f]{16}"
+def _pattern(pattern: str) -> tuple[type[BaseConverter], Mapping[str, Any]]:
+    """The converter of a part of the address that has this form, and its schema."""
+    return type("_Pattern", (BaseConverter,), {"regex": pattern}), {"type": "string", "pattern": f"^{pattern}$"}
 
 
 # How a part of an address is routed: a slash in an id is not one that divides the address.
@@ -84,14 +71,12 @@ def _routed_path(request: Request) -> str:
     return "/".join(map(_routed, parts if sent == request.path else request.path.split("/")))
 
 
-_CONVERTERS: Mapping[str, tuple[type[BaseConverter], Mapping[str, Any]]] = {
-    "default": (_Id, {"type": "string", "minLength": 1}),
-    "string": (_Id, {"type": "string", "minLength": 1}),
-    "id": (_Id, {"type": "string", "minLength": 1}),
-    "flow_id": (_Id, {"type": "string", "minLength": 1}),
-    "dpid": (_Dpid, {"type": "string", "pattern": "^[0-9a-f]{16}$"}),
-    "slice": (_SliceName, {"type": "string", "pattern": f"^{_SliceName.regex}$"}),
-    "switch": (_SwitchId, {"type": "string", "pattern": f"^{_SwitchId.regex}$"}),
+_ANY_ID: tuple[type[BaseConverter], Mapping[str, Any]] = (_Id, {"type": "string", "minLength": 1})
+_CONVERTERS = {
+    **dict.fromkeys(("default", "string", "id", "flow_id"), _ANY_ID),
+    "dpid": _pattern("[0-9a-f]{16}"),  # as Ryu writes it
+    "slice": _pattern("[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"),  # as it may be in a file
+    "switch": _pattern("0x[0-9a-f]{1,16}"),  # as the slicer writes it
 }
 
 

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, fields
 
 from .contract import ConflictError, Document
 from .operations import UNCONFIRMED, confirmed, removed
 from .resource import Collection, Resource, reply
-from .schemas import PageSchema, Strict
+from .schemas import PageSchema, PlaceSchema, Strict, about, identifier
 
 _OPEN = ("asked", "accepted")
 
@@ -48,14 +48,7 @@ class AddressSchema(Schema):
     """An IP address of an interface."""
 
     ip = fields.String()
-    by_dhcp = fields.Boolean(metadata={"description": "given by DHCP"})
-
-
-class PlaceSchema(Strict):
-    """An access point: a node and a technology."""
-
-    node = fields.String(required=True, validate=validate.Length(1, 64))
-    technology = fields.String(required=True, validate=validate.Length(1, 64))
+    by_dhcp = fields.Boolean(**about("given by DHCP"))
 
 
 class TransitionRequest(Strict):
@@ -68,33 +61,33 @@ class TransitionSchema(Schema):
     """What a client was asked by 802.11v, and what became of it."""
 
     to = fields.Nested(PlaceSchema)
-    state = fields.String(metadata={"description": "asked, accepted, refused, associated or failed"})
-    status = fields.Integer(allow_none=True, metadata={"description": "the client's answer; 0: it goes"})
+    state = fields.String(**about("asked, accepted, refused, associated or failed"))
+    status = fields.Integer(allow_none=True, **about("the client's answer; 0: it goes"))
     reason = fields.String(allow_none=True)
 
 
 class AttachmentSchema(Schema):
     """An interface of a client, and where it is."""
 
-    interface = fields.String(metadata={"description": "MAC"})
-    node = fields.String(allow_none=True, metadata={"description": "null: nowhere"})
-    technology = fields.String(allow_none=True, metadata={"description": "host: a wired access port"})
-    known_by = fields.String(metadata={"description": "traffic, agent or association"})
+    interface = fields.String(**about("MAC"))
+    node = fields.String(allow_none=True, **about("null: nowhere"))
+    technology = fields.String(allow_none=True, **about("host: a wired access port"))
+    known_by = fields.String(**about("traffic, agent or association"))
     signal_dbm = fields.Float(allow_none=True)
-    since_s = fields.Float(metadata={"description": "for how long it has been there"})
-    heard_s = fields.Float(metadata={"description": "how long ago it was last heard"})
+    since_s = fields.Float(**about("for how long it has been there"))
+    heard_s = fields.Float(**about("how long ago it was last heard"))
     addresses = fields.List(fields.Nested(AddressSchema))
-    transition = fields.Nested(TransitionSchema, allow_none=True, metadata={"description": "the latest"})
-    pending = fields.List(fields.String(), metadata={"description": "switches that have not confirmed its rules"})
+    transition = fields.Nested(TransitionSchema, allow_none=True, **about("the latest"))
+    pending = fields.List(fields.String(), **about("switches that have not confirmed its rules"))
 
 
 class ClientSchema(Schema):
     """A client."""
 
-    id = fields.String(metadata={"description": "of the network file's node, else the MAC"})
-    declared = fields.Boolean(metadata={"description": "a node of the network file"})
-    manager = fields.String(allow_none=True, metadata={"description": "of its handovers; null: the default"})
-    steering = fields.Boolean(metadata={"description": "whether policies may move it"})
+    id = fields.String(**about("of the network file's node, else the MAC"))
+    declared = fields.Boolean(**about("a node of the network file"))
+    manager = fields.String(allow_none=True, **about("of its handovers; null: the default"))
+    steering = fields.Boolean(**about("whether policies may move it"))
     attachments = fields.List(fields.Nested(AttachmentSchema))
 
 
@@ -107,24 +100,16 @@ class ClientList(PageSchema):
 class ClientWishes(Strict):
     """What shall be so for a client."""
 
-    manager = fields.String(
-        validate=validate.Length(1, 41),
-        allow_none=True,
-        metadata={"description": "of its handovers; null: the default"},
-    )
-    steering = fields.Boolean(metadata={"description": "whether policies may move it"})
+    manager = identifier("of its handovers; null: the default", 41, allow_none=True)
+    steering = fields.Boolean(**about("whether policies may move it"))
 
 
 def blueprint(service: Clients) -> Resource:
     """The resource ``clients``."""
     found = Collection("clients", "<client>", ClientSchema, "Who is where", page=ClientList)
-    found.reads(
-        service.ids,
-        service.documents,
-        service.document,
-        listing="All clients, in the order of their ids.",
-        showing="One client, by its id or the MAC of one of its interfaces.",
-    )
+    showing = "One client, by its id or the MAC of one of its interfaces."
+    listing = "All clients, in the order of their ids."
+    found.reads_by(service.ids, service.documents, service.document, listing, showing)
 
     @found.operation("patch", found.one, {200: None, 404: None, 422: None}, body=ClientWishes)
     def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
@@ -150,12 +135,7 @@ def blueprint(service: Clients) -> Resource:
     @found.operation(
         "delete",
         found.one,
-        {
-            204: "all switches have let go of it",
-            202: UNCONFIRMED,
-            404: None,
-            409: "it is declared in the network file",
-        },
+        {204: "all switches have let go of it", 202: UNCONFIRMED, 404: None, 409: "it is declared in the network file"},
     )
     def forget_client(query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Forget a client; answered once all switches have let go of it. It may come again at once."""

@@ -53,6 +53,19 @@ class NotSavedError(HyroadsError):
     """What was asked for could not be written to the state file, and is not in force."""
 
 
+class Listed(Protocol):
+    """What a resource that is a list of things needs of the controller."""
+
+    def names(self) -> Sequence[str]:
+        """The ids of all things, in the order in which they are listed."""
+
+    def documents(self, names: Sequence[str]) -> list[Document]:
+        """The documents of those of these ids that are there."""
+
+    def document(self, name: str) -> Document:
+        """The document of one; raises NotFoundError."""
+
+
 class Service(Protocol):
     """Queries and commands; documents are JSON-ready (shapes: docs/reference/rest.md). Links are long lists in large
     networks."""

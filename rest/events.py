@@ -7,9 +7,9 @@ come back with its Last-Event-ID.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flask import Response, request
 from flask.typing import ResponseReturnValue
@@ -18,54 +18,19 @@ from .contract import PREFIX, TooBusyError
 from .resource import Resource, problem
 from .schemas import EventsQuery, ProblemSchema
 
+if TYPE_CHECKING:
+    from hyroads.controller.model.events import Event, EventLog
+
 MAX_LISTENERS = 64
 HEARTBEAT_S = 10.0
 MEDIA_TYPE = "text/event-stream"
 
 
-class Event(Protocol):
-    """One thing that happened."""
-
-    @property
-    def id(self) -> int:
-        """Rises."""
-
-    @property
-    def time_s(self) -> float:
-        """Unix time."""
-
-    @property
-    def kind(self) -> str:
-        """``thing.what``."""
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        """What is known of it."""
-
-
-class Events(Protocol):
-    """The log of events (``controller.events.EventLog``)."""
-
-    @property
-    def first(self) -> int:
-        """The id of the oldest event that is kept."""
-
-    @property
-    def last(self) -> int:
-        """The id of the latest event."""
-
-    def since(self, last: int) -> Sequence[Event]:
-        """Events after one, oldest first, some at a time."""
-
-    def wait(self, last: int, timeout_s: float) -> bool:
-        """Wait for an event after one; False after the time is over."""
-
-
-Filter = Callable[[Event], bool]
+Filter = Callable[["Event"], bool]
 
 
 def blueprint(
-    log: Events,
+    log: EventLog,
     *,
     max_listeners: int = MAX_LISTENERS,
     heartbeat_s: float = HEARTBEAT_S,
@@ -101,7 +66,7 @@ def blueprint(
     return blueprint
 
 
-def _stream(log: Events, last: int, wanted: Filter, heartbeat_s: float | None) -> Iterator[str]:
+def _stream(log: EventLog, last: int, wanted: Filter, heartbeat_s: float | None) -> Iterator[str]:
     """The text of the stream; without a heartbeat it ends with the latest event."""
     # Whoever comes back after longer than the log reaches learns that something is missing, and goes on.
     if last > log.last:

@@ -19,24 +19,17 @@ _NAMES = {"source": "from", "target": "to"}
 def blueprint(service: Service) -> Resource:
     """Flows and their multipaths."""
     found = Collection("flows", "<id:flow>", FlowSchema, "Flows and their multipaths")
-    found.reads(
-        service.flow_ids,
-        service.flows,
-        service.flow,
-        listing="All flows in order of declaration.",
-        showing="One flow.",
-    )
+    listing = "All flows in order of declaration."
+    found.reads_by(service.flow_ids, service.flows, service.flow, listing, "One flow.")
 
-    @found.operation(
-        "post",
-        "",
+    @found.creates(
+        FlowDeclaration,
         {
             201: "new, and confirmed by agents and switches",
             200: "was declared like this before; confirmed",
             202: UNCONFIRMED,
             409: "the id exists with other content",
         },
-        body=FlowDeclaration,
     )
     def declare_flow(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Declare a flow; answered once agents acknowledged and switches confirmed."""

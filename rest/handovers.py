@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,26 +10,20 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import ConflictError, Document
+from .contract import ConflictError, Document, Listed
 from .operations import confirmed
 from .resource import Collection, Resource, reply
-from .schemas import Number, Strict, required
+from .schemas import Number, PlaceSchema, Strict, about, identifier, required
 
 WAIT_S = 10.0
 MAX_SECONDS = 60.0
 
 
-class Handovers(Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/services.md, section 3."""
+class Handovers(Listed, Protocol):
+    """What this resource needs of the controller; documents as in docs/explanation/services.md, section 3.
 
-    def names(self) -> Sequence[str]:
-        """Ids of the latest handovers, oldest first: those that are over, on their way, and waiting."""
-
-    def documents(self, names: Sequence[str]) -> list[Document]:
-        """The documents of those of these ids that are there."""
-
-    def document(self, handover: str) -> Document:
-        """The document of one; raises NotFoundError."""
+    Listed are the latest, oldest first: those that are over, on their way, and waiting.
+    """
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; answers once its flows have moved, or it failed. ConfigError, ConflictError, TooBusyError."""
@@ -40,13 +34,6 @@ class Handovers(Protocol):
 
 def _seconds() -> Number:
     return Number(validate=validate.Range(0.0, MAX_SECONDS))
-
-
-class PlaceSchema(Strict):
-    """Where a client's interface can be: at a node, on a technology."""
-
-    node = fields.String(required=True, validate=validate.Length(1, 64))
-    technology = fields.String(required=True, validate=validate.Length(1, 64))
 
 
 class TimingsSchema(Strict):
@@ -63,25 +50,16 @@ class TimingsSchema(Strict):
 class HandoverRequest(Strict):
     """Move a client."""
 
-    client = fields.String(required=True, validate=validate.Length(1, 64), metadata={"description": "node id"})
+    client = identifier("node id", required=True)
     to = fields.Nested(
-        PlaceSchema,
-        required=True,
-        allow_none=True,
-        metadata={"description": "null: the client's flows use all its places again"},
+        PlaceSchema, required=True, allow_none=True, **about("null: the client's flows use all its places again")
     )
-    manager = fields.String(
-        validate=validate.Length(1, 41),
-        metadata={
-            "description": "hard, hoolock (default), bicast, vertical, vertical-bicast, or a plugin's; "
-            "of a client without an agent hard alone"
-        },
+    manager = identifier(
+        "hard, hoolock (default), bicast, vertical, vertical-bicast, or a plugin's; of a client without an agent hard "
+        "alone",
+        41,
     )
-    flows = fields.List(
-        fields.String(validate=validate.Length(1, 64)),
-        validate=validate.Length(1, 1000),
-        metadata={"description": "ids; all of the client without it"},
-    )
+    flows = fields.List(identifier(), validate=validate.Length(1, 1000), **about("ids; all of the client without it"))
     timings = fields.Nested(TimingsSchema)
 
 
@@ -128,24 +106,16 @@ class HandoverSchema(Schema):
 def blueprint(service: Handovers) -> Resource:
     """The resource ``handovers``."""
     found = Collection("handovers", "<id:handover>", HandoverSchema, "Clients move without loss")
-    found.reads(
-        service.names,
-        service.documents,
-        service.document,
-        listing="The latest handovers, oldest first.",
-        showing="One handover.",
-    )
+    found.reads(service, "The latest handovers, oldest first.", "One handover.")
 
-    @found.operation(
-        "post",
-        "",
+    @found.creates(
+        HandoverRequest,
         {
             201: "its flows have moved, or it failed",
             202: "wait=false, or not within 10 s",
             409: "the client is there already",
             503: "too many handovers",
         },
-        body=HandoverRequest,
     )
     def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Move a client; answered once its flows have moved, or it failed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,25 +10,16 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import Document
+from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed
 from .resource import Collection, Resource, reply
-from .schemas import Strict, required
+from .schemas import Strict, about, identifier, required
 
 WAIT_S = 5.0
 
 
-class NCasts(Protocol):
+class NCasts(Listed, Protocol):
     """What this resource needs of the controller; documents as in docs/explanation/services.md, section 5."""
-
-    def names(self) -> Sequence[str]:
-        """Flows that are n-cast, in order."""
-
-    def documents(self, names: Sequence[str]) -> list[Document]:
-        """The documents of those of these ids that are there."""
-
-    def document(self, flow: str) -> Document:
-        """The document of one; raises NotFoundError."""
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow. ConfigError, ConflictError, TooBusyError."""
@@ -46,12 +37,12 @@ class NCasts(Protocol):
 class NCastRequest(Strict):
     """Copies for a flow."""
 
-    flow = fields.String(required=True, validate=validate.Length(1, 64))
+    flow = identifier(required=True)
     copies = fields.Integer(strict=True, load_default=2, validate=validate.Range(2, 4))
     paths = fields.List(
-        fields.List(fields.String(validate=validate.Length(1, 80)), validate=validate.Length(1, 64)),
+        fields.List(identifier(longest=80), validate=validate.Length(1, 64)),
         validate=validate.Length(2, 4),
-        metadata={"description": "link ids; without them paths with disjoint interference domains are chosen"},
+        **about("link ids; without them paths with disjoint interference domains are chosen"),
     )
 
 
@@ -72,24 +63,16 @@ class NCastSchema(Schema):
 def blueprint(service: NCasts) -> Resource:
     """The resource ``ncasts``."""
     found = Collection("ncasts", "<id:flow>", NCastSchema, "Copies of a flow's packets over several paths")
-    found.reads(
-        service.names,
-        service.documents,
-        service.document,
-        listing="All n-casts.",
-        showing="The n-cast of a flow.",
-    )
+    found.reads(service, "All n-casts.", "The n-cast of a flow.")
 
-    @found.operation(
-        "post",
-        "",
+    @found.creates(
+        NCastRequest,
         {
             201: "copies are sent, confirmed by both agents",
             202: UNCONFIRMED,
             409: "it is n-cast already, or has a single path only",
             503: "too many n-casts",
         },
-        body=NCastRequest,
     )
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""

@@ -1,19 +1,19 @@
-"""The network and its state: topology, nodes, links, interference domains, paths, measurements, health.
-
-Schemas of the network's answers and of the queries for them.
-"""
+"""The network and its state: topology, nodes, links, interference domains, paths, measurements, health."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from . import measurement_schemas as measured
 from .contract import PREFIX, Service
 from .resource import Resource, page_schema, pages, reply
-from .schemas import PageQuery, Strict, rate, required
+from .schemas import PageQuery, Strict, about, identifier, rate, required
 
 
 class TopologyQuery(Strict):
@@ -125,19 +125,11 @@ class DomainSchema(Schema):
 class PathsQuery(Strict):
     """Between which nodes, and how hard to look."""
 
-    source = fields.String(
-        required=True, data_key="from", validate=validate.Length(1, 64), metadata={"description": "node id"}
-    )
-    target = fields.String(
-        required=True, data_key="to", validate=validate.Length(1, 64), metadata={"description": "node id"}
-    )
-    shortest = fields.Integer(
-        load_default=5, validate=validate.Range(1, 20), metadata={"description": "paths looked at per vertex"}
-    )
-    depth = fields.Integer(
-        load_default=None, validate=validate.Range(1, 10), metadata={"description": "most paths of a multipath"}
-    )
-    arms = fields.Integer(load_default=5, validate=validate.Range(1, 20), metadata={"description": "multipaths told"})
+    source = identifier("node id", required=True, data_key="from")
+    target = identifier("node id", required=True, data_key="to")
+    shortest = fields.Integer(load_default=5, validate=validate.Range(1, 20), **about("paths looked at per vertex"))
+    depth = fields.Integer(load_default=None, validate=validate.Range(1, 10), **about("most paths of a multipath"))
+    arms = fields.Integer(load_default=5, validate=validate.Range(1, 20), **about("multipaths told"))
 
 
 class RatedPathSchema(Schema):
@@ -200,66 +192,62 @@ class LinkMeasurementSchema(Schema):
     paths = fields.List(fields.Nested(LinkPathSchema), **required())
 
 
+# What is read as it is: address (or member of the page), schema, method of the service, description.
+_DOCUMENTS: Sequence[tuple[str, type[Schema], str, str]] = (
+    ("/nodes/<id:node>", NodeSchema, "node", "One node."),
+    ("/links/<id:link>", LinkSchema, "link", "One link."),
+    ("/measurements/links/<id:link>", LinkMeasurementSchema, "link_measurements",
+     "What is measured of one link, and the paths that use it."),
+    ("/measurements", measured.MeasurementsSchema, "measurements", "Latest reports of the agents."),
+    ("/health", measured.HealthSchema, "health", "What is connected, in sync, wrong."),
+)  # fmt: skip
+_LISTS: Sequence[tuple[str, type[Schema], str, str]] = (
+    ("nodes", NodeSchema, "nodes", "All nodes, with their switches, agents and hosts."),
+    ("links", LinkSchema, "links", "All links, with capacities and airtime."),
+    ("interference_domains", DomainSchema, "domains",
+     "Links that can't transmit at the same time; each domain is named after the first link that it is of."),
+)  # fmt: skip
+
+
 def blueprint(service: Service) -> Resource:
     """State of network and controller; all of it can only be read."""
-    blueprint = Resource("network", url_prefix=PREFIX, description="State of network and controller")
+    found = Resource("network", url_prefix=PREFIX, description="State of network and controller")
+    for name, item, method, text in _LISTS:
+        place = f"/{name.replace('_', '-')}"
+        view = _view(partial(_page, service, name, method), f"list {name}", text)
+        found.endpoint("get", place, {200: None}, page_schema(name, item), query=PageQuery)(view)
+    for place, schema, method, text in _DOCUMENTS:
+        view = _view(partial(_document, service, method), f"show {place}", text)
+        found.endpoint("get", place, {200: None, 404: None} if "<" in place else {200: None}, schema)(view)
 
-    @blueprint.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
+    @found.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
         """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph."""
         return reply(service.netjson() if query["format"] == "netjson" else service.topology())
 
-    @blueprint.endpoint("get", "/nodes", {200: None}, page_schema("nodes", NodeSchema), query=PageQuery)
-    def list_nodes(query: dict[str, Any]) -> ResponseReturnValue:
-        """All nodes, with their switches, agents and hosts."""
-        return pages("nodes", service.nodes(), query)
+    no_path = {404: "no such node, or no route between them", 503: "others are planning already"}
 
-    @blueprint.endpoint("get", "/nodes/<id:node>", {200: None, 404: None}, NodeSchema)
-    def show_node(node: str) -> ResponseReturnValue:
-        """One node."""
-        return reply(service.node(node))
-
-    @blueprint.endpoint("get", "/links", {200: None}, page_schema("links", LinkSchema), query=PageQuery)
-    def list_links(query: dict[str, Any]) -> ResponseReturnValue:
-        """All links, with capacities and airtime."""
-        return pages("links", service.links(), query)
-
-    @blueprint.endpoint("get", "/links/<id:link>", {200: None, 404: None}, LinkSchema)
-    def show_link(link: str) -> ResponseReturnValue:
-        """One link."""
-        return reply(service.link(link))
-
-    @blueprint.endpoint("get", "/measurements/links/<id:link>", {200: None, 404: None}, LinkMeasurementSchema)
-    def measure_link(link: str) -> ResponseReturnValue:
-        """What is measured of one link, and the paths that use it."""
-        return reply(service.link_measurements(link))
-
-    @blueprint.endpoint(
-        "get", "/interference-domains", {200: None}, page_schema("interference_domains", DomainSchema), query=PageQuery
-    )
-    def list_domains(query: dict[str, Any]) -> ResponseReturnValue:
-        """Links that can't transmit at the same time; each domain is named after the first link that it is of."""
-        return pages("interference_domains", service.domains(), query)
-
-    @blueprint.endpoint(
-        "get",
-        "/paths",
-        {200: None, 404: "no such node, or no route between them", 503: "others are planning already"},
-        PathsSchema,
-        query=PathsQuery,
-    )
+    @found.endpoint("get", "/paths", {200: None, **no_path}, PathsSchema, query=PathsQuery)
     def plan_paths(query: dict[str, Any]) -> ResponseReturnValue:
         """Best single path, best multipath and arms between two nodes of the live network, as if it were idle."""
         return reply(service.paths(query.pop("source"), query.pop("target"), **query))
 
-    @blueprint.endpoint("get", "/measurements", {200: None}, measured.MeasurementsSchema)
-    def measurements() -> ResponseReturnValue:
-        """Latest reports of the agents."""
-        return reply(service.measurements())
+    return found
 
-    @blueprint.endpoint("get", "/health", {200: None}, measured.HealthSchema)
-    def health() -> ResponseReturnValue:
-        """What is connected, in sync, wrong."""
-        return reply(service.health())
 
-    return blueprint
+def _page(service: Service, name: str, method: str, query: dict[str, Any]) -> Response:
+    return pages(name, getattr(service, method)(), query)
+
+
+def _document(service: Service, method: str, **ids: str) -> Response:
+    return reply(getattr(service, method)(*ids.values()))
+
+
+def _view(answer: Callable[..., Response], name: str, text: str) -> Callable[..., Response]:
+    """The view of an endpoint, with the name and the description that the OpenAPI document takes from it."""
+
+    def view(*given: Any, **ids: str) -> Response:
+        return answer(*given, **ids)
+
+    view.__name__, view.__doc__ = name, text
+    return view

@@ -61,16 +61,8 @@ class _Operation:
 
     def document(self) -> Document:
         """As it is answered."""
-        return {
-            "id": self.id,
-            "what": self.what,
-            "resource": self.resource,
-            "state": self.state,
-            "pending": list(self.pending),
-            "reason": self.reason,
-            "created_s": self.created_s,
-            "finished_s": self.finished_s,
-        }
+        names = ("id", "what", "resource", "state", "reason", "created_s", "finished_s")
+        return {**{name: getattr(self, name) for name in names}, "pending": list(self.pending)}
 
 
 class Operations:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from flask.typing import ResponseReturnValue
-from flask_smorest import Blueprint
 from marshmallow import Schema, fields
 
-from .contract import PREFIX
-from .resource import reply
-
-Document = dict[str, Any]
+from .contract import PREFIX, Document
+from .resource import Resource, reply
+from .schemas import about
 
 
 class PairTests(Protocol):
@@ -25,9 +23,9 @@ class PairSchema(Schema):
     """What a pair test says."""
 
     links = fields.List(fields.String())
-    verdict = fields.String(metadata={"description": "conflict, independent or undecided"})
-    ratio = fields.Float(allow_none=True, metadata={"description": "5/8: they take turns, 1: they do not"})
-    half_width = fields.Float(allow_none=True, metadata={"description": "of the ratio's confidence interval"})
+    verdict = fields.String(**about("conflict, independent or undecided"))
+    ratio = fields.Float(allow_none=True, **about("5/8: they take turns, 1: they do not"))
+    half_width = fields.Float(allow_none=True, **about("of the ratio's confidence interval"))
     age_s = fields.Float()
 
 
@@ -41,22 +39,19 @@ class RunningSchema(Schema):
 class PairTestsSchema(Schema):
     """Pair tests since the controller's start."""
 
-    mode = fields.String(metadata={"description": "off or idle"})
+    mode = fields.String(**about("off or idle"))
     count = fields.Integer()
     running = fields.Nested(RunningSchema, allow_none=True)
     pairs = fields.List(fields.Nested(PairSchema))
 
 
-def blueprint(tests: PairTests) -> Blueprint:
+def blueprint(tests: PairTests) -> Resource:
     """The resource."""
-    blueprint = Blueprint(
-        "pair tests", "pair_tests", url_prefix=f"{PREFIX}/pair-tests", description="Which links take turns, measured"
-    )
+    found = Resource("pair tests", url_prefix=f"{PREFIX}/pair-tests", description="Which links take turns, measured")
 
-    @blueprint.get("")
-    @blueprint.response(200, PairTestsSchema)
+    @found.endpoint("get", "", {200: None}, PairTestsSchema)
     def pair_tests() -> ResponseReturnValue:
         """What was tested and found, and what is being tested; the domains: /interference-domains."""
         return reply(tests.tests())
 
-    return blueprint
+    return found

@@ -79,12 +79,12 @@ class PluginSchema(Schema):
 def blueprint(service: Plugins) -> Resource:
     """The resource ``plugins``."""
     found = Collection("plugins", "<string:name>", PluginSchema, "Plugins and their health")
-    found.reads(
+    found.reads_by(
         lambda: [each["name"] for each in service.documents()],
         lambda names: [each for each in service.documents() if each["name"] in names],
         service.document,
-        listing="All plugins, by kind and name.",
-        showing="One plugin.",
+        "All plugins, by kind and name.",
+        "One plugin.",
     )
 
     @found.operation("post", f"{found.one}/enable", {200: None, 404: None, 504: "it did not start in time"})

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import Document
+from .contract import Document, Listed
 from .resource import Collection, Resource, reply
-from .schemas import Number, Strict, required
+from .schemas import Number, Strict, identifier, required
 
 _FULL = "the airtime does not exist (possible_mbps, missing_mbps, domains), or the id or its subject has one"
 _RATE = validate.Range(min=0, min_inclusive=False, max=1e6)
 
 
-class Reservations(Protocol):
+class Reservations(Listed, Protocol):
     """What this resource needs of the controller; documents as in docs/explanation/sessions.md, section 4."""
-
-    def names(self) -> Sequence[str]:
-        """Ids of all reservations, in the order in which they go before each other."""
-
-    def documents(self, names: Sequence[str]) -> list[Document]:
-        """The documents of those of these ids that are there."""
-
-    def document(self, name: str) -> Document:
-        """The document of one; raises NotFoundError."""
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
         """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError."""
@@ -48,9 +39,9 @@ class RateChange(Strict):
 class ReservationDeclaration(RateChange):
     """A least rate for a flow, or for every source of a session."""
 
-    id = fields.String(required=True, validate=validate.Length(1, 64))
-    flow = fields.String(allow_none=True, validate=validate.Length(1, 64))
-    session = fields.String(allow_none=True, validate=validate.Length(1, 64))
+    id = identifier(required=True)
+    flow = identifier(allow_none=True)
+    session = identifier(allow_none=True)
 
 
 class ReservationSchema(Schema):
@@ -73,23 +64,17 @@ def blueprint(service: Reservations) -> Resource:
     """The resource ``reservations``."""
     found = Collection("reservations", "<id:reservation>", ReservationSchema, "Least rates of flows and sessions")
     found.reads(
-        service.names,
-        service.documents,
-        service.document,
-        listing="All reservations; those in front go before the others where not all can be kept.",
-        showing="One reservation.",
+        service, "All reservations; those in front go before the others where not all can be kept.", "One reservation."
     )
 
-    @found.operation(
-        "post",
-        "",
+    @found.creates(
+        ReservationDeclaration,
         {
             201: "admitted; kept from the next slot on",
             200: "was made like this before",
             409: _FULL,
             503: "too many, or the controller is starting",
         },
-        body=ReservationDeclaration,
     )
     def reserve(body: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""

@@ -35,6 +35,7 @@ from .contract import (
     ConflictError,
     Document,
     ForbiddenError,
+    Listed,
     NotConfirmedError,
     NotFoundError,
     NotSavedError,
@@ -44,7 +45,7 @@ from .contract import (
 from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, WaitQuery, required
 
 EXTENSION = "hyroads.pause"
-MEDIA_TYPE = "application/json"
+JSON = "application/json"
 _PIECE = 16 * 1024
 
 
@@ -56,7 +57,7 @@ def pause() -> None:
 
 def reply(document: Mapping[str, Any] | list[Any], status: int = 200, *, location: str | None = None) -> Response:
     """A response with a document; ``location`` is the address of the resource that it describes."""
-    answer = Response("".join(_pieces(document)), status=status, content_type=MEDIA_TYPE)
+    answer = Response("".join(_pieces(document)), status=status, content_type=JSON)
     if location is not None:
         answer.headers["Location"] = location
     return answer
@@ -187,18 +188,6 @@ def _hyroads(error: HyroadsError) -> Response:
     return answer
 
 
-def _refused(error: ValueRefusedError) -> Response:
-    return problem(422, str(error), errors={error.place: [error.problem]})
-
-
-def _not_confirmed(error: NotConfirmedError) -> Response:
-    return problem(504, str(error), pending=error.pending)
-
-
-def _answered(error: AnsweredError) -> Response:
-    return Response(json.dumps(dict(error.problem)) + "\n", status=error.status, content_type=PROBLEM_TYPE)
-
-
 def _http(error: HTTPException) -> Response:
     """What Flask and the schema check raise; the latter carries messages by place."""
     status = error.code or 500
@@ -225,20 +214,28 @@ def _flat(messages: Any, place: str = "") -> list[tuple[str, list[str]]]:
 def register(app: Flask, on_defect: Callable[[str, BaseException], None]) -> None:
     """Answer every error with a problem document; ``on_defect`` hears of unexpected exceptions."""
 
+    def refused(error: ValueRefusedError) -> Response:
+        return problem(422, str(error), errors={error.place: [error.problem]})
+
+    def not_confirmed(error: NotConfirmedError) -> Response:
+        return problem(504, str(error), pending=error.pending)
+
+    def answered(error: AnsweredError) -> Response:
+        return Response(json.dumps(dict(error.problem)) + "\n", status=error.status, content_type=PROBLEM_TYPE)
+
     def defect(error: Exception) -> Response:
         on_defect("a REST request", error)
         return problem(500, "the request met a defect of the controller; see its log")
 
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(ConfigError, _config)
-    app.register_error_handler(ValueRefusedError, _refused)
-    app.register_error_handler(NotConfirmedError, _not_confirmed)
-    app.register_error_handler(AnsweredError, _answered)
+    app.register_error_handler(ValueRefusedError, refused)
+    app.register_error_handler(NotConfirmedError, not_confirmed)
+    app.register_error_handler(AnsweredError, answered)
     app.register_error_handler(HyroadsError, _hyroads)
     app.register_error_handler(Exception, defect)
 
 
-JSON = "application/json"
 _NOTHING = object()
 
 
@@ -341,16 +338,19 @@ class Collection(Resource):
         """Where one thing can be read; ids may hold any character."""
         return f"{self.url_prefix}/{quote(name, safe='')}"
 
-    def reads(
+    def reads(self, service: Listed, listing: str, showing: str) -> None:
+        """Serve the list in pages, and one thing; ``listing`` and ``showing`` describe both in the OpenAPI document."""
+        self.reads_by(service.names, service.documents, service.document, listing, showing)
+
+    def reads_by(
         self,
         names: Callable[[], Sequence[str]],
         documents: Documents,
         document: Callable[[str], Document],
-        *,
         listing: str,
         showing: str,
     ) -> None:
-        """Serve the list in pages, and one thing; ``listing`` and ``showing`` describe both in the OpenAPI document."""
+        """As :meth:`reads`, by three functions of a service that has other names for them."""
 
         def read_list(query: dict[str, Any]) -> Response:
             return page(self.name, names(), documents, query)
@@ -362,6 +362,10 @@ class Collection(Resource):
         read_list.__doc__, read_one.__doc__ = listing, showing
         self.endpoint("get", "", {200: None}, self._page, query=PageQuery)(read_list)
         self.endpoint("get", self.one, {200: None, 404: None}, self.item)(read_one)
+
+    def creates(self, body: type[Schema], responses: Mapping[int, str | None]) -> Callable[[View], View]:
+        """Register the view that answers POST at the collection's own address."""
+        return self.operation("post", "", responses, body=body)
 
     def operation(
         self,

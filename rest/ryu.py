@@ -15,7 +15,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, ValueRefusedError
 from .resource import Resource, reply
-from .schemas import ProblemSchema, Strict, required
+from .schemas import ProblemSchema, Strict, about, required
 
 Any_ = Schema
 BY_SWITCH = {"type": "object", "additionalProperties": {"type": ["object", "array"]}}
@@ -65,7 +65,7 @@ class RyuFilter(Strict):
     cookie = fields.Integer(strict=True, validate=_U64)
     cookie_mask = fields.Integer(strict=True, validate=_U64)
     priority = fields.Integer(strict=True, validate=validate.Range(0, 65535))
-    match = fields.Dict(keys=fields.String(), metadata={"description": "in Ryu's notation"})
+    match = fields.Dict(keys=fields.String(), **about("in Ryu's notation"))
 
 
 MAX_DPID = 2**64 - 1

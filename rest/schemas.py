@@ -1,6 +1,6 @@
 """Schemas of requests, which refuse unknown fields, and of answers; they make the OpenAPI document.
 
-What a flow may say in detail is checked by the same code that reads the network file. The network's: network_schemas.
+What a flow may say in detail is checked by the same code that reads the network file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ class Strict(Schema):
         unknown = RAISE
 
 
+def about(text: str) -> dict[str, Any]:
+    """The option of a field that is its description in the OpenAPI document."""
+    return {"metadata": {"description": text}}
+
+
 def required(text: str | None = None, **options: Any) -> dict[str, Any]:
     """Options of a response's field that is always there, with its description."""
-    described = {} if text is None else {"metadata": {"description": text}}
-    return {"required": True, **described, **options}
+    return {"required": True, **({} if text is None else about(text)), **options}
 
 
 class Number(fields.Float):
@@ -38,24 +42,34 @@ class Number(fields.Float):
         return super()._validated(value)
 
 
+def identifier(text: str | None = None, longest: int = 64, **options: Any) -> fields.String:
+    """A request's field that names something: bounded text that is not empty."""
+    return fields.String(validate=validate.Length(1, longest), **({} if text is None else about(text)), **options)
+
+
+class PlaceSchema(Strict):
+    """Where a client's interface can be: at a node, on a technology."""
+
+    node = identifier(required=True)
+    technology = identifier(required=True)
+
+
 class FlowDeclaration(Strict):
     """A flow to carry: from the host of one node to the host of another."""
 
-    id = fields.String(required=True, validate=validate.Length(1, 64))
-    source = fields.String(required=True, data_key="from", metadata={"description": "node id"})
-    target = fields.String(required=True, data_key="to", metadata={"description": "node id"})
-    utility = fields.Raw(metadata={"description": 'log (default) or {"alpha": x}'})
+    id = identifier(required=True)
+    source = fields.String(required=True, data_key="from", **about("node id"))
+    target = fields.String(required=True, data_key="to", **about("node id"))
+    utility = fields.Raw(**about('log (default) or {"alpha": x}'))
     weight = Number()
-    paths = fields.List(fields.List(fields.String()), metadata={"description": "fixed multipath, as link ids"})
+    paths = fields.List(fields.List(fields.String()), **about("fixed multipath, as link ids"))
     policy = fields.String(validate=validate.OneOf([policy.value for policy in Policy]))
     traffic = fields.String(
         validate=validate.OneOf([traffic.value for traffic in Traffic if traffic is not Traffic.PROBE]),
-        metadata={"description": "tcp: keep airtime free for what comes back"},
+        **about("tcp: keep airtime free for what comes back"),
     )
-    match = fields.Dict(keys=fields.String(), metadata={"description": "header fields that narrow the flow"})
-    slice = fields.String(
-        validate=validate.Length(1, 64), metadata={"description": "whose airtime shares it keeps; default production"}
-    )
+    match = fields.Dict(keys=fields.String(), **about("header fields that narrow the flow"))
+    slice = identifier("whose airtime shares it keeps; default production")
 
 
 def rate() -> fields.Float:
@@ -89,27 +103,21 @@ class FlowSchema(Schema):
     reason = fields.String(**required("why it is not a multipath", allow_none=True))
     pending = fields.List(fields.String(), **required("what has not confirmed yet"))
     multipath = fields.List(fields.Nested(PathSchema), **required())
-    number = fields.Integer(metadata={"description": "in the frames' shim header, 16 to 65535"})
+    number = fields.Integer(**about("in the frames' shim header, 16 to 65535"))
     ingress = fields.String(allow_none=True)
     egress = fields.String(allow_none=True)
-    rate_mbps = fields.Float(allow_none=True, metadata={"description": "sum over its paths; null: not shaped"})
-    demand_mbps = fields.Float(
-        allow_none=True, metadata={"description": "cap of a flow that sends less than its share"}
-    )
-    decided_by = fields.String(metadata={"description": "solver, controller, or the override that sets its rates"})
-    bandit = fields.Dict(allow_none=True, metadata={"description": "what the flow's bandit knows"})
-    latency = fields.Dict(allow_none=True, metadata={"description": "the split of a latency flow, and why"})
+    rate_mbps = fields.Float(allow_none=True, **about("sum over its paths; null: not shaped"))
+    demand_mbps = fields.Float(allow_none=True, **about("cap of a flow that sends less than its share"))
+    decided_by = fields.String(**about("solver, controller, or the override that sets its rates"))
+    bandit = fields.Dict(allow_none=True, **about("what the flow's bandit knows"))
+    latency = fields.Dict(allow_none=True, **about("the split of a latency flow, and why"))
 
 
 class PageQuery(Strict):
     """Which part of a list is wanted."""
 
     limit = fields.Integer(load_default=MAX_LIMIT, validate=validate.Range(1, MAX_LIMIT))
-    cursor = fields.String(
-        load_default=None,
-        validate=validate.Length(1, 1024),
-        metadata={"description": "of the `next` address of another page"},
-    )
+    cursor = identifier("of the `next` address of another page", 1024, load_default=None)
 
 
 class PageSchema(Schema):
@@ -143,9 +151,9 @@ class EventsQuery(Strict):
     kinds = fields.String(
         load_default="",
         validate=validate.Length(max=512),
-        metadata={"description": "comma-separated kinds; `link` means all of `link.up`, `link.down`, ..."},
+        **about("comma-separated kinds; `link` means all of `link.up`, `link.down`, ..."),
     )
-    follow = fields.Boolean(load_default=True, metadata={"description": "false: what is kept, then the end"})
+    follow = fields.Boolean(load_default=True, **about("false: what is kept, then the end"))
 
 
 class ProblemSchema(Schema):
@@ -158,6 +166,6 @@ class ProblemSchema(Schema):
     errors = fields.Dict(
         keys=fields.String(),
         values=fields.List(fields.String()),
-        metadata={"description": "place in the request -> what was expected there"},
+        **about("place in the request -> what was expected there"),
     )
-    pending = fields.List(fields.String(), metadata={"description": "what has not confirmed"})
+    pending = fields.List(fields.String(), **about("what has not confirmed"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,26 +10,16 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import Document
+from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed, removed
 from .resource import Collection, Resource, reply
-from .schemas import Number, Strict, required
+from .schemas import Number, Strict, about, identifier, required
 
-MAX_NAME = 64
-MAX_PARTICIPANTS = 64
+_SOME = validate.Length(0, 64)
 
 
-class Sessions(Protocol):
+class Sessions(Listed, Protocol):
     """What this resource needs of the controller; documents as in docs/explanation/sessions.md."""
-
-    def names(self) -> Sequence[str]:
-        """Ids of all sessions in order of declaration."""
-
-    def documents(self, names: Sequence[str]) -> list[Document]:
-        """The documents of those of these ids that are there."""
-
-    def document(self, name: str) -> Document:
-        """The document of one; raises NotFoundError."""
 
     def pending(self, name: str) -> list[str]:
         """What has not confirmed its part of a session, or of its end."""
@@ -53,43 +43,30 @@ class Sessions(Protocol):
 class ParticipantName(Strict):
     """Who joins."""
 
-    name = fields.String(
-        required=True,
-        validate=validate.Length(1, MAX_NAME),
-        metadata={"description": "node id, or MAC or IP address of a host"},
-    )
-    source = fields.Boolean(load_default=True, metadata={"description": "may send, too"})
+    name = identifier("node id, or MAC or IP address of a host", required=True)
+    source = fields.Boolean(load_default=True, **about("may send, too"))
 
 
 class SessionChange(Strict):
     """What may change of a session."""
 
-    participants = fields.List(
-        fields.String(validate=validate.Length(1, MAX_NAME)), validate=validate.Length(0, MAX_PARTICIPANTS)
-    )
+    participants = fields.List(identifier(), validate=_SOME)
     sources = fields.List(
-        fields.String(validate=validate.Length(1, MAX_NAME)),
-        allow_none=True,
-        validate=validate.Length(0, MAX_PARTICIPANTS),
-        metadata={"description": "participants that may send; null: all"},
+        identifier(), allow_none=True, validate=_SOME, **about("participants that may send; null: all")
     )
     rate_mbps = Number(
         allow_none=True,
         validate=validate.Range(min=0, min_inclusive=False, max=1e6),
-        metadata={"description": "what each source is counted with; null: what it is measured to send"},
+        **about("what each source is counted with; null: what it is measured to send"),
     )
-    membership = fields.Boolean(metadata={"description": "hosts join and leave by IGMP and MLD as well"})
+    membership = fields.Boolean(**about("hosts join and leave by IGMP and MLD as well"))
 
 
 class SessionDeclaration(SessionChange):
     """A session."""
 
-    id = fields.String(required=True, validate=validate.Length(1, MAX_NAME))
-    group = fields.String(
-        required=True,
-        validate=validate.Length(1, MAX_NAME),
-        metadata={"description": "multicast IP address wider than a link, or group MAC address"},
-    )
+    id = identifier(required=True)
+    group = identifier("multicast IP address wider than a link, or group MAC address", required=True)
 
 
 class ParticipantSchema(Schema):
@@ -139,24 +116,17 @@ _STARTING = {503: "the controller is starting"}
 
 def blueprint(service: Sessions) -> Resource:
     """The resource ``sessions``."""
-    about = "Multicast sessions: participants that send to each other without a server"
-    found = Collection("sessions", "<id:session>", SessionSchema, about)
-    found.reads(
-        service.names,
-        service.documents,
-        service.document,
-        listing="All sessions in order of declaration.",
-        showing="One session.",
-    )
+    words = "Multicast sessions: participants that send to each other without a server"
+    found = Collection("sessions", "<id:session>", SessionSchema, words)
+    found.reads(service, "All sessions in order of declaration.", "One session.")
     _declares_and_removes(found, service)
     _changes(found, service)
     return found
 
 
 def _declares_and_removes(found: Collection, service: Sessions) -> None:
-    @found.operation(
-        "post",
-        "",
+    @found.creates(
+        SessionDeclaration,
         {
             201: "new, and confirmed by all switches",
             200: "was declared like this before; confirmed",
@@ -164,7 +134,6 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
             409: "id or group taken, or somebody can't be reached",
             503: "too many sessions, or the controller is starting",
         },
-        body=SessionDeclaration,
     )
     def declare_session(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Declare a session; answered once all switches confirmed its trees."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from flask.typing import ResponseReturnValue
@@ -15,7 +15,7 @@ from .access import principal
 from .contract import PREFIX, Document, Token
 from .operations import accepted
 from .resource import Resource, page, page_schema, pages, reply
-from .schemas import Strict, required
+from .schemas import Strict, about, required
 
 ADDRESS = f"{PREFIX}/slices"
 
@@ -45,10 +45,10 @@ class RuleSchema(Schema):
     """Packets that match and come in at these ports of these switches (docs/explanation/slicing.md, section 2)."""
 
     name = fields.String()
-    switches = fields.Raw(metadata={"description": '"all" or datapath ids'})
-    ports = fields.Raw(metadata={"description": '"all" or numbers and names of ports'})
+    switches = fields.Raw(**about('"all" or datapath ids'))
+    ports = fields.Raw(**about('"all" or numbers and names of ports'))
     priority = fields.Integer()
-    match = fields.Raw(metadata={"description": "a mapping of match fields, or a list of such: any of them"})
+    match = fields.Raw(**about("a mapping of match fields, or a list of such: any of them"))
 
 
 class FlowspaceRuleSchema(RuleSchema):
@@ -61,7 +61,7 @@ class FlowspaceRuleSchema(RuleSchema):
 class SliceBody(Strict):
     """What may be said of a slice; details as in the file."""
 
-    parent = fields.String(metadata={"description": "the slice whose flowspace it is a part of"})
+    parent = fields.String(**about("the slice whose flowspace it is a part of"))
     owner_token_sha256 = fields.String(validate=validate.Regexp("^[0-9a-f]{64}$"))
     controllers = fields.List(fields.String())
     permissions = fields.List(fields.String(validate=validate.OneOf(["read", "write", "delegate"])))
@@ -88,14 +88,10 @@ class FlowspaceDeclaration(Strict):
     flowspace = fields.List(fields.Dict(keys=fields.String()), required=True)
 
 
-class RuleDeclaration(Strict):
+class RuleDeclaration(Strict, RuleSchema):
     """One rule."""
 
-    name = fields.String()
-    switches = fields.Raw(metadata={"description": '"all" or datapath ids'})
-    ports = fields.Raw(metadata={"description": '"all" or numbers and names of ports'})
     priority = fields.Integer(strict=True)
-    match = fields.Raw(metadata={"description": "a mapping of match fields, or a list of such: any of them"})
 
 
 class SliceSchema(Schema):
@@ -103,13 +99,13 @@ class SliceSchema(Schema):
 
     name = fields.String(**required())
     parent = fields.String()
-    owner_token_sha256 = fields.String(metadata={"description": "shown to admins"})
+    owner_token_sha256 = fields.String(**about("shown to admins"))
     controllers = fields.List(fields.String())
     permissions = fields.List(fields.String())
     flowspace = fields.List(fields.Nested(RuleSchema))
     limits = fields.Dict()
     ssids = fields.List(fields.Dict())
-    switches = fields.Dict(metadata={"description": "what it has on each connected switch"})
+    switches = fields.Dict(**about("what it has on each connected switch"))
 
 
 class FlowspaceList(schemas.PageSchema):
@@ -125,7 +121,7 @@ class SwitchSchema(Schema):
     connected = fields.Boolean(**required())
     confirmed = fields.Boolean(**required("has confirmed the slices of now"))
     slices = fields.Raw(**required("names; of one switch: what each slice has there"))
-    ports = fields.Dict(metadata={"description": "numbers by name"})
+    ports = fields.Dict(**about("numbers by name"))
     malformed_messages = fields.Integer()
 
 
@@ -142,90 +138,82 @@ _BUSY = "the slicer did not answer in time"
 _CONFLICT = "two slices would own the same packets, or a child what is not its parent's; nothing has changed"
 
 
-def _change(blueprint: Resource, method: str, rule: str, body: type[Schema] | None = None) -> Any:
-    """Registers an endpoint that changes slices: what it takes, and what every one of them answers."""
-    responses = {200: "done, and confirmed by connected switches", 202: _LATER, 404: "there is none"}
-    responses |= {409: _CONFLICT, 503: _BUSY}
-    return blueprint.endpoint(method, rule, responses, ChangeSchema, body=body, query=schemas.WaitQuery)
-
-
 def blueprints(service: SliceService, *, switches: bool = True) -> list[Resource]:
     """The resources; ``switches`` is there where no other resource has that name."""
     found = [_slices(service), _flowspace(service)]
     return [*found, _switches(service), _reload(service)] if switches else found
 
 
-def _done(what: str, changed: Changed, query: Mapping[str, Any], resource: str | None) -> ResponseReturnValue:
-    if changed.pending or not query["wait"]:
-        return accepted(what, resource, changed.poll)
-    return reply(changed.document)
+class _Change(NamedTuple):
+    """An endpoint that changes slices."""
+
+    method: str
+    rule: str
+    """Below /slices."""
+    body: type[Schema] | None
+    what: str
+    """What the operation is called."""
+    text: str
 
 
-def _address(name: str) -> str:
-    return f"{ADDRESS}/{quote(name, safe='')}"
+_ONE, _RULES = "/<slice:name>", "/<slice:name>/flowspace"
+_CHANGES = (
+    _Change("put", "", SlicesDeclaration, "put all slices", "Exactly these slices (admins)."),
+    _Change("put", _ONE, SliceDeclaration, "put slice {name}",
+            "Add a slice, or replace it whole; owners: a child of their slice (permission `delegate`)."),
+    _Change("patch", _ONE, SliceBody, "change slice {name}",
+            "Change what is given (of `limits` those that are given); owners: their controllers, and lower limits."),
+    _Change("delete", _ONE, None, "remove slice {name}",
+            "Remove a slice, its children and all that they have in switches."),
+    _Change("put", _RULES, FlowspaceDeclaration, "put flowspace of {name}", "Exactly these flowspace rules."),
+    _Change("post", _RULES, RuleDeclaration, "add flowspace to {name}", "One flowspace rule more."),
+    _Change("delete", f"{_RULES}/<id:rule>", None, "remove flowspace of {name}",
+            "One flowspace rule less, by its name or number."),
+)  # fmt: skip
+
+
+def _add_change(found: Resource, service: SliceService, about: _Change) -> None:
+    """Serve a change of slices; an operation stays about its slice unless that is removed."""
+    name, (method, rule, body, what, text) = found.name, about
+
+    def change(*given: dict[str, Any], **ids: str) -> ResponseReturnValue:
+        [*document, query] = given
+        path = [name, *(ids.get(word.strip("<>").rpartition(":")[2], word) for word in rule.split("/")[1:])]
+        wanted = document[0] if document else None
+        done = service.change(principal(), method.upper(), *path, document=wanted, wait=query["wait"])
+        if not done.pending and query["wait"]:
+            return reply(done.document)
+        stays = "name" in ids and not (method == "delete" and rule == _ONE)
+        resource = f"{ADDRESS}/{quote(ids['name'], safe='')}" if stays else None
+        return accepted(what.format(**ids), resource, done.poll)
+
+    change.__name__, change.__doc__ = f"{method} {rule}", text
+    responses = {200: "done, and confirmed by connected switches", 202: _LATER, 404: "there is none"}
+    responses |= {409: _CONFLICT, 503: _BUSY}
+    found.endpoint(method, rule, responses, ChangeSchema, body=body, query=schemas.WaitQuery)(change)
 
 
 def _slices(service: SliceService) -> Resource:
-    blueprint = Resource("slices", url_prefix=ADDRESS, description="Who has which part of the network")
+    found = Resource("slices", url_prefix=ADDRESS, description="Who has which part of the network")
+    for change in _CHANGES:
+        _add_change(found, service, change)
 
-    def ask(what: str, method: str, *path: str, query: Mapping[str, Any], document: Any = None) -> ResponseReturnValue:
-        changed = service.change(principal(), method, "slices", *path, document=document, wait=query["wait"])
-        stays = path and not (method == "DELETE" and len(path) == 1)
-        return _done(what, changed, query, _address(path[0]) if stays else None)
-
-    @blueprint.endpoint("get", "", {200: None, 503: _BUSY}, page_schema("slices", SliceSchema), query=schemas.PageQuery)
+    @found.endpoint("get", "", {200: None, 503: _BUSY}, page_schema("slices", SliceSchema), query=schemas.PageQuery)
     def list_slices(query: dict[str, Any]) -> ResponseReturnValue:
         """All slices; owners see those of others by name."""
         return pages("slices", service.read(principal(), "slices"), query, key="name")
 
-    @_change(blueprint, "put", "", SlicesDeclaration)
-    def put_slices(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
-        """Exactly these slices (admins)."""
-        return ask("put all slices", "PUT", query=query, document=body)
-
-    @blueprint.endpoint("get", "/<slice:name>", {200: None, 503: _BUSY, 404: None}, SliceSchema)
+    @found.endpoint("get", _ONE, {200: None, 503: _BUSY, 404: None}, SliceSchema)
     def show_slice(name: str) -> ResponseReturnValue:
         """One slice, and what it has on each connected switch."""
         return reply(service.read(principal(), "slices", name))
 
-    @_change(blueprint, "put", "/<slice:name>", SliceDeclaration)
-    def put_slice(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
-        """Add a slice, or replace it whole; owners: a child of their slice (permission `delegate`)."""
-        return ask(f"put slice {name}", "PUT", name, query=query, document=body)
-
-    @_change(blueprint, "patch", "/<slice:name>", SliceBody)
-    def change_slice(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
-        """Change what is given (of `limits` those that are given); owners: their controllers, and lower limits."""
-        return ask(f"change slice {name}", "PATCH", name, query=query, document=body)
-
-    @_change(blueprint, "delete", "/<slice:name>")
-    def remove_slice(query: dict[str, Any], name: str) -> ResponseReturnValue:
-        """Remove a slice, its children and all that they have in switches."""
-        return ask(f"remove slice {name}", "DELETE", name, query=query)
-
-    @blueprint.endpoint(
-        "get", "/<slice:name>/flowspace", {200: None, 503: _BUSY, 404: None}, FlowspaceList, query=schemas.PageQuery
-    )
+    @found.endpoint("get", _RULES, {200: None, 503: _BUSY, 404: None}, FlowspaceList, query=schemas.PageQuery)
     def show_flowspace(query: dict[str, Any], name: str) -> ResponseReturnValue:
         """The flowspace rules of one slice."""
         return pages("flowspace", service.read(principal(), "slices", name, "flowspace"), query, key="rule")
 
-    @_change(blueprint, "put", "/<slice:name>/flowspace", FlowspaceDeclaration)
-    def put_flowspace(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
-        """Exactly these flowspace rules."""
-        return ask(f"put flowspace of {name}", "PUT", name, "flowspace", query=query, document=body)
-
-    @_change(blueprint, "post", "/<slice:name>/flowspace", RuleDeclaration)
-    def add_rule(body: dict[str, Any], query: dict[str, Any], name: str) -> ResponseReturnValue:
-        """One flowspace rule more."""
-        return ask(f"add flowspace to {name}", "POST", name, "flowspace", query=query, document=body)
-
-    @_change(blueprint, "delete", "/<slice:name>/flowspace/<id:rule>")
-    def remove_rule(query: dict[str, Any], name: str, rule: str) -> ResponseReturnValue:
-        """One flowspace rule less, by its name or number."""
-        return ask(f"remove flowspace of {name}", "DELETE", name, "flowspace", rule, query=query)
-
-    return blueprint
+    return found
 
 
 def _flowspace(service: SliceService) -> Resource:
@@ -259,11 +247,7 @@ def _switches(service: SliceService) -> Resource:
 
 
 def _reload(service: SliceService) -> Resource:
-    blueprint = Resource("reload", url_prefix=f"{PREFIX}/reload", description="The slices of the settings' file")
-
-    @_change(blueprint, "post", "")
-    def reload(query: dict[str, Any]) -> ResponseReturnValue:
-        """Read the settings' slices again (admins); what was changed while running is forgotten."""
-        return _done("reload", service.change(principal(), "POST", "reload", wait=query["wait"]), query, None)
-
-    return blueprint
+    found = Resource("reload", url_prefix=f"{PREFIX}/reload", description="The slices of the settings' file")
+    text = "Read the settings' slices again (admins); what was changed while running is forgotten."
+    _add_change(found, service, _Change("post", "", None, "reload", text))
+    return found
