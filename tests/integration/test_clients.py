@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ import pytest
 if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
     pytest.skip("needs root and Open vSwitch", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from client_lab import AGENTS, ClientLab, eventually, mesh
 from hostapd_peer import Peer
 

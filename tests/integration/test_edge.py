@@ -15,16 +15,12 @@ import socket
 import statistics
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 from edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath, path_mac
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from whole_frames import keep_tags, receive_whole

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 from edge_pair import FORWARD, AgentControl, EdgePair, EmulatedPath
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.netfile_sections import parse_match

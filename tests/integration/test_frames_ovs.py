@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from odd_frames import Reading, odd, plain, readings
 
 from hyroads.slices.core.match import TernaryMatch, describe

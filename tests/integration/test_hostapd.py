@@ -11,20 +11,17 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from client_lab import within
 
 from hyroads.controller.access_point.hostapd import HostapdFollower
 from hyroads.controller.access_point.hostapd_conf import Place, radio_text
 from hyroads.controller.access_point.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from client_lab import within
 
 PROGRAMS = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 HOSTAPD, SUPPLICANT = (shutil.which(name, path=PROGRAMS) for name in ("hostapd", "wpa_supplicant"))

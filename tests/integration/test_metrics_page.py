@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import ControllerProcess
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -7,16 +7,12 @@ import ctypes
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from whole_frames import keep_tags, receive_whole
 
 from hyroads.controller.core.addressing import Addressing, Labels

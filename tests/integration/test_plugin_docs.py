@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import ControllerProcess, eventually
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "plugins.md"

@@ -7,18 +7,15 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 
 if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
     pytest.skip("needs root and Open vSwitch", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from client_lab import ClientLab, eventually, mesh, within
 
 from hyroads.controller.core.services.membership import LINK_LOCAL, MAC, Query, QueryTimes, begun, query_frame, query_of

@@ -12,12 +12,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import eventually
 from dummy_switches import available
 from rest_lab import RestLab, rest_lab

@@ -4,14 +4,10 @@ with the statuses, content types and schemas that it says.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from dummy_switches import available
 from rest_lab import RestLab, rest_lab
 

@@ -10,12 +10,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import eventually, free_ports
 from dummy_switches import available
 from rest_lab import PORTS, RestLab, rest_lab

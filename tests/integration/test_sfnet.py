@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controller_process import NETWORK, PROGRAM, ControllerProcess, eventually, free_ports
 
 from hyroads.plugins.api import RequestError
 from hyroads.plugins.sfnet import client, messages
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from controller_process import NETWORK, PROGRAM, ControllerProcess, eventually, free_ports
 
 ADMIN, VIEWER = "admin-token-0123456789", "viewer-token-0123456789"
 TOKENS = {"ops": {"token": ADMIN, "role": "admin"}, "wall": {"token": VIEWER, "role": "viewer"}}

@@ -5,15 +5,11 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from raw_guest import inside
 from scripted_switch import ScriptedSwitch
 from slicer_rig import Control, SlicerRig, available

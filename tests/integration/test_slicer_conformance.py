@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-for folder in (Path(__file__).parent, Path(__file__).parents[1] / "support"):
-    sys.path.insert(0, str(folder))
-import test_ofp_ovs as direct  # noqa: E402
-from sliced_rig import SlicedRig  # noqa: E402
-from test_ofp_ovs import *  # noqa: E402, F403 - every case of the module is a case here
+sys.path.insert(0, str(Path(__file__).parent))
+import test_ofp_ovs as direct
+from sliced_rig import SlicedRig
+from test_ofp_ovs import *  # noqa: F403 - every case of the module is a case here
 
 del test_repair_touches_only_what_is_wrong, test_everything_open_vswitch_answers_passes_the_guard  # noqa: F821
 

@@ -7,13 +7,10 @@ environment with it (``python -m venv E; E/bin/pip install faucet; export HYROAD
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from slicer_rig import SlicerRig, available
 
 FAUCET = Path(os.environ.get("HYROADS_FAUCET", "nowhere"))

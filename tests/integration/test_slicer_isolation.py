@@ -9,16 +9,12 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from raw_guest import RawGuest, heard, packet_socket
 from slicer_rig import Control, SlicerRig, available
 

@@ -9,13 +9,10 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from raw_guest import RawGuest, inside
 from slicer_rig import SlicerRig, available
 

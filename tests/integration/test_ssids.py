@@ -5,12 +5,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ovs_rig
+import pytest
 from slicer_rig import SlicerRig, available
 from wireless_rig import HOST, OPERATOR, PASSWORD, PRIVACY, AccessPoint, v3, wait_for
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from controller_process import ControllerProcess, eventually
 
 FLOW = {"id": "voice", "from": "c", "to": "a", "match": {"eth_type": 2048, "ip_proto": 17, "udp_dst": 7000}}

@@ -5,12 +5,9 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from wireless_rig import HOSTAPD, READER, AccessPoint, wait_for
 
 pytestmark = [

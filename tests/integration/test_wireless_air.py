@@ -6,10 +6,10 @@ One is the access point's, with a real hostapd; the other is a station's, with a
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from wireless_rig import PROGRAMS, wait_for
 
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.backends import run_command
@@ -18,9 +18,6 @@ from hyroads.controller.access_point.mib import Value
 from hyroads.controller.access_point.wireless import RadioAbilities
 from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number
 from hyroads.controller.access_point.wireless_hostapd import HostapdBackend
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from wireless_rig import PROGRAMS, wait_for
 
 RADIOS = sorted(
     path.name

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from page_session import follow, needs_root, pages
 
 PAGES = [page for page in pages("tutorials", "how-to") if needs_root(page)]

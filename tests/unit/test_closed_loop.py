@@ -5,15 +5,10 @@ airtime.
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from dataclasses import replace
-
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
 from hyroads.controller.core import topologies

@@ -15,7 +15,6 @@ import yaml
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.settings import controller as settings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import docs_site
 from page_session import DOCS, ROOT, Step, blocks, follow, needs_root, pages, shows, steps

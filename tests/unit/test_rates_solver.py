@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from rate_cases import constraint, network_of, problem_of, random_case, random_paths
 from scipy.optimize import linprog, minimize
 

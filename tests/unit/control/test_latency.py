@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from planning import NO_REPORTS
 
 from hyroads.controller.control.latency import HEADROOM, LEAST_MBPS, Latency

@@ -4,14 +4,11 @@ through a model that is wrong.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from live_medium import LiveMedium
 
 from hyroads.controller.core.infer.change import Change

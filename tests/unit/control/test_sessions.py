@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from rings import ring
 from switch_model import Frame, Label, ModelNetwork, port_numbers
 

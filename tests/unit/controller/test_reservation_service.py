@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from instant_saver import full_disk, instant_saver
 
 from hyroads.controller.control.loop import LiveLoop, LoopOptions

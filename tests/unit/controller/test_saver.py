@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import errno
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from instant_saver import instant_saver
 
 from hyroads.controller.core.errors import HyroadsError

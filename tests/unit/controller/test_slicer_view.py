@@ -4,16 +4,13 @@ token.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flask.testing import FlaskClient
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually
+from flask.testing import FlaskClient
 from slicer_lab import SlicerLab, slicer_lab
 
 from hyroads.controller.api.views import slices_before

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from plugin_rig import HASTY, Rig, eventually
 
 from hyroads.controller.core.network import Place

@@ -1,12 +1,8 @@
 """Policies live: wishes become moves, refusals are respected, foreign policies are held to the rules."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from plugin_rig import Rig, eventually
 
 from hyroads.controller.core.errors import HyroadsError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from plugin_rig import HASTY, PATIENT, Rig, eventually
 
 from hyroads.controller.framework import ryu_shim as shim

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hostapd_peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.access_point import hostapd
 from hyroads.controller.access_point.hostapd import HostapdFollower, StationNews, TransitionAnswer
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hostapd_peer import Peer
 
 MAC, OTHER = "02:aa:00:00:00:01", "02:aa:00:00:00:02"
 NEIGHBOUR = "02:00:00:00:00:09,0x8f,81,6,7"

@@ -2,10 +2,9 @@
 
 import json
 import stat
-import sys
-from pathlib import Path
 
 import pytest
+from hostapd_global import Hostapd
 
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.config import WirelessConfig, parse, parse_wireless
@@ -16,9 +15,6 @@ from hyroads.controller.access_point.wireless import RadioAbilities, WirelessErr
 from hyroads.controller.access_point.wireless_agent import LOOK_EVERY_S, WirelessObjects
 from hyroads.controller.access_point.wireless_hostapd import HostapdBackend, RecordedBackend
 from hyroads.controller.core.errors import ConfigError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from hostapd_global import Hostapd
 
 RADIOS = {
     "wlan0": RadioAbilities("wlan0", (1, 6), most_bss=4, mac="02:11:22:33:44:00"),

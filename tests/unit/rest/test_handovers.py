@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from handover_rig import Rig
 
 from hyroads.rest import handovers, ncasts

@@ -1,9 +1,7 @@
 """Handovers packet by packet: nothing lost, doubled or out of order; and managers under every order of events."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from handover_sim import Settings, trip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +20,6 @@ from hyroads.controller.core.services.mobility import (
     Timings,
 )
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from handover_sim import Settings, trip
 
 WIFI_A, WIFI_B, PLC, LTE = Place("a", "wifi"), Place("b", "wifi"), Place("b", "plc"), Place("x", "lte")
 DELAYS = {WIFI_A: (0.001, 0.03), WIFI_B: (0.0005, 0.08), PLC: (0.004, 0.005), LTE: (0.05, 0.4)}

@@ -1,16 +1,11 @@
 """n-cast switched on and off on a live flow, packet by packet."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from handover_sim import Controller, Settings, World
 
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Passed, Phase
 from hyroads.plugins.ncast import NCast
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from handover_sim import Controller, Settings, World
 
 WIFI, PLC, LTE = Place("a", "wifi"), Place("b", "plc"), Place("x", "lte")
 DELAYS = {WIFI: (0.001, 0.03), PLC: (0.004, 0.08), LTE: (0.05, 0.4)}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
+from switch_model import Frame, ModelSwitch
 
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.match import Match
@@ -24,9 +23,6 @@ from hyroads.slices.core.fields import VLAN_PRESENT
 from hyroads.slices.core.match import TernaryMatch, completed
 from hyroads.slices.core.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.core.notation import write
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
-from switch_model import Frame, ModelSwitch
 
 LAYOUT = Layout()
 CONTROLLER = 0xFFFFFFFD

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from controller_process import eventually, free_ports
 from slicer_lab import SlicerLab, slicer_lab
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from fake_flowvisor import PASSWORD, FakeFlowVisor, certificate, served
 
 from hyroads.controller.cli.main import main
 from hyroads.slices.core.slicefile import load_text
@@ -20,9 +20,6 @@ from hyroads.slices.flowvisor.client import Access, Client, Event, Events
 from hyroads.slices.flowvisor.desired import Desired, desired_of
 from hyroads.slices.flowvisor.entries import FlowVisorError
 from hyroads.slices.flowvisor.reconcile import Clock, differences, observe, reconcile, steps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
-from fake_flowvisor import PASSWORD, FakeFlowVisor, certificate, served
 
 CLOCK = Clock(time.monotonic, time.sleep)
 SLICES = """

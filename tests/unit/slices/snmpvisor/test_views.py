@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snmp_agent import Agent
 
 from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, SnmpError, Status, parse_v2c, v2c_bytes
 from hyroads.slices.snmpvisor.requests import Scope, serve
 from hyroads.slices.snmpvisor.view import Access, Arbiter, Subtree, View, Wish, name_key
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
-from snmp_agent import Agent
 
 TABLE = Subtree((1, 3, 2, 1), frozenset({7}))
 PLAIN = Subtree((1, 3, 1))

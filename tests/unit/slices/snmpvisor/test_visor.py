@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+
+from snmp_agent import Agent
 
 from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
@@ -13,9 +13,6 @@ from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status
 from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, Proxy, ToDevice, ToManager, described
 from hyroads.slices.snmpvisor.requests import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
 from hyroads.slices.snmpvisor.view import name_key
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
-from snmp_agent import Agent
 
 NAMES = {index: f"if{index}" for index in range(1, 41)}
 DEVICE = {

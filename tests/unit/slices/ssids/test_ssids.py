@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snmp_agent import Agent
 
 from hyroads.controller.access_point import wireless_mib
 from hyroads.controller.core.errors import ConfigError
@@ -17,9 +15,6 @@ from hyroads.slices.snmpvisor.pdu import Binding, Kind, Pdu, SnmpError
 from hyroads.slices.ssids import desired, rows
 from hyroads.slices.ssids.desired import RULE, AccessPoint, SsidError, bss_name, wanted, with_ports
 from hyroads.slices.ssids.rows import Row, change, reconcile, rows_of
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
-from snmp_agent import Agent
 
 POINTS = (AccessPoint("ap1", 1, {"wlan0": 2, "wlan1": 4}), AccessPoint("ap2", 2, {"wlan0": 2}))
 LAB = {"name": "lab", "ssids": [{"name": "lab", "security": "wpa2", "passphrase_file": "lab.key"}]}
