@@ -7,10 +7,8 @@ root and no switches are needed. Run: python benchmarks/controller_reaction.py [
 from __future__ import annotations
 
 import json
-import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,29 +17,28 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
-OPENFLOW, AGENTS, REST = 26653, 26654, 28080
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from controller_process import ControllerProcess
+
 TARGET_MS = 30.0
-PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 
 
 class Agent:
     """Answers everything at once; configurations and rates go to ``told`` with their time."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, port: int) -> None:
         self.told: Queue[tuple[float, dict[str, Any]]] = Queue()
-        self._socket = self._dial()
+        self._socket = self._dial(port)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.write({"type": "hello", "version": 1, "node": node, "program": "benchmark", "boot": "1", "token": None,
                     "revision": 0})  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
 
     @staticmethod
-    def _dial() -> socket.socket:
+    def _dial(port: int) -> socket.socket:
         for _ in range(100):
             try:
-                return socket.create_connection(("127.0.0.1", AGENTS), timeout=1)
+                return socket.create_connection(("127.0.0.1", port), timeout=1)
             except OSError:
                 time.sleep(0.1)
         raise SystemExit("the controller did not start")
@@ -74,8 +71,8 @@ def rest(told: Queue[tuple[float, dict[str, Any]]]) -> None:
             return
 
 
-def measure(repetitions: int) -> list[float]:
-    agents = {node: Agent(node) for node in ("a", "b")}
+def measure(repetitions: int, port: int) -> list[float]:
+    agents = {node: Agent(node, port) for node in ("a", "b")}
     # What is said of links in the first second of an agent is not believed.
     time.sleep(1.5)
     times_ms = []
@@ -94,20 +91,10 @@ def measure(repetitions: int) -> list[float]:
 
 def main() -> int:
     repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "hyroads.json"
-        listen = {"openflow": {"port": OPENFLOW}, "agents": {"port": AGENTS}, "rest": {"port": REST}}
-        # A link that fails five times a second would be left alone.
-        document = {"network": str(NETWORK), "listen": listen, "flap_damping": False}
-        settings.write_text(json.dumps(document))
-        environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
-        with (Path(folder) / "log").open("wb") as log:
-            controller = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=log, stderr=log)
-            try:
-                times_ms = measure(repetitions)
-            finally:
-                controller.kill()
-                controller.wait()
+    # A link that fails five times a second would be left alone.
+    settings = {"flap_damping": False, "timings": {}}
+    with tempfile.TemporaryDirectory() as folder, ControllerProcess(Path(folder), settings) as controller:
+        times_ms = measure(repetitions, controller.agents)
     times_ms.sort()
     print(f"{'link down -> new rates at the ingress agent':46} {'measured':>10} {'target':>10}")
     for name, value in (

@@ -32,14 +32,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from live import on_network  # isort: split
+
+from edge_pair import AgentControl
+
 from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
-from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
-from hyroads.mininet.runner import RunOptions, run_network
 
 DOWNLOAD = Path(__file__).resolve().parents[1] / "tests" / "support" / "tcp_download.py"
 SEED = 1
@@ -142,7 +144,7 @@ class Bench:
                 path["id"]: UNPACED * self._alone_mbps([links[link] for link in path["links"]])
                 for path in flow["multipath"]
             }
-            with EdgeClient(self.emulation.directory / f"edge-{flow['ingress']}.sock") as agent:
+            with AgentControl(self.emulation.directory / f"edge-{flow['ingress']}.sock") as agent:
                 agent.set_rates({flow["number"]: rates})
 
     def _alone_mbps(self, path: Sequence[Link]) -> float:
@@ -222,8 +224,7 @@ def measure(pair: int, kinds: Sequence[str], modes: Sequence[str], how: Emulatio
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples"
         with path.open("w", encoding="utf-8") as file:
-            options = RunOptions(publish=0, emulation=how)
-            status = run_network(network_of(pair), "downloads", body, options, lambda _text: None)
+            status = on_network(network_of(pair), "downloads", body, **vars(how))
         if status:
             raise SystemExit(status)
         return read_samples(path)

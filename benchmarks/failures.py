@@ -28,14 +28,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from live import on_network, shipped
+
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.files.documents import read_file
 from hyroads.mininet.access_points import write_private
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.probe import StreamReport
 from hyroads.mininet.programs import EmulationError, run
-from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 from hyroads.rest.client import Client, ClientError
 
@@ -403,11 +402,9 @@ def measure(network: str, arguments: argparse.Namespace) -> list[dict]:
 
 def start(network: str, names: list[str], seconds: float) -> int:
     """The network, until all runs are over."""
-    found = parse(DIAMOND, "diamond") if network == "diamond" else read_file(find_network(network))
-    options = EmulationOptions(measured=True, discover=True, snmp=True, errors={"noise": 0.1, "hold_s": 0.1})
-    return run_network(
-        found, "bench-failures", lambda e: sequence(e, names, seconds), RunOptions(0, options), lambda _: None
-    )
+    found = parse(DIAMOND, "diamond") if network == "diamond" else shipped(network)
+    options = {"measured": True, "discover": True, "snmp": True, "errors": {"noise": 0.1, "hold_s": 0.1}}
+    return on_network(found, "bench-failures", lambda emulation: sequence(emulation, names, seconds), **options)
 
 
 def send_garbage(host: str) -> None:

@@ -26,13 +26,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from live import on_network
+
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network, Place
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 
 PLACES = {
@@ -367,7 +368,7 @@ def main() -> int:
         body = lambda emulation: run_rest(emulation, args)  # noqa: E731
     settings = REST_SETTINGS if args.what == "rest" else {}
     say = (lambda what: print(what, file=sys.stderr)) if args.verbose else (lambda _: None)
-    return run_network(network, args.name, body, RunOptions(0, EmulationOptions(settings=settings)), say)
+    return on_network(network, args.name, body, say, settings=settings)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from live import on_network, shipped
+
 from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
 from hyroads.mininet.control_sockets import MediumClient
-from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.udp_load import UdpLoad
 
 SAMPLE_S = 0.2
@@ -268,10 +267,10 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Prints a table."""
     args = arguments()
-    network = copies_of(read_file(find_network("diamond")), args.copies, args.policy)
+    network = copies_of(shipped("diamond"), args.copies, args.policy)
     errors = {"busy_noise": args.noise, "noise": args.capacity_noise, "hold_s": 1.0}
     measured = args.capacities == "measured"
-    options = EmulationOptions(measured=measured, radios=True, errors=errors, settings={"margin": MARGIN})
+    options = {"measured": measured, "radios": True, "errors": errors, "settings": {"margin": MARGIN}}
 
     def body(emulation: Emulation) -> int:
         # In a process of its own, with which the network ends.
@@ -284,7 +283,7 @@ def main() -> int:
 
     print(HEAD, flush=True)
     for _ in range(args.runs):
-        run_network(network, args.name, body, RunOptions(publish=0, emulation=options), lambda text: None)
+        on_network(network, args.name, body, **options)
     return 0
 
 

@@ -15,11 +15,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from live import on_network, slots_of
 
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.udp_load import UdpLoad
 
 LOOK_S = 0.01
@@ -120,14 +118,13 @@ def main() -> int:
         for what, found in times.items():
             ms = 1e3 * np.array(found)
             print(f"{what:<14}{np.median(ms):10.0f}{ms.max():10.0f}   {' '.join(f'{each:.0f}' for each in ms)}")
-        slots = emulation.rest.get("/health")["slots"]
+        slots = slots_of(emulation)
         figures = f"p99 {slots['p99_ms']:.1f} ms, max {slots['max_ms']:.1f} ms"
         print(f"slots: {slots['count']}, missed {slots['missed']}, {figures}")
         return 0
 
-    options = EmulationOptions(measured=args.measured, errors={"hold_s": 0.1} if args.measured else {})
-    network = read_file(find_network(args.network))
-    return run_network(network, args.name, body, RunOptions(0, options), lambda _: None)
+    errors = {"hold_s": 0.1} if args.measured else {}
+    return on_network(args.network, args.name, body, measured=args.measured, errors=errors)
 
 
 if __name__ == "__main__":

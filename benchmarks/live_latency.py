@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from live import on_network
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.control_sockets import MediumClient
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.probe import HEADER, MAGIC_PORT
-from hyroads.mininet.runner import RunOptions, run_network
 
 PLC_MBPS, HIGH_MBPS, LOW_MBPS, SOJOURN_S = 10.0, 18.0, 2.0, 0.7
 BYTES = 1400
@@ -166,8 +166,7 @@ def main() -> int:
                     print(f"        {json.dumps(result.shown['latency'])}", file=sys.stderr)
         return 0
 
-    options = EmulationOptions(measured=True, errors={"hold_s": 0.1})
-    return run_network(parse(NETWORK, "live_latency"), args.name, body, RunOptions(0, options), lambda _: None)
+    return on_network(parse(NETWORK, "live_latency"), args.name, body, measured=True, errors={"hold_s": 0.1})
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from live import on_network
+
 from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
-from hyroads.controller.files.documents import read_file
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 
 USED = {("a", "b", "plc"), ("a", "b", "wifi"), ("b", "c", "wifi")}
@@ -145,8 +145,7 @@ def shipped() -> list[str]:
 
 
 def run(name: str, body: Callable[[Emulation], int]) -> int:
-    options = RunOptions(0, EmulationOptions(measured=True, discover=True))
-    return run_network(read_file(find_network(name)), f"bench-{name}", body, options, lambda _: None)
+    return on_network(name, f"bench-{name}", body, measured=True, discover=True)
 
 
 def main() -> int:

@@ -20,11 +20,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from live import on_network, slots_of
+
 from hyroads.controller.core.optimum import joint_optimum
 from hyroads.controller.files.documents import read_file
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.run_directory import discovered_names, network_document
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.udp_load import PAYLOAD_BYTES, UdpLoad
 
 NETWORK = Path(__file__).parents[1] / "tests" / "support" / "hidden.yaml"
@@ -168,13 +169,13 @@ def main() -> int:
             wakes(bench)
             wrong = verdicts(bench)
             saturated(bench, "domains after tests")
-        slots = emulation.rest.get("/health")["slots"]
+        slots = slots_of(emulation)
         print(f"slots: {slots['count']}, missed {slots['missed']}, longest {slots['max_ms']:.0f} ms")
         return wrong
 
     errors = {"hold_s": 0.1, "noise": args.noise, "low_rate_bias": args.low_rate_bias}
-    options = EmulationOptions(measured=True, discover=True, errors=errors, settings={"pair_tests": "idle"})
-    return run_network(read_file(NETWORK), args.name, body, RunOptions(0, options), lambda _: None)
+    options = {"measured": True, "discover": True, "errors": errors, "settings": {"pair_tests": "idle"}}
+    return on_network(read_file(NETWORK), args.name, body, **options)
 
 
 if __name__ == "__main__":

@@ -193,9 +193,10 @@ HOME = {
 
 def emulated(folder: Path, seconds: float) -> int:
     """Slots with real packets and measured capacities, first without the plugin that loops, then beside it."""
+    from live import on_network, slots_of
+
     from hyroads.controller.core.netfile import parse
-    from hyroads.mininet.emulation import Emulation, EmulationOptions
-    from hyroads.mininet.runner import RunOptions, run_network
+    from hyroads.mininet.emulation import Emulation
 
     (folder / "spins.py").write_text(SPINS)
 
@@ -208,17 +209,17 @@ def emulated(folder: Path, seconds: float) -> int:
             for verb in ("disable", "enable"):
                 rest.request("POST", f"/plugins/spins/{verb}")
                 time.sleep(1.0)
-                before = rest.get("/health")["slots"]
+                before = slots_of(emulation)
                 time.sleep(seconds)
-                after = rest.get("/health")["slots"]
+                after = slots_of(emulation)
                 counted = {name: after[name] - before[name] for name in ("count", "missed")}
                 print(f"{verb}d", counted, {name: round(after[name], 1) for name in ("p50_ms", "p99_ms", "max_ms")})
             sender.wait()
         return 0
 
     plugin = {"name": "spins", "path": str(folder / "spins.py"), "settings": {"threads": 2}}
-    options = EmulationOptions(settings={"plugins": [plugin]}, measured=True)
-    return run_network(parse(HOME, "home"), "plugins-slots", body, RunOptions(publish=0, emulation=options), print)
+    settings = {"plugins": [plugin]}
+    return on_network(parse(HOME, "home"), "plugins-slots", body, print, settings=settings, measured=True)
 
 
 def main() -> int:

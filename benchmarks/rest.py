@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hyroads.controller.files.documents import read_file
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.client import Client
@@ -97,11 +96,11 @@ def environment_of(method: str, path: str, body: bytes, more: Mapping[str, str])
 
 def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
     """Requests to the controller of an emulated network."""
-    from hyroads.mininet.emulation import Emulation, EmulationOptions
-    from hyroads.mininet.run_directory import find_network
-    from hyroads.mininet.runner import RunOptions, run_network
+    from live import on_network, shipped
 
-    found = read_file(find_network(network))
+    from hyroads.mininet.emulation import Emulation
+
+    found = shipped(network)
     results: list[dict[str, Any]] = []
 
     def body(emulation: Emulation) -> int:
@@ -112,8 +111,7 @@ def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
         print(json.dumps(results))
         return 0
 
-    options = EmulationOptions(settings={"api_limits": {"requests_per_s": 1e6, "burst": 1e6}})
-    run_network(found, name, body, RunOptions(0, options), lambda _: None)
+    on_network(found, name, body, settings={"api_limits": {"requests_per_s": 1e6, "burst": 1e6}})
     return results
 
 

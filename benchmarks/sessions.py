@@ -19,20 +19,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from live import on_network
 
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, sent_of
 from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
-from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.demos.session import GROUP, MEMBERS, NEWCOMER, SERVER
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk
-from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
 
 SIZES = (5, 30)
 DOWN_S = 2.0
@@ -190,10 +188,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.part == "plan":
         return plan(args.networks)
-    network = read_file(find_network("session"))
-    return run_network(
-        network, args.name, lambda emulation: Live(emulation, args.seconds, args.rounds).run(), RunOptions(0), print
-    )
+    return on_network("session", args.name, lambda found: Live(found, args.seconds, args.rounds).run(), print)
 
 
 if __name__ == "__main__":

@@ -23,15 +23,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from live import on_network
+
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.network import Traffic as TrafficKind
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.files.documents import read_file
-from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.run_directory import find_network
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 
 PAYLOAD_SHARE = 1448 / 1530
@@ -190,8 +191,8 @@ def main() -> int:
     medium: dict[str, object] = (
         {"frame_overhead_us": args.overhead_us, "aggregate_frames": 16} if args.overhead_us else {}
     )
-    options = EmulationOptions(measured=args.measured, errors=errors, medium=medium)
-    return run_network(network_of(args.network), "tcp-margin", body, RunOptions(publish=0, emulation=options), print)
+    options = {"measured": args.measured, "errors": errors, "medium": medium}
+    return on_network(network_of(args.network), "tcp-margin", body, print, **options)
 
 
 if __name__ == "__main__":
