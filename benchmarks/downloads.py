@@ -34,7 +34,7 @@ from pathlib import Path
 
 from live import on_network  # isort: split
 
-from edge_pair import AgentControl
+from control_clients import AgentControl
 
 from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import RangeInterference

@@ -19,7 +19,10 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from hyroads.mininet.control_sockets import MediumClient, MediumStats
+import live  # noqa: F401 - finds tests/support
+from control_clients import MediumControl, connected, rate_mbps
+
+from hyroads.mininet.control_sockets import MediumStats
 from hyroads.mininet.programs import find_program
 
 PREFIX = "hr-medium-"
@@ -81,14 +84,14 @@ def namespaces(names: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def medium(document: dict[str, Any]) -> Iterator[MediumClient]:
+def medium(document: dict[str, Any]) -> Iterator[MediumControl]:
     with tempfile.TemporaryDirectory() as folder:
         path, control = Path(folder, "medium.json"), Path(folder, "medium.sock")
         path.write_text(json.dumps(document))
         command = [find_program("hyroads-medium"), "--config", str(path), "--socket", str(control), "--realtime"]
         process = subprocess.Popen([*command, "--die-with-parent"])
         try:
-            with MediumClient.wait_for(control) as client:
+            with connected(MediumControl, control) as client:
                 yield client
         finally:
             process.send_signal(signal.SIGTERM)
@@ -151,7 +154,7 @@ def receiver(address: str) -> Iterator[None]:
         process.wait()
 
 
-def watch(client: MediumClient, seconds: float) -> MediumStats:
+def watch(client: MediumControl, seconds: float) -> MediumStats:
     time.sleep(1.0)
     client.reset()
     time.sleep(seconds)
@@ -168,7 +171,7 @@ def two_hop(seconds: float) -> list[tuple[str, float, float, str]]:
         route("b", "10.78.1.1", "wifi", "c")
         with receiver("10.78.1.1"), udp("10.78.1.1", 20, seconds + 2):
             stats = watch(client, seconds)
-    return [("two hops 15 -> 30, saturated", stats.rate_mbps("bc-wifi"), 10.0, "Mb/s")]
+    return [("two hops 15 -> 30, saturated", rate_mbps(stats, "bc-wifi"), 10.0, "Mb/s")]
 
 
 def three_nodes(seconds: float) -> list[tuple[str, float, float, str]]:
@@ -190,10 +193,10 @@ def three_nodes(seconds: float) -> list[tuple[str, float, float, str]]:
         stack.enter_context(udp("10.78.1.1", 10, seconds + 2))
         stack.enter_context(udp("10.78.1.2", direct, seconds + 2))
         stats = watch(client, seconds)
-    both = stats.rate_mbps("bc-wifi")
+    both = rate_mbps(stats, "bc-wifi")
     return [
-        ("example, route PLC + WiFi", both - stats.rate_mbps("ab-wifi"), 10.0, "Mb/s"),
-        ("example, route WiFi + WiFi", stats.rate_mbps("ab-wifi"), direct, "Mb/s"),
+        ("example, route PLC + WiFi", both - rate_mbps(stats, "ab-wifi"), 10.0, "Mb/s"),
+        ("example, route WiFi + WiFi", rate_mbps(stats, "ab-wifi"), direct, "Mb/s"),
         ("example, both routes", both, 10 + direct, "Mb/s"),
     ]
 

@@ -23,7 +23,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from live import on_network
+from live import on_network  # isort: split
+
+from control_clients import MediumControl
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
@@ -126,7 +128,7 @@ class Study:
     def measure(self, margin: float, algorithm: str, connections: int) -> Row:
         """TCP at the margin in force; its rate is sampled, for with measured capacities it varies."""
         rates: list[float] = []
-        medium = self.emulation.shared.client()
+        medium = MediumControl(self.emulation.shared.socket)
         medium.reset()
         traffic = Traffic(
             self.emulation,

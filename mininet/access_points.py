@@ -20,6 +20,7 @@ import secrets
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.access_point.agent import Complaints
@@ -153,41 +154,29 @@ def agent_host(number: int) -> str:
     return f"127.161.{number >> 8}.{number & 255}"
 
 
+@dataclass
 class SnmpAgents:
     """The snmpds of all nodes with a switch: their files, their programs, and how a collector reaches them."""
 
-    def __init__(
-        self,
-        network: Network,
-        addressing: Addressing,
-        directory: Path,
-        medium_socket: Path,
-        errors: Mapping[str, float] | None = None,
-        *,
-        wireless: bool = False,
-    ) -> None:
-        self.network = network
-        self.addressing = addressing
-        self.directory = directory
-        self._medium_socket = medium_socket
-        self._errors = dict(errors or {})
-        self._wireless = wireless
+    network: Network
+    addressing: Addressing
+    directory: Path
+    medium_socket: Path
+    errors: Mapping[str, float] = field(default_factory=dict)
+    wireless: bool = False
+
+    def __post_init__(self) -> None:
         self._secrets = {key: secrets.token_hex(16) for key in ("community", "auth_password", "priv_password")}
         self._operator = {key: secrets.token_hex(16) for key in ("auth_password", "priv_password")}
-        self.programs = {node: self._program(node) for node in addressing.dpid}
-
-    @property
-    def collector_file(self) -> Path:
-        """What ``python -m hyroads.controller.measure.collector`` takes on stdin (mode 0600)."""
-        return self.directory / "collector.json"
+        self.programs = {node: self._program(node) for node in self.addressing.dpid}
 
     def write(self) -> None:
         """Writes all files; the controller reads its own when it starts."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for node in self.programs:
             write_private(self._config_file(node), self.agent_document(node))
-        write_private(self.collector_file, self.collector_document())
-        if self._wireless:
+        write_private(self.directory / "collector.json", self.collector_document())
+        if self.wireless:
             write_private(self.directory / "access-points.json", self.access_points_document())
             for key, secret in self._operator.items():
                 write_atomically(self.directory / f"{OPERATOR}.{key}", secret)
@@ -202,7 +191,7 @@ class SnmpAgents:
         names = ("auth_password", "priv_password")
         users: list[dict[str, object]] = [{"name": USER, **{key: self._secrets[key] for key in names}}]
         document = {
-            **agent_document(self.network, self.addressing, node, self._medium_socket, self._errors),
+            **agent_document(self.network, self.addressing, node, self.medium_socket, self.errors),
             "listen": [f"{agent_host(self.addressing.node_number[node])}:{SNMP_PORT}"],
             "community": self._secrets["community"],
             "users": users,
@@ -215,7 +204,7 @@ class SnmpAgents:
 
     def _radios(self, node: str) -> list[str]:
         """Interfaces with networks of a node."""
-        if not self._wireless or self.network.nodes[node].role not in ACCESS_POINTS:
+        if not self.wireless or self.network.nodes[node].role not in ACCESS_POINTS:
             return []
         wifi = (name for name in self.addressing.technologies(node) if name.startswith("wifi"))
         return [self.addressing.interface_name[node, technology] for technology in wifi]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,26 +58,6 @@ class LineClient:
 
     def _greet(self) -> None:
         """The first thing on a connection."""
-
-    def _answers(self) -> None:
-        """Returns once the other end has answered."""
-
-    @classmethod
-    def wait_for(cls, path: str | Path, wait_s: float = 10.0, timeout_s: float = 5.0) -> Self:
-        """Connect to a program that is just starting; raises if it does not answer within ``wait_s``."""
-        deadline_s = time.monotonic() + wait_s
-        while True:
-            client: Self | None = None
-            try:
-                client = cls(path, timeout_s)
-                client._answers()
-                return client
-            except cls.failure:
-                if client is not None:
-                    client.close()
-                if time.monotonic() >= deadline_s:
-                    raise
-                time.sleep(0.02)
 
     def __enter__(self) -> Self:
         return self
@@ -248,10 +227,6 @@ class MediumStats:
     woken_late: WokenLate
     cpu_s: float
 
-    def rate_mbps(self, link: str) -> float:
-        """Mean L2 payload rate that arrived over a link since the last reset."""
-        return self.links[link].bytes * 8e-6 / self.elapsed_s if self.elapsed_s > 0 else 0.0
-
 
 class MediumClient(LineClient):
     """A connection to a running emulator; usable as a context manager."""
@@ -259,17 +234,6 @@ class MediumClient(LineClient):
     what = "medium"
     failure = MediumError
     max_line_bytes = 16 << 20
-
-    def _answers(self) -> None:
-        self.ping()
-
-    def ping(self) -> None:
-        """Return once the emulator has answered."""
-        self._request({"op": "ping"})
-
-    def reset(self) -> None:
-        """Start all counters anew."""
-        self._request({"op": "reset"})
 
     def set_link(
         self,
@@ -284,10 +248,6 @@ class MediumClient(LineClient):
         changes = {"capacity_mbps": capacity_mbps, "delay_ms": delay_ms, "loss": loss, "up": up}
         given = {key: value for key, value in changes.items() if value is not None}
         self._request({"op": "set", "link": link, **given})
-
-    def set_uplink(self, port: str, to: str | None) -> None:
-        """Send everything from `port` to the port `to`; None: by destination address."""
-        self._request({"op": "uplink", "port": port, "to": to})
 
     def stats(self) -> MediumStats:
         """All counters since the last reset."""

@@ -170,15 +170,7 @@ class GroupTalk:
                             relay.sendto(data, (self._emulation.addressing.host_ip[host], PORT))
 
 
-Counters = Mapping[str, int]
-
-
-def tree_counters(emulation: Emulation) -> tuple[Counters, Counters]:
-    """Frames that arrived by link, and group frames that were sent by port, since the network began."""
-    if emulation.shared is None:
-        return {}, {}
+def tree_counters(emulation: Emulation) -> Mapping[str, int]:
+    """Frames that arrived by link since the network began."""
     with emulation.shared.client() as client:
-        stats = client.stats()
-    links = {name: link.frames for name, link in stats.links.items()}
-    ports = {name: port.broadcast.frames for name, port in stats.ports.items() if port.broadcast is not None}
-    return links, ports
+        return {name: link.frames for name, link in client.stats().links.items()}

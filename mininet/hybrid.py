@@ -264,7 +264,7 @@ class HybridTopo(Topo):  # type: ignore[misc]
             directory,
             realtime=realtime,
             bound_to_parent=bound_to_parent,
-            options=medium_options,
+            options=medium_options or {},
         )
         for node in self.network.nodes:
             self._add_device(node, directory, realtime, bound_to_parent)

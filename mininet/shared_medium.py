@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +28,25 @@ MEDIA_MTU = 1600
 START_TIMEOUT_S = 10.0
 
 
+@dataclass
 class SharedMedium:
-    """The process: collects the ports while Mininet builds the network, then runs ``hyroads-medium`` on them."""
+    """The process: collects the ports while Mininet builds the network, then runs ``hyroads-medium`` on them.
 
-    def __init__(
-        self,
-        network: Network,
-        addressing: Addressing,
-        directory: Path,
-        *,
-        realtime: bool = True,
-        bound_to_parent: bool = False,
-        options: Mapping[str, object] | None = None,
-    ) -> None:
-        self.network = network
-        self.addressing = addressing
-        self.directory = directory
-        self.socket = directory / "medium.sock"
-        self.options = {"mtu": MEDIA_MTU, **(options or {})}
-        self._realtime = realtime
-        self._bound_to_parent = bound_to_parent
+    ``options`` are more of its options; ``directory`` takes its files.
+    """
+
+    network: Network
+    addressing: Addressing
+    directory: Path
+    realtime: bool = True
+    bound_to_parent: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    program: Program | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.socket = self.directory / "medium.sock"
         self._ports: dict[str, dict[str, object]] = {}
         self._down: set[str] = set()
-        self.program: Program | None = None
 
     def add_port(self, name: str, technology: str, mac: str, netns: str | None, uplink: str | None) -> None:
         """Registers a TAP; only before ``start``."""
@@ -65,9 +62,9 @@ class SharedMedium:
         command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(self.socket)]
         self.program = Program(
             "hyroads-medium",
-            [*command, *(["--realtime"] if self._realtime else [])],
+            [*command, *(["--realtime"] if self.realtime else [])],
             self.directory / "medium.log",
-            bound_to_parent=self._bound_to_parent,
+            bound_to_parent=self.bound_to_parent,
         )
         self.socket.unlink(missing_ok=True)
         self.program.start()
@@ -100,7 +97,7 @@ class SharedMedium:
             for link in self.network.links
         ]
         return {
-            "options": self.options,
+            "options": {"mtu": MEDIA_MTU, **self.options},
             "ports": self._ports_with_ears(),
             "links": links,
             "conflicts": _conflicts(self.network),

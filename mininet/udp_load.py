@@ -40,9 +40,8 @@ SINK_BUFFER_BYTES = 4096
 class UdpLoad:
     """The process, as the demos use it; a context manager."""
 
-    def __init__(self, emulation: Emulation, payload_bytes: int = PAYLOAD_BYTES) -> None:
+    def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
-        self._payload_bytes = payload_bytes
         self._ports: dict[str, int] = {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hyroads.mininet.udp_load"],
@@ -64,7 +63,7 @@ class UdpLoad:
         port = self._ports.setdefault(flow, FIRST_PORT + len(self._ports))
         places = {"source": self._namespace(source), "target": self._namespace(target)}
         address = self._emulation.addressing.host_ip[target]
-        self._ask({"open": flow, **places, "to": address, "port": port, "bytes": self._payload_bytes})
+        self._ask({"open": flow, **places, "to": address, "port": port, "bytes": PAYLOAD_BYTES})
 
     def set_rate(self, flow: str, mbps: float) -> float:
         """Sends so much from now on; returns the moment (seconds of CLOCK_MONOTONIC) at which it was asked for."""

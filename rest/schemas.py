@@ -1,15 +1,10 @@
-"""Schemas of requests, which refuse unknown fields, and of answers; they make the OpenAPI document.
-
-What a flow may say in detail is checked by the same code that reads the network file.
-"""
+"""Schemas of requests, which refuse unknown fields, and of answers; they make the OpenAPI document."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from marshmallow import RAISE, Schema, fields, validate
-
-from hyroads.controller.core.network import Policy, Traffic
 
 MAX_LIMIT = 1000
 
@@ -54,63 +49,9 @@ class PlaceSchema(Strict):
     technology = identifier(required=True)
 
 
-class FlowDeclaration(Strict):
-    """A flow to carry: from the host of one node to the host of another."""
-
-    id = identifier(required=True)
-    source = fields.String(required=True, data_key="from", **about("node id"))
-    target = fields.String(required=True, data_key="to", **about("node id"))
-    utility = fields.Raw(**about('log (default) or {"alpha": x}'))
-    weight = Number()
-    paths = fields.List(fields.List(fields.String()), **about("fixed multipath, as link ids"))
-    policy = fields.String(validate=validate.OneOf([policy.value for policy in Policy]))
-    traffic = fields.String(
-        validate=validate.OneOf([traffic.value for traffic in Traffic if traffic is not Traffic.PROBE]),
-        **about("tcp: keep airtime free for what comes back"),
-    )
-    match = fields.Dict(keys=fields.String(), **about("header fields that narrow the flow"))
-    slice = identifier("whose airtime shares it keeps; default production")
-
-
 def rate() -> fields.Float:
     """A rate; null: not known, or not shaped."""
     return fields.Float(**required("Mb/s at L2 payload", allow_none=True))
-
-
-class PathSchema(Schema):
-    """A path in use."""
-
-    id = fields.Integer(**required("in the frames' labels; 0: plain rules"))
-    links = fields.List(fields.String(), **required())
-    rate_mbps = rate()
-
-
-class FlowSchema(Schema):
-    """A flow as declared, and what happens to it."""
-
-    id = fields.String(**required())
-    source = fields.String(**required("node id", data_key="from"))
-    target = fields.String(**required("node id", data_key="to"))
-    utility = fields.Raw(**required('"log" or {"alpha": x}'))
-    weight = fields.Float(**required())
-    paths = fields.List(fields.List(fields.String()), **required("fixed multipath, as link ids"))
-    policy = fields.String(**required(validate=validate.OneOf([policy.value for policy in Policy])))
-    traffic = fields.String(**required(validate=validate.OneOf([traffic.value for traffic in Traffic])))
-    match = fields.Dict(**required())
-    slice = fields.String(**required("whose airtime shares it keeps"))
-    origin = fields.String(**required(validate=validate.OneOf(["file", "api"])))
-    state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
-    reason = fields.String(**required("why it is not a multipath", allow_none=True))
-    pending = fields.List(fields.String(), **required("what has not confirmed yet"))
-    multipath = fields.List(fields.Nested(PathSchema), **required())
-    number = fields.Integer(**about("in the frames' shim header, 16 to 65535"))
-    ingress = fields.String(allow_none=True)
-    egress = fields.String(allow_none=True)
-    rate_mbps = fields.Float(allow_none=True, **about("sum over its paths; null: not shaped"))
-    demand_mbps = fields.Float(allow_none=True, **about("cap of a flow that sends less than its share"))
-    decided_by = fields.String(**about("solver, controller, or the override that sets its rates"))
-    bandit = fields.Dict(allow_none=True, **about("what the flow's bandit knows"))
-    latency = fields.Dict(allow_none=True, **about("the split of a latency flow, and why"))
 
 
 class PageQuery(Strict):

@@ -23,11 +23,7 @@ from hyroads.controller.core.rates.controller_mode import ControllerSettings, di
 from hyroads.controller.core.rates.controller_mode import run as run_controller
 from hyroads.controller.files.documents import read_file
 
-HELP = (
-    "Allocate rates (Mb/s at L2 payload) to all flows of a network file so that sum_f w_f U(x_f) is largest and no "
-    "interference domain of any link is busy for more than 1 - margin of the time. Flows without paths in the file "
-    "are planned first."
-)
+from .main import Command, argument
 
 DEFAULT_SLOTS = 2000
 MAX_SLOTS = 1_000_000
@@ -48,26 +44,7 @@ class Rates:
     complaint: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", metavar="NET", help="network file (YAML or JSON) with flows")
-    parser.add_argument(
-        "--margin", type=float, metavar="D", help="share of airtime to keep free (default: the file's margin, else 0)"
-    )
-    parser.add_argument(
-        "--mode",
-        choices=tuple(_MODES),
-        default="solver",
-        help="solver: the optimum, exact, in one slot; controller: the slotted controller (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--slots", type=int, metavar="N", help=f"slots of the controller mode (default: {DEFAULT_SLOTS})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Allocate; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     network = read_file(args.file)
     if not network.flows:
         raise ConfigError(args.file, "flows", "expected at least one flow to allocate rates to")
@@ -180,3 +157,23 @@ def _print_table(network: Network, report: dict[str, Any], how: str, margin: flo
     console.print(table)
     utility = "minus infinity (a flow has rate 0)" if report["utility"] is None else f"{report['utility']:.6f}"
     console.print(f"utility {utility}; busiest domain {report['max_airtime']:.2%} of the time, {margin:.0%} kept free")
+
+
+COMMAND = Command(
+    "Allocate rates (Mb/s at L2 payload) to all flows of a network file so that sum_f w_f U(x_f) is largest and no "
+    "interference domain of any link is busy for more than 1 - margin of the time. Flows without paths in the file "
+    "are planned first.",
+    _run,
+    argument("file", metavar="NET", help="network file (YAML or JSON) with flows"),
+    argument(
+        "--margin", type=float, metavar="D", help="share of airtime to keep free (default: the file's margin, else 0)"
+    ),
+    argument(
+        "--mode",
+        choices=tuple(_MODES),
+        default="solver",
+        help="solver: the optimum, exact, in one slot; controller: the slotted controller (default: %(default)s)",
+    ),
+    argument("--slots", type=int, metavar="N", help=f"slots of the controller mode (default: {DEFAULT_SLOTS})"),
+    argument("--json", action="store_true", help="print one JSON document"),
+)

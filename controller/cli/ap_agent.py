@@ -12,42 +12,17 @@ from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import ConfigError
 
+from .main import Command, argument, either
+
 if TYPE_CHECKING:
     from hyroads.controller.access_point.agent import LiveObjects
     from hyroads.controller.access_point.config import AgentConfig
 
-HELP = (
-    "Serve an access point's radios: over SNMP (writes a configuration for snmpd and runs it), or over the "
-    "controller's own channel (docs/reference/measurement.md)."
-)
 MAX_CONFIG_BYTES = 1 << 20
 AGENTX = "agentx"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("--config", required=True, metavar="FILE", help="the agent's file (JSON, mode 0600)")
-    parser.add_argument(
-        "--directory",
-        default="/run/hyroads-ap-agent",
-        help="where snmpd.conf and snmpd's state go (default %(default)s)",
-    )
-    parser.add_argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)")
-    parser.add_argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends")
-    parser.add_argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--channel", metavar="HOST:PORT", help="no SNMP: tell the controller what is read")
-    what.add_argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout")
-    what.add_argument(
-        "--wireless",
-        action="store_true",
-        help="serve and carry out the wireless configuration; the first form starts it",
-    )
-    what.add_argument("--print", action="store_true", help="print what is served now, then end")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Serves until snmpd (or this process) is ended."""
+def _run(args: argparse.Namespace) -> int:
     from hyroads.controller.access_point.agent import LiveObjects, make_radios
     from hyroads.controller.access_point.backends import MAKERS
     from hyroads.controller.access_point.config import parse
@@ -163,3 +138,29 @@ def _print(objects: LiveObjects) -> int:
             print(f".{'.'.join(map(str, oid))} {value.kind} {shown!r}")
         oid = objects.following(oid)
     return 0
+
+
+COMMAND = Command(
+    "Serve an access point's radios: over SNMP (writes a configuration for snmpd and runs it), or over the "
+    "controller's own channel (docs/reference/measurement.md).",
+    _run,
+    argument("--config", required=True, metavar="FILE", help="the agent's file (JSON, mode 0600)"),
+    argument(
+        "--directory",
+        default="/run/hyroads-ap-agent",
+        help="where snmpd.conf and snmpd's state go (default %(default)s)",
+    ),
+    argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)"),
+    argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends"),
+    argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token"),
+    either(
+        argument("--channel", metavar="HOST:PORT", help="no SNMP: tell the controller what is read"),
+        argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout"),
+        argument(
+            "--wireless",
+            action="store_true",
+            help="serve and carry out the wireless configuration; the first form starts it",
+        ),
+        argument("--print", action="store_true", help="print what is served now, then end"),
+    ),
+)

@@ -13,19 +13,10 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Contention, Network, Role, network_graph
 from hyroads.controller.files.documents import read_file
 
-HELP = "Check a network file: print a summary and exit 0, or list all errors on stderr and exit 2."
+from .main import Command, argument, either
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", help="network file (YAML or JSON)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the summary as one JSON document")
-    form.add_argument("--netjson", action="store_true", help="print the network as a NetJSON NetworkGraph")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Check one file; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     try:
         network = read_file(args.file, measured=True)
     except ConfigError as error:
@@ -132,3 +123,14 @@ def _sizes(sizes: dict[str, int]) -> str:
 
 def _shortened(words: list[str], limit: int = 8) -> str:
     return ", ".join(words[:limit]) + (f", ... ({len(words) - limit} more)" if len(words) > limit else "")
+
+
+COMMAND = Command(
+    "Check a network file: print a summary and exit 0, or list all errors on stderr and exit 2.",
+    _run,
+    argument("file", help="network file (YAML or JSON)"),
+    either(
+        argument("--json", action="store_true", help="print the summary as one JSON document"),
+        argument("--netjson", action="store_true", help="print the network as a NetJSON NetworkGraph"),
+    ),
+)

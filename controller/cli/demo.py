@@ -6,32 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from .emulate import add_run_arguments, check_options, options, say
-
-HELP = (
-    "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
-    "theory (needs root). Exit status 0: all checks hold, 1: one falls short, 2: it could not run, or one falls "
-    "short on a machine that was too slow to be believed."
-)
+from .emulate import RUN_ARGUMENTS, check_options, options, say
+from .main import Command, argument
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("demo", nargs="?", metavar="NAME", help="which demo (see --list)")
-    parser.add_argument("--list", action="store_true", help="list the demos")
-    parser.add_argument("--json", action="store_true", help="no live view; one JSON document, last on stdout")
-    parser.add_argument("--plain", action="store_true", help="lines instead of the live view")
-    parser.add_argument("--seconds", type=float, metavar="S", help="length of each measurement (default 8)")
-    parser.add_argument("--long", action="store_true", help="longer phases; triangle: also a minute of UDP and of TCP")
-    parser.add_argument("--minutes", type=float, metavar="N", help="office: length (default 1; an hour: 60)")
-    parser.add_argument("--scale", type=float, metavar="X", help="office: capacities, of the testbed's (default 0.25)")
-    parser.add_argument("--faults", action="store_true", help="triangle: controller and agent killed, a link cut")
-    parser.add_argument("--out", metavar="DIR", help="folder for CSV files and plots (default out/demo-NAME)")
-    add_run_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the demo; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     # Only tables; what runs a demo takes a second to import.
     from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name
     from hyroads.mininet.programs import EmulationError
@@ -67,3 +46,22 @@ def run(args: argparse.Namespace) -> int:
         out=None if args.out is None else Path(args.out),
     )
     return run_demo(args.demo, how, options(args), args.name or args.demo, say)
+
+
+COMMAND = Command(
+    "Run a demo: an emulated network with agents and controller, real traffic, a live view, and a verdict against "
+    "theory (needs root). Exit status 0: all checks hold, 1: one falls short, 2: it could not run, or one falls "
+    "short on a machine that was too slow to be believed.",
+    _run,
+    argument("demo", nargs="?", metavar="NAME", help="which demo (see --list)"),
+    argument("--list", action="store_true", help="list the demos"),
+    argument("--json", action="store_true", help="no live view; one JSON document, last on stdout"),
+    argument("--plain", action="store_true", help="lines instead of the live view"),
+    argument("--seconds", type=float, metavar="S", help="length of each measurement (default 8)"),
+    argument("--long", action="store_true", help="longer phases; triangle: also a minute of UDP and of TCP"),
+    argument("--minutes", type=float, metavar="N", help="office: length (default 1; an hour: 60)"),
+    argument("--scale", type=float, metavar="X", help="office: capacities, of the testbed's (default 0.25)"),
+    argument("--faults", action="store_true", help="triangle: controller and agent killed, a link cut"),
+    argument("--out", metavar="DIR", help="folder for CSV files and plots (default out/demo-NAME)"),
+    *RUN_ARGUMENTS,
+)

@@ -6,10 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from .main import Command, argument
+
 if TYPE_CHECKING:
     from hyroads.mininet.runner import RunOptions
 
-HELP = "Run a network file as an emulated network with agents and controller until Ctrl-C (needs root)."
 ERRORS = {
     "noise": ("--noise", "relative standard deviation of capacity estimates (default 0)"),
     "busy_noise": ("--busy-noise", "relative standard deviation of busy times (default 0)"),
@@ -20,39 +21,7 @@ ERRORS = {
 RADIO_HOLD_S = 0.1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("network", help="network file, or the name of one that comes with HyRoads (triangle)")
-    parser.add_argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network")
-    parser.add_argument("--script", metavar="FILE", help="run a file of Mininet commands, then end")
-    add_run_arguments(parser)
-    parser.add_argument("--snmp", action="store_true", help="a real snmpd per node (docs/reference/measurement.md)")
-    parser.add_argument(
-        "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/reference/measurement.md)"
-    )
-    parser.add_argument(
-        "--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"
-    )
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that every command with an emulated network has."""
-    parser.add_argument("--name", help="name of the network, of its namespaces and run directory (default: the file's)")
-    parser.add_argument(
-        "--publish", type=int, metavar="PORT", help="REST on 127.0.0.1:PORT (default 8080 if free; 0: not published)"
-    )
-    parser.add_argument("--sliced", action="store_true", help="the controller behind a slicer, as production")
-    parser.add_argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)")
-    parser.add_argument("--margin", type=float, help="share of airtime that the controller leaves free")
-    parser.add_argument(
-        "--mode", choices=("solver", "controller"), help="rates: exact each slot (default), or the papers' controller"
-    )
-    parser.add_argument(
-        "--contention",
-        choices=("file", "ideal", "csma"),
-        default="file",
-        help="what contention for media costs: as the network file says (default), nothing, or collisions of CSMA/CA",
-    )
+def _measuring(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measured capacities (docs/reference/measurement.md, section 5)")
     group.add_argument("--measured", action="store_true", help="the controller knows only what emulated radios measure")
     group.add_argument("--discover", action="store_true", help="with --measured: it is not told of the links either")
@@ -64,8 +33,24 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, dest=name, type=float, metavar="X", help=text)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs the network; the result is the exit status."""
+RUN_ARGUMENTS = (
+    argument("--name", help="name of the network, of its namespaces and run directory (default: the file's)"),
+    argument("--publish", type=int, metavar="PORT",
+             help="REST on 127.0.0.1:PORT (default 8080 if free; 0: not published)"),
+    argument("--sliced", action="store_true", help="the controller behind a slicer, as production"),
+    argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)"),
+    argument("--margin", type=float, help="share of airtime that the controller leaves free"),
+    argument("--mode", choices=("solver", "controller"),
+             help="rates: exact each slot (default), or the papers' controller"),
+    argument("--contention", choices=("file", "ideal", "csma"), default="file",
+             help="what contention for media costs: as the network file says (default), nothing, or collisions of "
+             "CSMA/CA"),
+    _measuring,
+)  # fmt: skip
+"""The arguments that every command with an emulated network has."""
+
+
+def _run(args: argparse.Namespace) -> int:
     from hyroads.controller.files.documents import read_file
     from hyroads.mininet.run_directory import find_network, network_name
 
@@ -134,3 +119,18 @@ def options(args: argparse.Namespace) -> RunOptions:
 def say(message: str) -> None:
     """Progress of the start-up, on stderr: stdout belongs to results."""
     print(f"hyroads: {message}", file=sys.stderr, flush=True)
+
+
+COMMAND = Command(
+    "Run a network file as an emulated network with agents and controller until Ctrl-C (needs root).",
+    _run,
+    argument("network", help="network file, or the name of one that comes with HyRoads (triangle)"),
+    argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network"),
+    argument("--script", metavar="FILE", help="run a file of Mininet commands, then end"),
+    *RUN_ARGUMENTS,
+    argument("--snmp", action="store_true", help="a real snmpd per node (docs/reference/measurement.md)"),
+    argument(
+        "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/reference/measurement.md)"
+    ),
+    argument("--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"),
+)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_text
 
+from .main import Command, argument
+
 if TYPE_CHECKING:
     from hyroads.slices.flowvisor.client import Client
     from hyroads.slices.flowvisor.desired import Desired
     from hyroads.slices.flowvisor.reconcile import Step
 
-HELP = "Check, compare and apply slices on a FlowVisor 1.4, or watch its events (docs/explanation/slicing.md)."
 ENVIRONMENT = "HYROADS_FLOWVISOR_PASSWORD"
 ACTIONS = {
     "check": "whether the slices can be had on a FlowVisor; connects to nothing",
@@ -30,26 +31,7 @@ ACTIONS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("action", choices=ACTIONS, help="; ".join(f"{name}: {what}" for name, what in ACTIONS.items()))
-    parser.add_argument("slices", metavar="FILE", nargs="?", help="slices, as for hyroads slicer (not for watch)")
-    parser.add_argument("--url", default="https://127.0.0.1:8081/", help="its JSON-RPC port (default %(default)s)")
-    parser.add_argument("--user", default="fvadmin", help="user name (default %(default)s)")
-    parser.add_argument(
-        "--password-file", metavar="FILE", help=f"first line is the password (default: the variable {ENVIRONMENT})"
-    )
-    parser.add_argument("--ca", metavar="FILE", help="certificate of the authority that signed its certificate")
-    parser.add_argument("--insecure", action="store_true", help="believe any certificate")
-    parser.add_argument("--legacy-tls", action="store_true", help="for its default DSA key of 2013")
-    parser.add_argument(
-        "--listen", metavar="HOST", default="127.0.0.1", help="where watch listens (default %(default)s)"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON document (watch: one a line)")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Carry out the action; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     if args.action == "watch":
         return _watch(args)
     if args.slices is None:
@@ -172,3 +154,21 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace, Desired], int]] = {
     "apply": _apply,
     "status": _status,
 }
+
+
+COMMAND = Command(
+    "Check, compare and apply slices on a FlowVisor 1.4, or watch its events (docs/explanation/slicing.md).",
+    _run,
+    argument("action", choices=ACTIONS, help="; ".join(f"{name}: {what}" for name, what in ACTIONS.items())),
+    argument("slices", metavar="FILE", nargs="?", help="slices, as for hyroads slicer (not for watch)"),
+    argument("--url", default="https://127.0.0.1:8081/", help="its JSON-RPC port (default %(default)s)"),
+    argument("--user", default="fvadmin", help="user name (default %(default)s)"),
+    argument(
+        "--password-file", metavar="FILE", help=f"first line is the password (default: the variable {ENVIRONMENT})"
+    ),
+    argument("--ca", metavar="FILE", help="certificate of the authority that signed its certificate"),
+    argument("--insecure", action="store_true", help="believe any certificate"),
+    argument("--legacy-tls", action="store_true", help="for its default DSA key of 2013"),
+    argument("--listen", metavar="HOST", default="127.0.0.1", help="where watch listens (default %(default)s)"),
+    argument("--json", action="store_true", help="one JSON document (watch: one a line)"),
+)

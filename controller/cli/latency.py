@@ -13,27 +13,10 @@ from rich.table import Table
 from hyroads.controller.core.latency.policy import Split, best_single, best_split, split_delay_s
 from hyroads.controller.core.latency.two_state_queue import LatencyError, TwoStateQueue, mean_delay_s
 
-HELP = (
-    "Mean delays of a load over two technologies whose service alternates between two rates: the best single one, the "
-    "best split p* and the static proportional one p_lim. Rates are packets/s and transitions/s; p is queue 1's share."
-)
+from .main import Command, argument
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "--queue",
-        action="append",
-        required=True,
-        metavar="MU_H,MU_L,ALPHA_H,ALPHA_L",
-        help="a technology: service rates in packets/s, rates at which either state is left in 1/s; to be given twice",
-    )
-    parser.add_argument("--load", type=float, required=True, metavar="LAMBDA", help="arrivals, packets/s")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Compute and print; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     if len(args.queue) != 2:
         raise LatencyError(f"--queue: expected two queues, got {len(args.queue)}")
     first, second = (_queue(text) for text in args.queue)
@@ -93,3 +76,19 @@ def _print_tables(first: TwoStateQueue, second: TwoStateQueue, load: float, spli
 
 def _ms(delay_s: float) -> str:
     return f"{1e3 * delay_s:.4g}" if math.isfinite(delay_s) else "unstable"
+
+
+COMMAND = Command(
+    "Mean delays of a load over two technologies whose service alternates between two rates: the best single one, the "
+    "best split p* and the static proportional one p_lim. Rates are packets/s and transitions/s; p is queue 1's share.",
+    _run,
+    argument(
+        "--queue",
+        action="append",
+        required=True,
+        metavar="MU_H,MU_L,ALPHA_H,ALPHA_L",
+        help="a technology: service rates in packets/s, rates at which either state is left in 1/s; to be given twice",
+    ),
+    argument("--load", type=float, required=True, metavar="LAMBDA", help="arrivals, packets/s"),
+    argument("--json", action="store_true", help="print one JSON document"),
+)

@@ -1,7 +1,6 @@
 """The command ``hyroads``: finds the subcommand, loads only its module, turns errors into one line and a status.
 
-A command is a module, or an object in one (``module:NAME``), as :class:`Command` says. Exit status: what its ``run``
-returns, 2 on bad input, 130 when interrupted.
+A command is a :class:`Command`. Exit status: what its ``run`` returns, 2 on bad input, 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn
 
 from hyroads.controller import version
 from hyroads.controller.core.errors import HyroadsError
 
-# Module of this folder (and the object in it), and what ``hyroads --help`` shows without importing it.
+# Module of this folder (and the command's name in it, else COMMAND), and what ``hyroads --help`` shows without it.
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "best path, multipath and arms between two nodes of a network file"),
     "allocate": ("allocate", "rates of all flows of a network file"),
@@ -49,24 +48,35 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
-class Command(Protocol):
-    """What a command offers."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's arguments."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; the result is the exit status."""
-
-
-Argument = Callable[[argparse.ArgumentParser], object]
+Argument = Callable[[Any], object]
+"""Adds itself to a parser, or to a group of one."""
 
 
 def argument(*words: str, **options: Any) -> Argument:
     """An argument of a command, as ``add_argument`` takes it."""
     return lambda parser: parser.add_argument(*words, **options)
+
+
+def either(*arguments: Argument, required: bool = False) -> Argument:
+    """Arguments of which at most one may be given."""
+    return lambda parser: add_all(parser.add_mutually_exclusive_group(required=required), arguments)
+
+
+def add_all(parser: Any, arguments: Sequence[Argument]) -> None:
+    """Add all arguments to a parser, or to a group of one."""
+    for add in arguments:
+        add(parser)
+
+
+class Command:
+    """A command: what its help says, what it does (the result is the exit status), and its arguments."""
+
+    def __init__(self, about: str, run: Callable[[argparse.Namespace], int], *arguments: Argument) -> None:
+        self.HELP, self.run, self.arguments = about, run, arguments
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+        add_all(parser, self.arguments)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -114,8 +124,8 @@ def _dispatch(arguments: list[str]) -> int:
 def load(name: str) -> Command:
     """The command ``name`` of ``COMMANDS``; imports its module."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    found = importlib.import_module(f"{__package__}.{module}")
-    return cast(Command, getattr(found, attribute) if attribute else found)
+    found: Command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute or "COMMAND")
+    return found
 
 
 def _complaint(word: str | None) -> str:

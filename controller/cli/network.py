@@ -11,7 +11,7 @@ from typing import Any
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.rest.client import Client, Document, Event, address
 
-from .main import argument
+from .main import Command, argument
 from .remote import (
     NO_WAIT,
     Cell,
@@ -180,31 +180,26 @@ PLUGINS = VerbCommand(
         },
     ),
     shows("one plugin", "plugins", "plugin", "name"),
-    changes("enable", "start it; what it did before is forgiven", "POST", "plugins/plugin/enable", waits=False),
-    changes("disable", "end it until it is enabled again", "POST", "plugins/plugin/disable", waits=False),
+    changes("enable", "start it; what it did before is forgiven", "POST", "plugins/plugin/enable", "name", waits=False),
+    changes("disable", "end it until it is enabled again", "POST", "plugins/plugin/disable", "name", waits=False),
 )
 
 
-class _Events:
-    """The command ``events``."""
+def _run_events(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        for event in client.events(*args.kinds, last=args.since, follow=not args.past_only):
+            print(_event_json(event) if args.json else _event_line(event), flush=True)
+    return 0
 
-    HELP = "Print what happens in the network, as it happens, until Ctrl-C; with --json a line of JSON each."
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's arguments."""
-        add_connection(parser)
-        parser.add_argument("kinds", nargs="*", metavar="KIND", help="only these; link means link.up, link.down, ...")
-        parser.add_argument("--since", type=int, metavar="ID", help="begin after this event")
-        parser.add_argument(
-            "--kept", dest="past_only", action="store_true", help="what the controller has kept, then end"
-        )
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; the result is the exit status."""
-        with connect(args) as client:
-            for event in client.events(*args.kinds, last=args.since, follow=not args.past_only):
-                print(_event_json(event) if args.json else _event_line(event), flush=True)
-        return 0
+EVENTS = Command(
+    "Print what happens in the network, as it happens, until Ctrl-C; with --json a line of JSON each.",
+    _run_events,
+    add_connection,
+    argument("kinds", nargs="*", metavar="KIND", help="only these; link means link.up, link.down, ..."),
+    argument("--since", type=int, metavar="ID", help="begin after this event"),
+    argument("--kept", dest="past_only", action="store_true", help="what the controller has kept, then end"),
+)
 
 
 def _event_json(event: Event) -> str:
@@ -215,6 +210,3 @@ def _event_line(event: Event) -> str:
     document = dict(event.document)
     at = time.strftime("%H:%M:%S", time.localtime(document.pop("time_s", time.time())))
     return f"{at} {words(event.kind)}: {words(document)}"
-
-
-EVENTS = _Events()

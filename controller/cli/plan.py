@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.files.documents import read_file
 
+from .main import Command, argument
+
 if TYPE_CHECKING:
     from hyroads.controller.core.interface_graph import Path
     from hyroads.controller.core.network import Network
@@ -17,52 +19,9 @@ if TYPE_CHECKING:
 
 # As in core.planner, which is imported once there is a network: a wrong file name answers without it.
 DEFAULT_SHORTEST, DEFAULT_ARMS = 5, 5
-HELP = (
-    "Find the single shortest path, the best multipath and the N best arms between two nodes of a network file. "
-    "Rates are Mb/s at L2 payload. Plans on the graph as it is declared: with --relay switches, plain clients "
-    "(role client, no agent) do not forward for others, as in a deployed network."
-)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", metavar="NET", help="network file (YAML or JSON)")
-    parser.add_argument("--from", dest="source", metavar="A", required=True, help="node where the flow enters")
-    parser.add_argument("--to", dest="target", metavar="B", required=True, help="node where it leaves")
-    parser.add_argument(
-        "--shortest",
-        type=int,
-        default=DEFAULT_SHORTEST,
-        metavar="N",
-        help="shortest paths per vertex of the exploration tree (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--depth",
-        type=int,
-        metavar="K",
-        help="most paths of a multipath (default: the number of technologies, at most 5)",
-    )
-    parser.add_argument(
-        "--arms", type=int, default=DEFAULT_ARMS, metavar="N", help="distinct multipaths to list (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--margin",
-        type=float,
-        metavar="D",
-        help="share of airtime to keep free: every rate, total and optimum is that of the capacities times 1 - D "
-        "(default: the file's margin, else 0)",
-    )
-    parser.add_argument(
-        "--relay",
-        choices=("all", "switches"),
-        default="all",
-        help="nodes that may be in the middle (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Plan one flow; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     network = read_file(args.file)
     from hyroads.controller.core.checking import describe, suggestion
     from hyroads.controller.core.planner import Planner, plan_document
@@ -132,3 +91,44 @@ def _described(network: Network, path: Path) -> str:
 def _relaying_clients(network: Network, paths: Sequence[Path]) -> list[str]:
     inner = dict.fromkeys(network.links[link].target for path in paths for link in path[:-1])
     return [node for node in inner if network.nodes[node].is_plain_client]
+
+
+COMMAND = Command(
+    "Find the single shortest path, the best multipath and the N best arms between two nodes of a network file. "
+    "Rates are Mb/s at L2 payload. Plans on the graph as it is declared: with --relay switches, plain clients "
+    "(role client, no agent) do not forward for others, as in a deployed network.",
+    _run,
+    argument("file", metavar="NET", help="network file (YAML or JSON)"),
+    argument("--from", dest="source", metavar="A", required=True, help="node where the flow enters"),
+    argument("--to", dest="target", metavar="B", required=True, help="node where it leaves"),
+    argument(
+        "--shortest",
+        type=int,
+        default=DEFAULT_SHORTEST,
+        metavar="N",
+        help="shortest paths per vertex of the exploration tree (default: %(default)s)",
+    ),
+    argument(
+        "--depth",
+        type=int,
+        metavar="K",
+        help="most paths of a multipath (default: the number of technologies, at most 5)",
+    ),
+    argument(
+        "--arms", type=int, default=DEFAULT_ARMS, metavar="N", help="distinct multipaths to list (default: %(default)s)"
+    ),
+    argument(
+        "--margin",
+        type=float,
+        metavar="D",
+        help="share of airtime to keep free: every rate, total and optimum is that of the capacities times 1 - D "
+        "(default: the file's margin, else 0)",
+    ),
+    argument(
+        "--relay",
+        choices=("all", "switches"),
+        default="all",
+        help="nodes that may be in the middle (default: %(default)s)",
+    ),
+    argument("--json", action="store_true", help="print one JSON document"),
+)

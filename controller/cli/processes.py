@@ -8,23 +8,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Callable
 
 from hyroads.controller.files.documents import read_text
 
-from .main import Argument, argument
-
-
-class Process:
-    """A command that runs in the foreground: what ``main`` runs (``main.Command``)."""
-
-    def __init__(self, about: str, run: Callable[[argparse.Namespace], int], *arguments: Argument) -> None:
-        self.HELP, self.run, self._arguments = about, run, arguments
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's arguments."""
-        for add in self._arguments:
-            add(parser)
+from .main import Command, argument
 
 
 def _run_controller(args: argparse.Namespace) -> int:
@@ -42,7 +29,7 @@ def _run_controller(args: argparse.Namespace) -> int:
     return run_controller(args.config, args.network, verbose=args.verbose)
 
 
-CONTROLLER = Process(
+CONTROLLER = Command(
     "Start the controller (the same as ryu-manager hyroads.controller.app, with quieter logs).",
     _run_controller,
     argument("--config", metavar="FILE", help="settings (default $HYROADS_CONFIG, /etc/hyroads/hyroads.yaml)"),
@@ -64,7 +51,7 @@ def _run_slicer(args: argparse.Namespace) -> int:
     return serve(args.config, verbose=args.verbose)
 
 
-SLICER = Process(
+SLICER = Command(
     "Start the slicer: OpenFlow 1.3 between switches and several slices' controllers (docs/explanation/slicing.md).",
     _run_slicer,
     argument("--config", metavar="FILE", required=True, help="settings and slices"),
@@ -86,7 +73,7 @@ def _run_snmpvisor(args: argparse.Namespace) -> int:
     return serve(args.config)
 
 
-SNMPVISOR = Process(
+SNMPVISOR = Command(
     "Start the SNMP proxy: each slice sees and changes its own interfaces only (docs/explanation/slicing.md).",
     _run_snmpvisor,
     argument("--config", metavar="FILE", required=True, help="devices, interfaces, slices"),

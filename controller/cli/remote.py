@@ -14,7 +14,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_private
 from hyroads.rest.client import DEFAULT_URL, Client, address
 
-from .main import Argument, argument
+from .main import Argument, Command, add_all, argument
 
 Document = dict[str, Any]
 Cell = Callable[[Document], Any]
@@ -33,11 +33,12 @@ class Verb:
     columns: Cells | None = None
 
 
-class VerbCommand:
-    """A command of ``hyroads`` that consists of verbs over REST: what ``main`` runs (``main.Command``)."""
+class VerbCommand(Command):
+    """A command that consists of verbs over REST; without one it does the first."""
 
     def __init__(self, about: str, *verbs: Verb) -> None:
-        self.HELP, self.verbs = about, verbs
+        super().__init__(about, self._run)
+        self.verbs = verbs
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verbs with their arguments."""
@@ -46,11 +47,9 @@ class VerbCommand:
         for verb in self.verbs:
             each = chosen.add_parser(verb.name, help=verb.help, description=verb.help)
             add_connection(each, default=argparse.SUPPRESS)
-            for add in verb.arguments:
-                add(each)
+            add_all(each, verb.arguments)
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Carry out the verb that was given, or the first one; returns the exit status."""
+    def _run(self, args: argparse.Namespace) -> int:
         verb = next((one for one in self.verbs if one.name == args.verb), self.verbs[0])
         with connect(args) as client:
             answer = verb.do(client, args)
@@ -82,10 +81,11 @@ def shows(help: str, collection: str, thing: str, words: str = "id") -> Verb:
     return does("show", help, do, named(thing, words))
 
 
-def changes(name: str, help: str, method: str, where: str, *, waits: bool = True) -> Verb:
+def changes(name: str, help: str, method: str, where: str, words: str | None = None, *, waits: bool = True) -> Verb:
     """A verb that changes one thing by a request without body.
 
-    ``where`` is its address as COLLECTION/THING, or COLLECTION/THING/WORD: the thing's id is the argument THING.
+    ``where`` is its address as COLLECTION/THING, or COLLECTION/THING/WORD: the thing's id is the argument THING, and
+    ``words`` its help. Without ``waits`` there is nothing to wait for.
     """
     collection, thing, *rest = where.split("/")
 
@@ -93,7 +93,7 @@ def changes(name: str, help: str, method: str, where: str, *, waits: bool = True
         path = address(collection, getattr(args, thing), *rest)
         return client.change(method, path, wait=not (waits and args.no_wait))
 
-    return does(name, help, do, named(thing), *([NO_WAIT] if waits else []))
+    return does(name, help, do, named(thing, words), *([NO_WAIT] if waits else []))
 
 
 def columns(titles: str, cells: Cells | None = None) -> Cells:

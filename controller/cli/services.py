@@ -7,7 +7,7 @@ from typing import Any
 
 from hyroads.rest.client import Client, Document, address
 
-from .main import argument
+from .main import argument, either
 from .remote import NO_WAIT, Cell, VerbCommand, changes, does, given, lists, named, path, place, shows
 
 
@@ -39,7 +39,9 @@ HANDOVER = VerbCommand(
         NO_WAIT,
     ),
     shows("one handover", "handovers", "handover"),
-    changes("cancel", "give a handover up before anything has moved", "DELETE", "handovers/handover", waits=False),
+    changes(
+        "cancel", "give a handover up before anything has moved", "DELETE", "handovers/handover", "id", waits=False
+    ),
 )
 
 
@@ -137,12 +139,7 @@ def _change_reservation(client: Client, args: argparse.Namespace) -> Any:
     return client.change("PATCH", address("reservations", args.reservation), given(args, "rate_mbps"))
 
 
-def _flow_or_session(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--flow", metavar="ID")
-    what.add_argument("--session", metavar="ID")
-
-
+_SUBJECT = either(argument("--flow", metavar="ID"), argument("--session", metavar="ID"), required=True)
 _MBPS = argument("rate_mbps", type=float, metavar="MBPS")
 RESERVATION = VerbCommand(
     "Reserve least rates for flows and sessions; admitted only if the airtime exists.",
@@ -153,7 +150,7 @@ RESERVATION = VerbCommand(
         {"for": lambda one: f"flow {one['flow']}" if one["flow"] is not None else f"session {one['session']}"},
     ),
     shows("one", "reservations", "reservation"),
-    does("add", "reserve a rate", _add_reservation, named("id"), _MBPS, _flow_or_session),
+    does("add", "reserve a rate", _add_reservation, named("id"), _MBPS, _SUBJECT),
     does("change", "reserve more or less", _change_reservation, named("reservation"), _MBPS),
-    changes("release", "give it up", "DELETE", "reservations/reservation", waits=False),
+    changes("release", "give it up", "DELETE", "reservations/reservation", "id", waits=False),
 )

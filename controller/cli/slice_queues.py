@@ -10,7 +10,7 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 
-from .main import argument
+from .main import argument, either
 from .remote import named
 
 WORDS = "make the queues of slices at this machine's Open vSwitch, or print how"
@@ -18,18 +18,15 @@ _TIMEOUT_S = 20
 _MOST_MBPS = 1e6
 
 
-def _how(parser: argparse.ArgumentParser) -> None:
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--apply", action="store_true", help="carry the commands out, as far as anything differs")
-    how.add_argument("--clear", action="store_true", help="take away all queues that this made, and nothing else")
-
-
 ARGUMENTS = (
     named("file", "the file of slices; not with --clear", nargs="?"),
     argument("--bridge", metavar="NAME", help="all ports of this bridge"),
     argument("--port", action="append", metavar="NAME", help="this port; may be repeated"),
     argument("--rate-mbps", type=float, metavar="R", help="what a port carries (default: as its link says)"),
-    _how,
+    either(
+        argument("--apply", action="store_true", help="carry the commands out, as far as anything differs"),
+        argument("--clear", action="store_true", help="take away all queues that this made, and nothing else"),
+    ),
 )
 
 

@@ -13,37 +13,38 @@ from hyroads.controller.files.documents import read_text
 from hyroads.rest.client import UNIX, Client, Document, address
 
 from . import slice_queues
-from .main import argument
+from .main import Command, add_all, argument
 from .remote import Verb, connect, does, named, pair
 
-HELP = "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9)."
-
-SOCKET = "/run/hyroads/slicer.sock"
+SOCKET = os.environ.get("HYROADS_SLICER_SOCKET", "/run/hyroads/slicer.sock")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    default = os.environ.get("HYROADS_SLICER_SOCKET", SOCKET)
-    parser.add_argument("--socket", default=default, metavar="PATH", help="the slicer's control socket (%(default)s)")
-    parser.add_argument("--url", default=os.environ.get("HYROADS_SLICER_URL"), help="of the slicer's REST API instead")
-    parser.add_argument("--token-file", metavar="FILE", help="with --url: file (mode 0600) with a bearer token")
-    parser.add_argument("--ca", metavar="FILE", help="with --url: certificates that the slicer's is checked by")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def _verbs(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         each = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         each.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-        for add in verb.arguments:
-            add(each)
+        add_all(each, verb.arguments)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Does it; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     verb = next(each for each in VERBS if each.name == args.verb)
     with connect(args) if args.url else Client(f"{UNIX}{args.socket}") as client:
         answer = verb.do(client, args)
     print(json.dumps(answer, indent=2) if args.json else _text(answer))
     return 0
+
+
+COMMAND = Command(
+    "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9).",
+    _run,
+    argument("--socket", default=SOCKET, metavar="PATH", help="the slicer's control socket (%(default)s)"),
+    argument("--url", default=os.environ.get("HYROADS_SLICER_URL"), help="of the slicer's REST API instead"),
+    argument("--token-file", metavar="FILE", help="with --url: file (mode 0600) with a bearer token"),
+    argument("--ca", metavar="FILE", help="with --url: certificates that the slicer's is checked by"),
+    argument("--json", action="store_true", help="print JSON"),
+    _verbs,
+)
 
 
 def _slices(client: Client) -> list[dict[str, Any]]:

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.documents import read_text
 
+from .main import Command, argument
+
 if TYPE_CHECKING:
     from hyroads.slices.core.model import SliceModel
     from hyroads.slices.ssids.client import Client
     from hyroads.slices.ssids.desired import Points
     from hyroads.slices.ssids.rows import Outcome
 
-HELP = "Plan, apply and keep the wireless networks of slices on all access points (docs/explanation/slicing.md)."
-SOCKET = "/run/hyroads/slicer.sock"
+SOCKET = os.environ.get("HYROADS_SLICER_SOCKET", "/run/hyroads/slicer.sock")
 ACTIONS = {
     "plan": "what apply would do; exit status 1 if there is anything",
     "apply": "bring the access points, and the slices' ports at the slicer, to what the slices say",
@@ -35,18 +36,7 @@ RETRY_S = 10.0
 _PASSPHRASE = re.compile(r"[ -~]{8,63}")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("action", choices=ACTIONS, help="; ".join(f"{name}: {what}" for name, what in ACTIONS.items()))
-    parser.add_argument("--access-points", required=True, metavar="FILE", help="how access points are reached (YAML)")
-    parser.add_argument("--slices", metavar="FILE", help="a file of slices, instead of those of the running slicer")
-    default = os.environ.get("HYROADS_SLICER_SOCKET", SOCKET)
-    parser.add_argument("--socket", default=default, metavar="PATH", help="the slicer's control socket (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON (run: one document a line)")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Carry out the action; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     from hyroads.slices.ssids.desired import load
 
     points = load(args.access_points)
@@ -182,3 +172,14 @@ class _Supervisor:
             return
         self._again_s = now_s + RETRY_S if any(each.problem for each in outcomes) else None
         _say(self._args, [each for each in outcomes if each.words or each.problem])
+
+
+COMMAND = Command(
+    "Plan, apply and keep the wireless networks of slices on all access points (docs/explanation/slicing.md).",
+    _run,
+    argument("action", choices=ACTIONS, help="; ".join(f"{name}: {what}" for name, what in ACTIONS.items())),
+    argument("--access-points", required=True, metavar="FILE", help="how access points are reached (YAML)"),
+    argument("--slices", metavar="FILE", help="a file of slices, instead of those of the running slicer"),
+    argument("--socket", default=SOCKET, metavar="PATH", help="the slicer's control socket (%(default)s)"),
+    argument("--json", action="store_true", help="print JSON (run: one document a line)"),
+)

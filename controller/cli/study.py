@@ -19,29 +19,12 @@ from rich.table import Table
 from hyroads.controller.study.framework import STUDIES, Progress, Result, Settings, StudyError, shown, study
 from hyroads.controller.study.report import need_matplotlib, write
 
-HELP = (
-    "Repeat a published experiment by simulation, show all algorithms side by side, and write CSV files, plots "
-    "(PNG, SVG) and a one-page report. The same seed gives the same figures on any number of workers."
-)
+from .main import Command, argument
+
 _MOST_RUNS = 1_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("name", choices=sorted(STUDIES), metavar="NAME", help=" | ".join(sorted(STUDIES)))
-    parser.add_argument("--runs", type=int, metavar="N", help="independent repetitions (default: the study's)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all random numbers (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: out/study-NAME)")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions: coarse figures in seconds")
-    parser.add_argument(
-        "--workers", type=int, metavar="W", default=os.cpu_count() or 1, help="processes (default: one per core)"
-    )
-    parser.add_argument("--no-plots", action="store_true", help="no PNG and SVG; needs no Matplotlib")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run one study; the result is the exit status."""
+def _run(args: argparse.Namespace) -> int:
     settings = _settings(args)
     if not args.no_plots:
         need_matplotlib()
@@ -104,3 +87,18 @@ def _print(result: Result, files: list[Path]) -> None:
         mark = "[green]met [/green]" if check.ok else "[red]MISSED[/red]"
         console.print(f"{mark} {check.what}: {shown(check.measured)} (wanted: {check.wanted})", highlight=False)
     console.print(f"report: {files[0]}", highlight=False)
+
+
+COMMAND = Command(
+    "Repeat a published experiment by simulation, show all algorithms side by side, and write CSV files, plots "
+    "(PNG, SVG) and a one-page report. The same seed gives the same figures on any number of workers.",
+    _run,
+    argument("name", choices=sorted(STUDIES), metavar="NAME", help=" | ".join(sorted(STUDIES))),
+    argument("--runs", type=int, metavar="N", help="independent repetitions (default: the study's)"),
+    argument("--seed", type=int, default=1, metavar="S", help="of all random numbers (default: %(default)s)"),
+    argument("--out", type=Path, metavar="DIR", help="folder to write to (default: out/study-NAME)"),
+    argument("--quick", action="store_true", help="fewer repetitions: coarse figures in seconds"),
+    argument("--workers", type=int, metavar="W", default=os.cpu_count() or 1, help="processes (default: one per core)"),
+    argument("--no-plots", action="store_true", help="no PNG and SVG; needs no Matplotlib"),
+    argument("--json", action="store_true", help="print one JSON document instead of tables"),
+)

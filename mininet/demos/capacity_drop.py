@@ -18,7 +18,7 @@ from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.run_directory import find_network
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, DemoOptions, Stage, part_of
+from .verdict import DemoOptions, Stage, part_of
 
 MODEL, BANDIT = "empower", "hymab"
 LINK, LEFT = "ab-plc", 0.25
@@ -121,10 +121,8 @@ def judge(stage: Stage, scene: Scenario, hold_s: float) -> None:
         ((flow, best_mbps),) = phase.targets.items()
         carried.append(scene.mean_in(number, flow, settle_s[number]))
         least = (LEAST_MODEL, None, LEAST_LEARNING, LEAST_AFTER)[number]
-        stage.add(Check(f"{phase.title}: carried", best_mbps, carried[-1], at_least=least, at_most=1.02))
-    stage.add(
-        Check("after the drop: HyMAB beside the model", GAIN, part_of(carried[3], carried[1]), "times", at_least=1.0)
-    )
+        stage.check(f"{phase.title}: carried", best_mbps, carried[-1], at_least=least, at_most=1.02)
+    stage.check("after the drop: HyMAB beside the model", GAIN, part_of(carried[3], carried[1]), "times", at_least=1.0)
 
 
 def judge_move(stage: Stage, before: Arm, after: Sequence[tuple[float, Arm]], lost: Mapping[str, float]) -> None:
@@ -132,6 +130,6 @@ def judge_move(stage: Stage, before: Arm, after: Sequence[tuple[float, Arm]], lo
     worth = {arm: worth_mbps(stage, arm, lost) for arm in {arm for _, arm in after} | {before}}
     worse = [after_s for after_s, arm in after if worth[arm] <= worth[before] * 1.01]
     words = "after the drop: a better multipath is in use"
-    stage.add(Check(words, BETTER_WITHIN_S, max(worse, default=0.0) + SAMPLE_S, "s", at_most=1.0))
+    stage.check(words, BETTER_WITHIN_S, max(worse, default=0.0) + SAMPLE_S, "s", at_most=1.0)
     best_mbps = max(worth.values())
-    stage.add(Check("  what it can carry, beside the best", best_mbps, worth[after[-1][1]], at_least=0.95))
+    stage.check("  what it can carry, beside the best", best_mbps, worth[after[-1][1]], at_least=0.95)

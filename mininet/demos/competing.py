@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, Stage
+from .verdict import Stage
 
 HYBRID, COMPETING = "hybrid", "competing"
 LEFT = 0.03
@@ -39,6 +39,6 @@ def wifi_share(stage: Stage, scene: Scenario) -> None:
         words = f"{phase.title}: share of the hybrid flow that takes WiFi"
         planned = stage.theory.optimum([scene.flows[flow] for flow in phase.targets]).technology_share(HYBRID, "wifi")
         if planned > LEFT:
-            stage.add(Check(words, planned, measured, "", at_least=0.9, at_most=1.1))
+            stage.check(words, planned, measured, "", at_least=0.9, at_most=1.1)
         else:
-            stage.add(Check(words, LEFT, measured, "", at_most=1.0))
+            stage.check(words, LEFT, measured, "", at_most=1.0)

@@ -16,7 +16,7 @@ from hyroads.controller.core.network import FlowSpec
 from hyroads.mininet.udp_load import L2_BYTES, PAYLOAD_BYTES
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, Stage
+from .verdict import Stage
 
 EXTERNAL = FlowSpec("external", "b", "c")
 LINK = "bc-wifi"
@@ -61,7 +61,7 @@ def judge_external(stage: Stage, scene: Scenario, phase: int, asked_mbps: float)
     """Never starved: from the start at least half of what it asks for, and soon all of it."""
     title, start_s, end_s = scene.span(phase)
     carried = scene.recording.mean_host(EXTERNAL.target, start_s + SETTLE_S, end_s)
-    stage.add(Check(f"{title}: external traffic carried", asked_mbps, carried * L2_SHARE, "Mb/s", SERVED, 1.05))
+    stage.check(f"{title}: external traffic carried", asked_mbps, carried * L2_SHARE, "Mb/s", SERVED, 1.05)
     ends = np.arange(start_s + 0.5, end_s, 0.1).tolist()
     worst = min(scene.recording.mean_host(EXTERNAL.target, end - WINDOW_S, end) for end in ends)
-    stage.add(Check(f"{title}: its worst 0.4 s", asked_mbps, worst * L2_SHARE, "Mb/s", NEVER_BELOW))
+    stage.check(f"{title}: its worst 0.4 s", asked_mbps, worst * L2_SHARE, "Mb/s", NEVER_BELOW)

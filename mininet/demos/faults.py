@@ -11,7 +11,7 @@ from hyroads.mininet.probe import StreamReport
 from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.run_directory import discovered_names, network_document
 
-from .verdict import Check, Stage
+from .verdict import Stage
 
 INTERVAL_S = 0.005
 PACKET_BYTES = 1200
@@ -61,7 +61,7 @@ def controller_killed(stage: Stage, source: str, target: str) -> None:
         stage.emulation.wait_ready()
 
     report = _stream(stage, source, target, CONTROLLER_DOWN_S + 8.0, during)
-    stage.add(Check("packets lost while the controller was killed", 0, len(report.lost), "packets", at_most=1.0))
+    stage.check("packets lost while the controller was killed", 0, len(report.lost), "packets", at_most=1.0)
 
 
 def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, how: signal.Signals) -> None:
@@ -95,9 +95,9 @@ def agent_lost(stage: Stage, source: str, target: str, flow: str, node: str, *, 
     outage_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
     what = f"agent of {node} {word}"
     limit_s = AGENT_FALLBACK_S + (LINK_MOVE_S if how == signal.SIGSTOP else 0.0)
-    stage.add(Check(f"{what}: until the single path carries all", limit_s, outage_s, "s", at_most=1.0))
+    stage.check(f"{what}: until the single path carries all", limit_s, outage_s, "s", at_most=1.0)
     back_s = moments.back_s - moments.mended_s
-    stage.add(Check(f"{what}, back: until the multipath is used", AGENT_BACK_S, back_s, "s", at_most=1.0))
+    stage.check(f"{what}, back: until the multipath is used", AGENT_BACK_S, back_s, "s", at_most=1.0)
 
 
 def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
@@ -118,14 +118,13 @@ def link_cut(stage: Stage, source: str, target: str, flow: str) -> None:
 
     report = _stream(stage, source, target, CUT_S + 5.0, during)
     move_s = report.last_loss_after_s(moments.broken_s, moments.mended_s)
-    stage.add(Check(f"{link} cut: until what is left carries all", LINK_MOVE_S, move_s, "s", at_most=1.0))
+    stage.check(f"{link} cut: until what is left carries all", LINK_MOVE_S, move_s, "s", at_most=1.0)
     late_s = max(0.0, report.longest_gap_s(moments.mended_s - 1.0, moments.mended_s) - LINK_MOVE_S)
-    stage.add(Check(f"{link} stays cut: stream interrupted beyond that", 0, late_s, "s", at_most=1.0))
-    used = Check(f"{link} restored: until it carries the flow", 2.0, moments.back_s - moments.mended_s, "s",
-                 at_most=1.0)  # fmt: skip
-    stage.add(used)
+    stage.check(f"{link} stays cut: stream interrupted beyond that", 0, late_s, "s", at_most=1.0)
+    back_s = moments.back_s - moments.mended_s
+    stage.check(f"{link} restored: until it carries the flow", 2.0, back_s, "s", at_most=1.0)
     lost = len([n for n in report.lost if report.sent_at_s(n) >= moments.mended_s])
-    stage.add(Check(f"{link} restored: packets lost", 0, lost, "packets", at_most=1.0))
+    stage.check(f"{link} restored: packets lost", 0, lost, "packets", at_most=1.0)
 
 
 def _link_of_one_path(stage: Stage, flow: str) -> tuple[str, str]:

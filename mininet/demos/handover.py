@@ -16,7 +16,7 @@ from hyroads.controller.model.handover import links_at
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.roaming import PingRun, Pings, Roamer, together
 
-from .verdict import Check, Stage
+from .verdict import Stage
 
 NETWORK = "roaming"
 CLIENT, GATEWAY = "c", "g"
@@ -56,11 +56,11 @@ def controller_killed(stage: Stage, roamer: Roamer) -> None:
     stage.view.phase("controller killed and started again")
     pings = PingRun(stage.emulation, GATEWAY, CLIENT, round(RESTART_S / INTERVAL_S), INTERVAL_S)
     restart(stage)
-    stage.add(Check("controller killed: lost", 0, pings.result().lost, "pings", at_most=1.0))
+    stage.check("controller killed: lost", 0, pings.result().lost, "pings", at_most=1.0)
     flow = stage.emulation.rest.flow("down")
     links = {path["links"][-1] for path in flow["multipath"]}
     here = roamer.at is not None and links <= set(links_at(stage.declared, CLIENT, roamer.at))
-    stage.add(Check("controller back: the client's flow is where it was", 1, here, "of 1", at_least=1.0))
+    stage.check("controller back: the client's flow is where it was", 1, here, "of 1", at_least=1.0)
 
 
 def restart(stage: Stage) -> None:
@@ -95,12 +95,12 @@ def judge(stage: Stage, manager: str, found: list[tuple[str, Pings]]) -> None:
     """What pings say."""
     sent, lost, doubled, wrong = together(pings for _, pings in found)
     if manager in LOSSLESS:
-        stage.add(Check(f"{manager}: lost of {sent} pings", 0, lost, "pings", at_most=1.0))
+        stage.check(f"{manager}: lost of {sent} pings", 0, lost, "pings", at_most=1.0)
     else:
         flying = sum(math.ceil(max(pings.rtt_ms, default=0.0) / 1e3 / INTERVAL_S) + 1 for _, pings in found)
-        stage.add(Check(f"{manager}: lost, beside what can be in flight", flying, lost, "pings", at_most=1.0))
-    stage.add(Check(f"{manager}: doubled", 0, doubled, "pings", at_most=1.0))
-    stage.add(Check(f"{manager}: out of order", 0, wrong, "pings", at_most=1.0))
+        stage.check(f"{manager}: lost, beside what can be in flight", flying, lost, "pings", at_most=1.0)
+    stage.check(f"{manager}: doubled", 0, doubled, "pings", at_most=1.0)
+    stage.check(f"{manager}: out of order", 0, wrong, "pings", at_most=1.0)
 
 
 def ncast(stage: Stage) -> None:
@@ -114,18 +114,18 @@ def ncast(stage: Stage) -> None:
     traffic = stage.traffic(GATEWAY, CLIENT)
     copied = traffic.stream(stage.hold_s, STREAM_INTERVAL_S, STREAM_BYTES, lambda: None)
     most = max(1.0, copied.sent * 1e-4)
-    stage.add(Check(f"{COPIES}-cast: lost of {copied.sent}", most, len(copied.lost), "packets", at_most=1.0))
-    stage.add(Check(f"{COPIES}-cast: doubled or out of order", 0, copied.doubled + copied.out_of_order, "packets",
-                    at_most=1.0))  # fmt: skip
+    stage.check(f"{COPIES}-cast: lost of {copied.sent}", most, len(copied.lost), "packets", at_most=1.0)
+    wrong = copied.doubled + copied.out_of_order
+    stage.check(f"{COPIES}-cast: doubled or out of order", 0, wrong, "packets", at_most=1.0)
     for link in LAST_LINKS:
         stage.emulation.shared.set_link(link, loss=0.0)
 
     received = traffic.stream(RESTART_S, STREAM_INTERVAL_S, STREAM_BYTES, partial(restart, stage))
     wrong = len(received.lost) + received.doubled + received.out_of_order
-    stage.add(Check("n-cast, controller killed: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
+    stage.check("n-cast, controller killed: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0)
     copies = rest.get("/ncasts/down")
     goes_on = (copies["phase"], copies["paths"]) == ("copying", paths)
-    stage.add(Check("n-cast, controller back: it goes on", 1, goes_on, "of 1", at_least=1.0))
+    stage.check("n-cast, controller back: it goes on", 1, goes_on, "of 1", at_least=1.0)
 
     def off_and_on() -> None:
         rest.request("DELETE", "/ncasts/down")
@@ -133,5 +133,5 @@ def ncast(stage: Stage) -> None:
 
     switched = traffic.stream(stage.hold_s, STREAM_INTERVAL_S, STREAM_BYTES, off_and_on)
     wrong = len(switched.lost) + switched.doubled + switched.out_of_order
-    stage.add(Check("n-cast off and on: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0))
+    stage.check("n-cast off and on: lost, doubled, out of order", 0, wrong, "packets", at_most=1.0)
     rest.request("DELETE", "/ncasts/down")

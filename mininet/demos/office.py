@@ -21,7 +21,7 @@ from hyroads.rest.client import ApiError
 from .footprint import Footprint, cores, look, use
 from .recording import INTERVAL_S
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, DemoOptions, Stage
+from .verdict import DemoOptions, Stage
 
 SEED = 6
 FLOWS = 10
@@ -170,9 +170,9 @@ def judge_rates(stage: Stage, scene: Scenario, optimum: JointOptimum, everything
     total_mbps = sum(rates.values())
     for words, best in (("", optimum), (", no margin", everything)):
         utility = best.utility_of(rates)
-        stage.add(Check(f"steady state: utility, sum of log(1 + x){words}", best.utility, utility, "", AT_LEAST, 1.02))
+        stage.check(f"steady state: utility, sum of log(1 + x){words}", best.utility, utility, "", AT_LEAST, 1.02)
         best_mbps = sum(best.rates_mbps.values())
-        stage.add(Check(f"steady state: throughput{words}", best_mbps, total_mbps, "Mb/s", AT_LEAST, 1.1))
+        stage.check(f"steady state: throughput{words}", best_mbps, total_mbps, "Mb/s", AT_LEAST, 1.1)
     for flow, theory_mbps in optimum.rates_mbps.items():
         stage.view.note(f"     {flow}: {rates[flow]:6.2f} of {theory_mbps:6.2f} Mb/s")
 
@@ -188,15 +188,15 @@ def judge_stretches(stage: Stage, scene: Scenario, optimum: JointOptimum) -> Non
     named = {"first": utilities[0], "last": utilities[-1], "worst": min(utilities)}
     for words, utility in named.items():
         least = WORST_AT_LEAST if words == "worst" else AT_LEAST
-        stage.add(Check(f"  utility of its {words} {stretch_s:.0f} s", optimum.utility, utility, "", least, 1.03))
+        stage.check(f"  utility of its {words} {stretch_s:.0f} s", optimum.utility, utility, "", least, 1.03)
 
 
 def judge_account(stage: Stage, before: Account, after: Account) -> None:
     """Slots, lost packets, processor, memory, logs: limits instead of theory."""
     run = int(after.slots["count"] - before.slots["count"])
     missed = int(after.slots["missed"] - before.slots["missed"])
-    stage.add(Check(f"slots missed, of {run}", 0, missed, "", at_most=1.0))
-    stage.add(Check("slots that took longer than 100 ms", 0, after.long_slots - before.long_slots, "", None, 1.0))
+    stage.check(f"slots missed, of {run}", 0, missed, "", at_most=1.0)
+    stage.check("slots that took longer than 100 ms", 0, after.long_slots - before.long_slots, "", None, 1.0)
     p50_ms, p99_ms = (after.slots[key] or 0.0 for key in ("p50_ms", "p99_ms"))
     stage.view.note(
         f"     half of the slots took at most {p50_ms:.0f} ms, 99 % {p99_ms:.0f} ms, "
@@ -204,13 +204,13 @@ def judge_account(stage: Stage, before: Account, after: Account) -> None:
     )
     arrived, lost = after.delivered - before.delivered, after.lost - before.lost
     share = lost / max(1, arrived + lost)
-    stage.add(Check(f"lost of {arrived + lost} packets (limit)", 100 * MOST_LOST, 100 * share, "%", None, 1.0))
+    stage.check(f"lost of {arrived + lost} packets (limit)", 100 * MOST_LOST, 100 * share, "%", None, 1.0)
     used = use(before.footprint, after.footprint)
     words = f"CPU of the emulation, of {cores()} cores (limit)"
-    stage.add(Check(words, 100 * MOST_CPU, 100 * used.own, "%", None, 1.0))
+    stage.check(words, 100 * MOST_CPU, 100 * used.own, "%", None, 1.0)
     stage.view.note(f"     CPU of the whole machine: {used.machine:.0%} of {cores()} cores")
     for kind, first_mib in before.footprint.resident_mib.items():
         last_mib = after.footprint.resident_mib[kind]
-        stage.add(Check(f"memory, {kind}: last beside first", first_mib, last_mib, "MiB", None, MOST_GROWTH))
+        stage.check(f"memory, {kind}: last beside first", first_mib, last_mib, "MiB", None, MOST_GROWTH)
     log_mib = after.footprint.log_bytes / 2**20
-    stage.add(Check("logs (limit)", MOST_LOG_MIB, log_mib, "MiB", None, 1.0))
+    stage.check("logs (limit)", MOST_LOG_MIB, log_mib, "MiB", None, 1.0)

@@ -12,7 +12,7 @@ from hyroads.rest.client import ApiError
 
 from .scenario import Scenario, offered_mbps
 from .two_flows import FIRST, SECOND
-from .verdict import Check, Stage
+from .verdict import Stage
 
 NETWORK = "two-flows"
 SHARE = 0.8
@@ -57,4 +57,4 @@ def refused(stage: Stage, mbps: float, possible_mbps: float) -> None:
     except ApiError as error:
         missing_mbps = float(error.problem.get("missing_mbps", 0.0))
     words = f"two flows: missing of {mbps:.1f} Mb/s that the second asks for"
-    stage.add(Check(words, mbps - possible_mbps, missing_mbps, at_least=0.98, at_most=1.02))
+    stage.check(words, mbps - possible_mbps, missing_mbps, at_least=0.98, at_most=1.02)

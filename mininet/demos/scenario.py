@@ -14,7 +14,7 @@ from hyroads.mininet.udp_load import UdpLoad
 
 from . import recording
 from .recording import INTERVAL_S, TOLERANCE, Panel, Recording
-from .verdict import Check, Stage
+from .verdict import Stage
 
 # What the project promises: all rates this near to the new optimum, this soon.
 REACHED_WITHIN_S = 1.0
@@ -106,11 +106,11 @@ class Scenario:
             reached_s = self.recording.time_to_reach(what, this.targets, this.start_s, end_s, TOLERANCE)
             limit_s = settle_s + allowance_s
             words = f"{this.title}: {what} rates within {TOLERANCE:.0%} of the optimum"
-            self.stage.add(Check(words, limit_s, min(reached_s, end_s - this.start_s), "s", at_most=1.0))
+            self.stage.check(words, limit_s, min(reached_s, end_s - this.start_s), "s", at_most=1.0)
         for flow, target in this.targets.items():
             measured = self.mean_in(phase, flow, settle_s)
             words = f"{this.title}: {flow} delivered"
-            self.stage.add(Check(words, target, measured, at_least=at_least, at_most=1 + TOLERANCE))
+            self.stage.check(words, target, measured, at_least=at_least, at_most=1 + TOLERANCE)
 
     def mean_in(self, phase: int, flow: str, settle_s: float = REACHED_WITHIN_S) -> float:
         """Delivered rate of a flow in a phase once it has settled."""

@@ -18,7 +18,7 @@ import numpy as np
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk, tree_counters
 
-from .verdict import Check, Stage, part_of
+from .verdict import Stage, part_of
 
 GROUP = "239.1.2.3"
 OTHER_GROUP = "239.1.2.4"
@@ -50,13 +50,13 @@ def run(stage: Stage) -> None:
         "POST", "/sessions", {"id": "talk", "group": GROUP, "participants": list(MEMBERS)}
     ).document
     confirmed_ms = 1e3 * (time.monotonic() - asked_s)
-    stage.add(Check("request to confirmed session", 60.0, confirmed_ms, "ms", at_most=20.0))
+    stage.check("request to confirmed session", 60.0, confirmed_ms, "ms", at_most=20.0)
     with GroupTalk(emulation, [*MEMBERS, NEWCOMER], GROUP) as talk:
         talk.speak(MEMBERS)
         stage.pause(1.0)
         _count(stage, talk, document, hold_s)
         by_session_ms = float(np.median(talk.delays_ms(MEMBERS)))
-        stage.add(Check("median delay by server, and by session", by_server_ms, by_session_ms, "ms", at_most=1.0))
+        stage.check("median delay by server, and by session", by_server_ms, by_session_ms, "ms", at_most=1.0)
         _join_and_leave(stage, talk)
         _without_controller(stage, talk, hold_s)
         _cut(stage, talk)
@@ -69,10 +69,10 @@ def _judge(stage: Stage, what: str, talk: GroupTalk, from_s: float, hosts: Seque
     time.sleep(LATEST_S)
     accounts = [talk.account(to, by, from_s, to_s) for to in hosts for by in hosts if to != by]
     said = sum(account.said for account in accounts)
-    stage.add(Check(f"{what}: messages due", 1, min(1, said), "", at_least=1.0))
+    stage.check(f"{what}: messages due", 1, min(1, said), "", at_least=1.0)
     for name in ("missed", "doubled"):
         count = sum(getattr(account, name) for account in accounts)
-        stage.add(Check(f"{what}: {name} of {said}", 0, count, "", at_most=1.0))
+        stage.check(f"{what}: {name} of {said}", 0, count, "", at_most=1.0)
 
 
 def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: float) -> None:
@@ -80,7 +80,7 @@ def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: floa
     stage.view.phase("messages are counted on all links")
     talk.speak([])
     time.sleep(LATEST_S)
-    rules, (links, _) = label_counters(stage.emulation), tree_counters(stage.emulation)
+    rules, links = label_counters(stage.emulation), tree_counters(stage.emulation)
     said = {host: len(talk.said[host]) for host in MEMBERS}
     from_s = time.monotonic()
     talk.forget()
@@ -90,22 +90,22 @@ def _count(stage: Stage, talk: GroupTalk, document: dict[str, Any], hold_s: floa
     sent_mbps = part_of(sum(tree["sent_mbps"] or 0.0 for tree in trees), len(trees))
     talk.speak([])
     _judge(stage, "in the session", talk, from_s)
-    stage.add(Check("what a source sends, as switches count it", SENT_MBPS, sent_mbps, at_least=0.8, at_most=1.2))
+    stage.check("what a source sends, as switches count it", SENT_MBPS, sent_mbps, at_least=0.8, at_most=1.2)
     # Open vSwitch's counters follow within a second.
     time.sleep(1.0)
-    after, (links_after, _) = label_counters(stage.emulation), tree_counters(stage.emulation)
+    after, links_after = label_counters(stage.emulation), tree_counters(stage.emulation)
     said = {host: len(talk.said[host]) - said[host] for host in MEMBERS}
     expected, by_link = _expected(stage.emulation, document, said)
     wrong = sum(abs(after.get(key, 0) - rules.get(key, 0) - count) for key, count in expected.items())
     words = f"copies at switches that should not be, or are missing, of {sum(expected.values())}"
-    stage.add(Check(words, 0, wrong, "", at_most=1.0))
+    stage.check(words, 0, wrong, "", at_most=1.0)
     carried = {name: links_after[name] - links[name] for name in links}
     # Hosts say now and then who they are (IGMP, MLD), which is flooded.
     extra = sum(max(0, carried[name] - by_link[name]) for name in carried)
     missing = sum(max(0, by_link[name] - carried[name]) for name in carried)
     total = sum(by_link.values())
-    stage.add(Check(f"frames missing on links, of {total}", 0, missing, "", at_most=1.0))
-    stage.add(Check("other frames on links", 0.02 * total, extra, "", at_most=1.0))
+    stage.check(f"frames missing on links, of {total}", 0, missing, "", at_most=1.0)
+    stage.check("other frames on links", 0.02 * total, extra, "", at_most=1.0)
     talk.speak(MEMBERS)
 
 
@@ -161,9 +161,9 @@ def _join_and_leave(stage: Stage, talk: GroupTalk) -> None:
         leave_ms.append(1e3 * (time.monotonic() - asked_s))
         stage.pause(0.2)
     _judge(stage, f"{ROUNDS} joins and leaves", talk, began_s)
-    stage.add(Check("joined: missed or doubled by or of the newcomer", 0, heard, "", at_most=1.0))
-    stage.add(Check("longest join", 100.0, max(join_ms), "ms", at_most=20.0))
-    stage.add(Check("longest leave", 100.0, max(leave_ms), "ms", at_most=20.0))
+    stage.check("joined: missed or doubled by or of the newcomer", 0, heard, "", at_most=1.0)
+    stage.check("longest join", 100.0, max(join_ms), "ms", at_most=20.0)
+    stage.check("longest leave", 100.0, max(leave_ms), "ms", at_most=20.0)
 
 
 def _without_controller(stage: Stage, talk: GroupTalk, hold_s: float) -> None:
@@ -181,26 +181,23 @@ def _without_controller(stage: Stage, talk: GroupTalk, hold_s: float) -> None:
     stage.pause(2.0)
     _judge(stage, "a new controller", talk, from_s)
     document = emulation.rest.get("/sessions/talk")
-    stage.add(Check("the new controller knows the session", 1, int(document["state"] == "active"), "", at_least=1.0))
+    stage.check("the new controller knows the session", 1, int(document["state"] == "active"), "", at_least=1.0)
     changed = sum(switch["flow_mods"] for switch in emulation.rest.get("/health")["switches"])
-    stage.add(Check("rules that it changed", 0, changed, "", at_most=1.0))
+    stage.check("rules that it changed", 0, changed, "", at_most=1.0)
 
 
 def _cut(stage: Stage, talk: GroupTalk) -> None:
     """The power line to c is not the only way there."""
     stage.view.phase("a link is cut")
-    shared = stage.emulation.shared
-    if shared is None:
-        return
     for link in ("gc-wifi", "gc-wifi~"):
-        shared.set_link(link, up=False)
+        stage.emulation.shared.set_link(link, up=False)
     stage.pause(1.5)
     from_s = time.monotonic()
     stage.pause(1.0)
     _judge(stage, "1.5 s after a link was cut", talk, from_s)
     trees = stage.emulation.rest.get("/sessions/talk")["trees"]
     used = {link for tree in trees for sent in tree["transmissions"] for link in sent}
-    stage.add(Check("trees over the cut link", 0, len(used & {"gc-wifi", "gc-wifi~"}), "", at_most=1.0))
+    stage.check("trees over the cut link", 0, len(used & {"gc-wifi", "gc-wifi~"}), "", at_most=1.0)
 
 
 def _by_membership(stage: Stage) -> None:
@@ -210,13 +207,13 @@ def _by_membership(stage: Stage) -> None:
     rest.request("POST", "/sessions", {"id": "open", "group": OTHER_GROUP, "membership": True})
     with GroupTalk(stage.emulation, MEMBERS, OTHER_GROUP) as talk:
         waited_s = _participants_are(stage, len(MEMBERS))
-        stage.add(Check("joined by IGMP within", 2.0, waited_s, "s", at_most=1.0))
+        stage.check("joined by IGMP within", 2.0, waited_s, "s", at_most=1.0)
         stage.pause(1.0)
         from_s = time.monotonic()
         stage.pause(1.0)
         _judge(stage, "joined by IGMP", talk, from_s)
     waited_s = _participants_are(stage, 0)
-    stage.add(Check("left by IGMP within", 4.0, waited_s, "s", at_most=1.0))
+    stage.check("left by IGMP within", 4.0, waited_s, "s", at_most=1.0)
 
 
 def _participants_are(stage: Stage, count: int) -> float:

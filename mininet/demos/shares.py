@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, Stage, part_of
+from .verdict import Stage, part_of
 
 PRODUCTION, RESEARCH = "production", "research"
 SHARE = 0.25
@@ -38,11 +38,10 @@ def run(stage: Stage) -> None:
     for phase in (0, 2):
         mine, others = (scene.mean_in(phase, flow, SETTLE_S) for flow in (RESEARCH, PRODUCTION))
         words = f"{scene.span(phase)[0]}: research's part of what was delivered"
-        stage.add(Check(words, SHARE, part_of(mine, mine + others), "ratio", at_least=0.95, at_most=1.05))
+        stage.check(words, SHARE, part_of(mine, mine + others), "ratio", at_least=0.95, at_most=1.05)
     available = 1 - stage.emulation.margin()
-    told = Check("both: airtime of research as told by REST", SHARE * available, held["airtime"], "ratio", 0.95, 1.05)
-    stage.add(told)
-    stage.add(Check("both: research is held back, alone it is not", 1.0, held["held"] - free["held"], "", 1.0, 1.0))
+    stage.check("both: airtime of research as told by REST", SHARE * available, held["airtime"], "ratio", 0.95, 1.05)
+    stage.check("both: research is held back, alone it is not", 1.0, held["held"] - free["held"], "", 1.0, 1.0)
     scene.write()
 
 

@@ -15,7 +15,7 @@ from hyroads.mininet.traffic import DeliveryRecorder
 from hyroads.rest.client import ClientError
 
 from .faults import run_faults
-from .verdict import Check, Stage
+from .verdict import Stage
 
 LONG_S = 60.0
 # More than the multipath can carry, so that what arrives is what it carries.
@@ -68,9 +68,7 @@ def single_path(stage: Stage, source: str, target: str, theory: Theory) -> None:
     """TCP before the flow is handed to the multipath: plain rules, best single path."""
     stage.view.phase("one TCP flow on the best single path")
     result = stage.traffic(source, target).tcp(stage.options.seconds, "cubic")
-    stage.add(
-        Check("TCP cubic on the single path", theory.single_mbps, result.mbps, at_least=SINGLE_AT_LEAST, at_most=1.0)
-    )
+    stage.check("TCP cubic on the single path", theory.single_mbps, result.mbps, at_least=SINGLE_AT_LEAST, at_most=1.0)
 
 
 def activate(stage: Stage) -> None:
@@ -103,7 +101,7 @@ def udp(stage: Stage, theory: Theory, seconds: float, what: str) -> None:
     traffic = stage.traffic(flow.source, flow.target, recorder.sample)
     result = traffic.udp(seconds, theory.multipath_mbps * OVERLOAD, recorder.start)
     measured = recorder.rate_mbps(seconds - 1.0)
-    stage.add(Check(f"{what} (L2 payload)", theory.allocated_mbps, measured, at_least=UDP_AT_LEAST, at_most=1.02))
+    stage.check(f"{what} (L2 payload)", theory.allocated_mbps, measured, at_least=UDP_AT_LEAST, at_most=1.02)
     stage.view.note(f"     of which UDP payload: {result.mbps:.2f} Mb/s")
 
 
@@ -113,10 +111,10 @@ def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable:
     what = f"TCP {algorithm} over the multipath" + (f", {seconds:.0f} s" if stable else "")
     stage.view.phase(what)
     result = stage.traffic(flow.source, flow.target).tcp(seconds, algorithm)
-    stage.add(Check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0))
+    stage.check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0)
     if stable:
         windows = ten_second_means(result.per_second_mbps)
-        stage.add(Check("  its worst ten seconds", theory.multipath_mbps, min(windows, default=0.0), at_least=0.8))
+        stage.check("  its worst ten seconds", theory.multipath_mbps, min(windows, default=0.0), at_least=0.8)
 
 
 def ten_second_means(per_second_mbps: tuple[float, ...]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from .scenario import Scenario, offered_mbps
-from .verdict import Check, Stage, part_of
+from .verdict import Stage, part_of
 
 FIRST, SECOND = "first", "second"
 
@@ -23,7 +23,5 @@ def run(stage: Stage) -> None:
     for phase in range(3):
         scene.judge(phase)
     first, second = (scene.mean_in(1, flow) for flow in (FIRST, SECOND))
-    stage.add(
-        Check("two flows: first beside second", 1.0, part_of(first, second), "ratio", at_least=0.95, at_most=1.05)
-    )
+    stage.check("two flows: first beside second", 1.0, part_of(first, second), "ratio", at_least=0.95, at_most=1.05)
     scene.write()

@@ -52,15 +52,10 @@ class Theory:
         """After a change of the medium's links (link id -> Mb/s)."""
         return Theory(self.network.with_capacities(capacities_mbps), self.margin)
 
-    def optimum(
-        self,
-        flows: Sequence[FlowSpec],
-        external_mbps: Mapping[str, float] | None = None,
-        demand_mbps: Mapping[str, float] | None = None,
-    ) -> JointOptimum:
+    def optimum(self, flows: Sequence[FlowSpec], external_mbps: Mapping[str, float] | None = None) -> JointOptimum:
         """The optimum over all paths of all flows, beside traffic that is not ours (link id -> Mb/s of L2 payload)."""
         external = self.external_airtime(external_mbps or {})
-        return joint_optimum(self.network, flows, margin=self.margin, external=external, demand_mbps=demand_mbps)
+        return joint_optimum(self.network, flows, margin=self.margin, external=external)
 
     def external_airtime(self, external_mbps: Mapping[str, float]) -> dict[str, float]:
         """Share of time that others use in the domain of every link."""
@@ -197,11 +192,18 @@ class Stage:
 
         return Traffic(self.emulation, source, target, tick)
 
-    def add(self, check: Check) -> Check:
-        """Adds a check and shows it."""
-        self.checks.append(check)
-        self.view.note(check.line())
-        return check
+    def check(  # noqa: PLR0917 - as Check
+        self,
+        what: str,
+        theory: float,
+        measured: float,
+        unit: str = "Mb/s",
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> None:
+        """Adds a :class:`Check` and shows it."""
+        self.checks.append(Check(what, theory, measured, unit, at_least, at_most))
+        self.view.note(self.checks[-1].line())
 
     @property
     def ok(self) -> bool:

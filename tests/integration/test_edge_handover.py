@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edge_pair import FORWARD, AgentControl, EdgePair, EmulatedPath
+from control_clients import AgentControl
+from edge_pair import FORWARD, EdgePair, EmulatedPath
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 
 from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_passed

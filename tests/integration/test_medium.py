@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control_clients import MediumControl, connected, rate_mbps
 
-from hyroads.mininet.control_sockets import MediumClient, MediumError
+from hyroads.mininet.control_sockets import MediumError
 from hyroads.mininet.programs import find_program
 
 pytestmark = pytest.mark.root
@@ -57,13 +58,13 @@ def namespaces() -> Iterator[None]:
 
 
 @contextmanager
-def medium(directory: Path, document: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[str], MediumClient]]:
+def medium(directory: Path, document: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[str], MediumControl]]:
     path, control = directory / "medium.json", directory / "medium.sock"
     path.write_text(json.dumps(document))
     command = [find_program("hyroads-medium"), "--config", str(path), "--socket", str(control), "--die-with-parent"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        with MediumClient.wait_for(control) as client:
+        with connected(MediumControl, control) as client:
             for number, (namespace, port) in enumerate([(A, "hrm-a"), (B, "hrm-b")], start=1):
                 run(f"ip -n {namespace} addr add 10.77.0.{number}/24 dev {port}")
             yield process, client
@@ -107,7 +108,7 @@ def test_saturated_link_carries_its_capacity(namespaces: None, tmp_path: Path) -
         stats = client.stats()
         report = json.loads(traffic.communicate(timeout=30)[0])
         # By the emulator's own counters and by what the program at the other end saw.
-        assert stats.rate_mbps("ab") == pytest.approx(20, rel=0.02)
+        assert rate_mbps(stats, "ab") == pytest.approx(20, rel=0.02)
         assert stats.links["ab"].airtime == pytest.approx(1, abs=0.02)
         assert stats.links["ba"].busy == stats.links["ab"].busy
         assert stats.links["ab"].dropped > 0
@@ -186,7 +187,7 @@ def test_it_ends_with_its_parent(namespaces: None, tmp_path: Path) -> None:
     program = f"{find_program('hyroads-medium')} --config {path} --socket {control} --die-with-parent"
     parent = subprocess.Popen(["bash", "-c", f"{program} & wait"])
     try:
-        MediumClient.wait_for(control).close()
+        connected(MediumControl, control).close()
     finally:
         parent.kill()
         parent.wait(timeout=10)

@@ -10,66 +10,20 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hyroads.mininet.control_sockets import EdgeClient
+from control_clients import AgentControl, connected
+
 from hyroads.mininet.programs import EmulationError, Program, find_program, run, wait_until
 
 FORWARD, BACK = 16, 17
 PATH_MTU = 1700
 SIDES = ("a", "b")
-
-
-class AgentControl(EdgeClient):
-    """A connection to an agent, with all that may be asked of it."""
-
-    def configure(self, config: Mapping[str, Any]) -> dict[int, int]:
-        """Makes this the agent's whole configuration (without `type` and `seq`).
-
-        Gives the first number under the new paths of each flow whose paths in use changed.
-        """
-        return _first(self.request({"type": "config", **config}))
-
-    def set_rates(
-        self, rates: Mapping[int, Mapping[int, float | None]], fill: Mapping[int, Mapping[int, float]] | None = None
-    ) -> dict[int, int]:
-        """New rates in Mb/s at L2 payload, by flow number and path id; None is unshaped. `fill` is sent at least.
-
-        Gives what `configure` gives.
-        """
-        return _first(self.request({"type": "rates", "rates": _texts(rates), "fill": _texts(fill or {})}))
-
-    def reset_counters(self) -> None:
-        """Sets all counters to zero."""
-        self.request({"type": "reset-counters"})
-
-    def subscribe(self, report_ms: int = 0, ping_ms: int = 0) -> None:
-        """Asks for events (links going down or up), and for regular reports and pings if not 0."""
-        self._write({"type": "welcome", "version": 1, "report_ms": report_ms, "ping_ms": ping_ms})
-
-    def wait_event(self, kind: str, wait_s: float = 5.0) -> dict[str, Any]:
-        """The next event of a type; raises EdgeError if there is none within `wait_s`."""
-        deadline_s = time.monotonic() + wait_s
-        while True:
-            for at, event in enumerate(self.events):
-                if event["type"] == kind:
-                    return self.events.pop(at)
-            if time.monotonic() >= deadline_s:
-                raise self._problem(f"no {kind} within {wait_s:g} s")
-            self.events.append(self._read())
-
-
-def _first(answer: Mapping[str, Any]) -> dict[int, int]:
-    return {int(flow): number for flow, number in answer.get("from", {}).items()}
-
-
-def _texts(flows: Mapping[int, Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
-    return {str(flow): {str(path): value for path, value in paths.items()} for flow, paths in flows.items()}
 
 
 @dataclass(frozen=True)
@@ -190,7 +144,7 @@ class EdgePair:
         program.start()
         self._agents[side] = program
         self._stack.callback(program.stop)
-        EdgeClient.wait_for(self.control(side)).close()
+        connected(AgentControl, self.control(side)).close()
 
     def stop_agent(self, side: str, number: int = signal.SIGTERM) -> str:
         """Ends the agent of a side by a signal and says how it ended."""

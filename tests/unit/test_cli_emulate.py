@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from hyroads.controller.cli import emulate
+from hyroads.controller.cli.main import add_all
 
 pytest.importorskip("mininet")
 
 
 def settings(*arguments: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
-    emulate.add_run_arguments(parser)
+    add_all(parser, emulate.RUN_ARGUMENTS)
     return dict(emulate.options(parser.parse_args(arguments)).emulation.settings)
 
 

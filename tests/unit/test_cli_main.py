@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,8 +64,8 @@ def test_bad_arguments_exit_with_two() -> None:
     assert result.stderr == "hyroads check-config: the following arguments are required: file (see --help)\n"
 
 
-def register(monkeypatch: pytest.MonkeyPatch, run: object) -> None:
-    command = SimpleNamespace(HELP="A command of the test.", add_arguments=lambda parser: None, run=run)
+def register(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
+    command = SimpleNamespace(COMMAND=cli.Command("A command of the test.", run))
     monkeypatch.setitem(sys.modules, "hyroads.controller.cli.command_of_the_test", command)  # type: ignore[arg-type]
     monkeypatch.setitem(cli.COMMANDS, "test", ("command_of_the_test", ""))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hyroads.controller.cli import emulate
-from hyroads.controller.cli.main import main
+from hyroads.controller.cli.main import add_all, main
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse, to_document
@@ -82,7 +82,7 @@ def test_the_medium_is_told(tmp_path: Path) -> None:
 
 def test_the_commands_have_the_option() -> None:
     parser = argparse.ArgumentParser()
-    emulate.add_run_arguments(parser)
+    add_all(parser, emulate.RUN_ARGUMENTS)
     assert emulate.options(parser.parse_args([])).emulation.contention == FROM_FILE
     assert emulate.options(parser.parse_args(["--contention", "csma"])).emulation.contention == CSMA
 

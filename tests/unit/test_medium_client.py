@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from control_clients import MediumControl, connected
 
-from hyroads.mininet.control_sockets import MediumClient, MediumError
+from hyroads.mininet.control_sockets import MediumError
 
 Peer = Callable[[socket.socket], None]
 
@@ -49,13 +50,13 @@ def answer(*chunks: bytes) -> Peer:
 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(MediumError, match="nowhere"):
-        MediumClient(tmp_path / "nowhere")
+        MediumControl(tmp_path / "nowhere")
     with pytest.raises(MediumError, match="nowhere"):
-        MediumClient.wait_for(tmp_path / "nowhere", wait_s=0.05)
+        connected(MediumControl, tmp_path / "nowhere", wait_s=0.05)
 
 
 def test_an_answer_in_pieces(tmp_path: Path) -> None:
-    with peer(tmp_path / "s", answer(b'{"ok"', b": true}", b"\n")) as path, MediumClient(path) as client:
+    with peer(tmp_path / "s", answer(b'{"ok"', b": true}", b"\n")) as path, MediumControl(path) as client:
         client.ping()
 
 
@@ -71,14 +72,14 @@ def test_an_answer_in_pieces(tmp_path: Path) -> None:
 def test_refusals_and_nonsense_are_one_clear_error(tmp_path: Path, reply: bytes, expected: str) -> None:
     with (
         peer(tmp_path / "s", answer(reply)) as path,
-        MediumClient(path) as client,
+        MediumControl(path) as client,
         pytest.raises(MediumError, match=expected),
     ):
         client.set_link("x", up=False)
 
 
 def test_a_peer_that_does_not_answer(tmp_path: Path) -> None:
-    with peer(tmp_path / "s", answer()) as path, MediumClient(path, timeout_s=0.05) as client:
+    with peer(tmp_path / "s", answer()) as path, MediumControl(path, timeout_s=0.05) as client:
         with pytest.raises(MediumError, match=r"no answer within 0\.05 s"):
             client.ping()
         # A late answer can't be taken for that of the next request.
@@ -89,7 +90,7 @@ def test_a_peer_that_does_not_answer(tmp_path: Path) -> None:
 def test_a_peer_that_hangs_up(tmp_path: Path) -> None:
     with (
         peer(tmp_path / "s", lambda connection: None) as path,
-        MediumClient(path) as client,
+        MediumControl(path) as client,
         pytest.raises(MediumError, match="medium at"),
     ):
         client.ping()
@@ -99,7 +100,7 @@ def test_a_peer_that_hangs_up(tmp_path: Path) -> None:
 def test_stats_that_lack_a_part(tmp_path: Path) -> None:
     with (
         peer(tmp_path / "s", answer(b'{"ok": true, "links": []}\n')) as path,
-        MediumClient(path) as client,
+        MediumControl(path) as client,
         pytest.raises(MediumError, match="unexpected reply"),
     ):
         client.stats()
@@ -113,7 +114,7 @@ def test_only_what_was_given_is_sent(tmp_path: Path) -> None:
             received.append(json.loads(line))
             connection.sendall(b'{"ok": true}\n')
 
-    with peer(tmp_path / "s", behave) as path, MediumClient(path) as client:
+    with peer(tmp_path / "s", behave) as path, MediumControl(path) as client:
         client.set_link("ab", loss=0.0, up=False)
         client.set_uplink("p", None)
         with pytest.raises(MediumError):
