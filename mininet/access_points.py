@@ -154,7 +154,7 @@ def agent_host(number: int) -> str:
     return f"127.161.{number >> 8}.{number & 255}"
 
 
-@dataclass
+@dataclass(eq=False)
 class SnmpAgents:
     """The snmpds of all nodes with a switch: their files, their programs, and how a collector reaches them."""
 

@@ -257,36 +257,24 @@ class HybridTopo(Topo):  # type: ignore[misc]
         """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets."""
         self.network = read_file(find_network(network)) if isinstance(network, str) else network
         self.addressing = Addressing.of(self.network)
-        directory = directory or _temporary_directory()
-        self.shared = SharedMedium(
-            self.network,
-            self.addressing,
-            directory,
-            realtime=realtime,
-            bound_to_parent=bound_to_parent,
-            options=medium_options or {},
-        )
+        common: dict[str, Any] = {
+            "addressing": self.addressing,
+            "directory": directory or _temporary_directory(),
+            "realtime": realtime,
+            "bound_to_parent": bound_to_parent,
+        }
+        self.shared = SharedMedium(self.network, options=medium_options or {}, **common)
         for node in self.network.nodes:
-            self._add_device(node, directory, realtime, bound_to_parent)
+            if self.addressing.is_plain_client(node):
+                self.addHost(node, cls=PlainClient, addressing=self.addressing)
+            else:
+                self.addSwitch(node, cls=HybridNode, **common)
         for technology in self.network.technologies:
             name = technology if technology not in self.network.nodes else f"medium-{technology}"
             self.addSwitch(name, cls=Medium, shared=self.shared, technology=technology)
             for node in self.network.nodes:
                 if (node, technology) in self.addressing.interface_name:
                     self._add_port(node, name, technology)
-
-    def _add_device(self, node: str, directory: Path, realtime: bool, bound_to_parent: bool) -> None:
-        if self.addressing.is_plain_client(node):
-            self.addHost(node, cls=PlainClient, addressing=self.addressing)
-            return
-        self.addSwitch(
-            node,
-            cls=HybridNode,
-            addressing=self.addressing,
-            directory=directory,
-            realtime=realtime,
-            bound_to_parent=bound_to_parent,
-        )
 
     def _add_port(self, node: str, medium: str, technology: str) -> None:
         attachment = self.addressing.attachment(node) if self.addressing.is_plain_client(node) else None

@@ -28,7 +28,7 @@ MEDIA_MTU = 1600
 START_TIMEOUT_S = 10.0
 
 
-@dataclass
+@dataclass(eq=False)
 class SharedMedium:
     """The process: collects the ports while Mininet builds the network, then runs ``hyroads-medium`` on them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -213,12 +213,10 @@ def blueprint(service: Service) -> Resource:
     """State of network and controller; all of it can only be read."""
     found = Resource("network", url_prefix=PREFIX, description="State of network and controller")
     for name, item, method, text in _LISTS:
-        place = f"/{name.replace('_', '-')}"
-        view = _view(partial(_page, service, name, method), f"list {name}", text)
-        found.endpoint("get", place, {200: None}, page_schema(name, item), query=PageQuery)(view)
+        answer = partial(_page, service, name, method)
+        found.serves(f"/{name.replace('_', '-')}", page_schema(name, item), text, answer, query=PageQuery)
     for place, schema, method, text in _DOCUMENTS:
-        view = _view(partial(_document, service, method), f"show {place}", text)
-        found.endpoint("get", place, {200: None, 404: None} if "<" in place else {200: None}, schema)(view)
+        found.serves(place, schema, text, partial(_document, service, method))
 
     @found.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
@@ -241,13 +239,3 @@ def _page(service: Service, name: str, method: str, query: dict[str, Any]) -> Re
 
 def _document(service: Service, method: str, **ids: str) -> Response:
     return reply(getattr(service, method)(*ids.values()))
-
-
-def _view(answer: Callable[..., Response], name: str, text: str) -> Callable[..., Response]:
-    """The view of an endpoint, with the name and the description that the OpenAPI document takes from it."""
-
-    def view(*given: Any, **ids: str) -> Response:
-        return answer(*given, **ids)
-
-    view.__name__, view.__doc__ = name, text
-    return view

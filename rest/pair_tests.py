@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields
 
 from .contract import PREFIX, Document
@@ -49,9 +48,6 @@ def blueprint(tests: PairTests) -> Resource:
     """The resource."""
     found = Resource("pair tests", url_prefix=f"{PREFIX}/pair-tests", description="Which links take turns, measured")
 
-    @found.endpoint("get", "", {200: None}, PairTestsSchema)
-    def pair_tests() -> ResponseReturnValue:
-        """What was tested and found, and what is being tested; the domains: /interference-domains."""
-        return reply(tests.tests())
-
+    text = "What was tested and found, and what is being tested; the domains: /interference-domains."
+    found.serves("", PairTestsSchema, text, lambda: reply(tests.tests()))
     return found

@@ -312,6 +312,23 @@ class Resource(Blueprint):  # type: ignore[misc]
 
         return register
 
+    def serves(
+        self,
+        rule: str,
+        schema: type[Schema],
+        text: str,
+        answer: Callable[..., Response],
+        *,
+        query: type[Schema] | None = None,
+    ) -> None:
+        """Register what only reads: ``answer`` gets what a view gets, ``text`` describes it in the OpenAPI document."""
+
+        def read(*given: Any, **ids: str) -> Response:
+            return answer(*given, **ids)
+
+        read.__name__, read.__doc__ = f"read {rule}", text
+        self.endpoint("get", rule, {200: None, 404: None} if "<" in rule else {200: None}, schema, query=query)(read)
+
 
 def _schema(status: int, schema: type[Schema] | None) -> type[Schema] | None:
     if status >= 400:
@@ -355,13 +372,8 @@ class Collection(Resource):
         def read_list(query: dict[str, Any]) -> Response:
             return page(self.name, names(), documents, query)
 
-        def read_one(**address: str) -> Response:
-            [name] = address.values()
-            return reply(document(name))
-
-        read_list.__doc__, read_one.__doc__ = listing, showing
-        self.endpoint("get", "", {200: None}, self._page, query=PageQuery)(read_list)
-        self.endpoint("get", self.one, {200: None, 404: None}, self.item)(read_one)
+        self.serves("", self._page, listing, read_list, query=PageQuery)
+        self.serves(self.one, self.item, showing, lambda **ids: reply(document(*ids.values())))
 
     def creates(self, body: type[Schema], responses: Mapping[int, str | None]) -> Callable[[View], View]:
         """Register the view that answers POST at the collection's own address."""
