@@ -14,9 +14,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from dataclasses import replace
 
+import study_networks
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.closed_loop import LoopSettings, capacities, configured_samples, to_push
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
@@ -59,11 +59,11 @@ def simulation(
 
 def random_case(seed: int, flows: int) -> tuple[Network, dict[str, list[tuple[int, ...]]]]:
     rng = random.Random(seed)
-    network = topologies.enterprise(rng)
+    network = study_networks.enterprise(rng)
     planner = Planner(network, clients_relay=True)
     paths: dict[str, list[tuple[int, ...]]] = {}
     while len(paths) < flows:
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         try:
             paths[f"f{len(paths)}"] = list(planner.plan(source, target).multipath.links)
         except PlanningError:

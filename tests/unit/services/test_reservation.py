@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import pytest
+import study_networks
 import yaml
 from scipy.optimize import linprog, minimize
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.multicast import Media, source_tree
 from hyroads.controller.core.netfile import parse
@@ -35,10 +35,10 @@ def line(paths, **options):
 
 def random_problem(seed: int):
     rng = random.Random(seed)
-    network = topologies.enterprise(rng, node_count=8)
+    network = study_networks.enterprise(rng, node_count=8)
     planner, paths, flows = Planner(network), {}, []
     while len(flows) < 4:
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         try:
             found = planner.plan(source, target, depth=2).multipath.links
         except PlanningError:
