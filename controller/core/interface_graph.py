@@ -29,7 +29,6 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
 from operator import add
 
 import numpy as np
@@ -216,13 +215,6 @@ class Multipath:
 def link_ids(network: Network, path: Iterable[int]) -> list[str]:
     """Link ids of a path."""
     return [network.links[index].id for index in path]
-
-
-def is_loop_free(network: Network, path: Path) -> bool:
-    """True if the links follow each other and no node is visited twice; False for the empty path."""
-    nodes = path_nodes(network, path)
-    connected = all(network.links[a].target == network.links[b].source for a, b in pairwise(path))
-    return bool(path) and connected and len(set(nodes)) == len(nodes)
 
 
 def path_nodes(network: Network, path: Path) -> list[str]:

@@ -64,13 +64,6 @@ class FilterBank:
             _update(arrays, index[part], values[part], times_s[part], settings)
         return FilterBank(**arrays)
 
-    def without(self, index: IndexArray) -> FilterBank:
-        """With some filters as if they had seen nothing."""
-        arrays = {field.name: getattr(self, field.name).copy() for field in fields(self)}
-        for name, nothing in (("count", 0), ("time_s", -np.inf), ("recent", np.nan)):
-            arrays[name][index] = nothing
-        return FilterBank(**arrays)
-
 
 def _rounds(index: IndexArray) -> Iterator[IndexArray | slice]:
     """Positions to process one after the other, such that no filter is twice in one round."""

@@ -253,17 +253,22 @@ class RateProblem:
         return np.where(self.capacity_mbps > 0, self.budget, np.inf)
 
     @cached_property
+    def inverse_capacity(self) -> FloatArray:
+        """d of every link, 1 / capacity in s/Mb, shape L; 0 without capacity."""
+        capacity = self.capacity_mbps
+        return np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
+
+    @cached_property
     def alone_mbps(self) -> FloatArray:
         """R(P), what each path carries alone on an idle network, in Mb/s, shape P [2.8]; 0 without capacity.
 
         R(P) = 1 / max over l in P of sum_{m in I_l, m in P} d_m: hops that contend share the airtime.
         """
-        routing, usable = self.layout.routing, self.capacity_mbps > 0
+        routing = self.layout.routing
         if not routing.nnz:
             return np.zeros(0)
-        airtime = np.divide(1.0, self.capacity_mbps, out=np.zeros_like(self.capacity_mbps), where=usable)
-        busiest = np.maximum.reduceat(self.layout.contention_on_paths @ airtime, routing.indptr[:-1])
-        carries = routing @ ~usable == 0
+        busiest = np.maximum.reduceat(self.layout.contention_on_paths @ self.inverse_capacity, routing.indptr[:-1])
+        carries = routing @ (self.capacity_mbps <= 0) == 0
         return np.divide(1.0, busiest, out=np.zeros_like(busiest), where=carries)
 
     def busiest(self, path_rates: FloatArray) -> float:

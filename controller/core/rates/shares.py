@@ -143,9 +143,7 @@ class _Demands:
         self.problem, self.shares = problem, shares
         layout = problem.layout
         self.of_path = shares.slice_of[layout.path_flow]
-        capacity = problem.capacity_mbps
-        inverse = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
-        self._per_link: Any = sparse.diags(inverse) @ layout.routing.T
+        self._per_link: Any = sparse.diags(problem.inverse_capacity) @ layout.routing.T
 
     def may_break(self, found: Allocation) -> bool:
         """Whether a slice is above its share where others want more."""

@@ -186,4 +186,4 @@ def test_without_a_library_the_reference_plans(monkeypatch):
     monkeypatch.setattr(planner, "kernel", lambda: None)
     network, _, _ = triangle()
     assert planner.engine() == "python"
-    assert planner.plan(network, "a", "c").multipath.total_mbps == pytest.approx(50 / 3)
+    assert planner.Planner(network).plan("a", "c").multipath.total_mbps == pytest.approx(50 / 3)

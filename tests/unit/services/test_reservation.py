@@ -14,7 +14,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Utility
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
-from hyroads.controller.core.rates.minimum import largest_rate, solve_with_minimums
+from hyroads.controller.core.rates.minimum import bounded_rate, solve_with_minimums
 from hyroads.controller.core.reservation import Reservations, released, reserve_flow, reserve_session
 
 LINE = """
@@ -117,7 +117,7 @@ def test_exact_against_a_general_solver(seed):
     # Ask for more than the free rate for some, up to 90 % of what is possible for all together.
     asked = np.array([rng.choice([0.0, rng.uniform(1.0, 3.0)]) * rate for rate in free])
     asked[rng.randrange(len(asked))] = 1.5 * free.max()
-    while largest_rate(problem, asked / 0.9) < 0:
+    while bounded_rate(problem, asked / 0.9)[0] < 0:
         asked *= 0.9
     got = solve_with_minimums(problem, asked)
     rates, allocation = got.allocation.flow_rates_mbps, got.allocation
