@@ -17,10 +17,6 @@ of: equal rates) would be broken by rounding noise. W(l) = 2^8 * round(2^24 * c_
 largest capacity of the *root* network: relative resolution 2^-24 on the fastest link and better on others,
 independent of the unit of capacity. The + 1 makes fewer hops and fewer stays on one technology win ties.
 Links slower than 2^-22 of the fastest all weigh the same, so that sums fit 64 bits.
-
-Paths and multipaths as values: what the planner returns and what rates and rules are made from.
-
-A path is a tuple of link indices into ``Network.links``, in the order in which a packet crosses them.
 """
 
 from __future__ import annotations
@@ -179,6 +175,7 @@ def distances_to(metric: Metric, target: int, source: int | None = None) -> Dist
 
 
 Path = tuple[int, ...]
+"""Indices into ``Network.links``, in the order in which a packet crosses the links."""
 
 
 @dataclass(frozen=True, slots=True)

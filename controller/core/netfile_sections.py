@@ -1,12 +1,9 @@
-"""The section ``flows`` of the network file: utility, weight, fixed paths, match and policy of each flow.
+"""Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
-The section ``technologies`` of a network file: which media are shared, and what contention costs on them.
-
-Networks whose links nobody declares (``links: discover``, docs/explanation/live.md, section 1): all links that there
-could be.
-
-Nodes name their technologies; every ordered pair of nodes with a common technology is a candidate without
-capacity. What the access points hear gives capacities to some of them; the others carry nothing.
+*Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, and what
+contention costs on them. *Links to discover* (``links: discover``, docs/explanation/live.md, section 1): nodes name
+their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity. What the
+access points hear gives capacities to some of them; the others carry nothing.
 """
 
 from __future__ import annotations

@@ -90,7 +90,6 @@ def simulate(
 
 
 ARMS = 5
-SIGMA = 0.2
 REDRAWN = 2
 _CHUNK = 250
 

@@ -15,8 +15,6 @@ tau to be believed. Two rules start the filter again from the last *raw* samples
 
 So the average can be long: with little noise even small steps are seen at once, with much noise nothing but the average
 would help anyway.
-
-How far an estimate may be trusted: one word, and a sentence for whoever asks why.
 """
 
 from __future__ import annotations
@@ -98,8 +96,8 @@ def update(state: Filtered | None, value: float, time_s: float, settings: Filter
         return state
     recent = (*state.recent, value)[-settings.samples_used :]
     if _jumped(state, recent[-settings.jump_samples :], settings):
-        level = median(recent[-settings.jump_samples :])
-        return _again(state, level, recent[-settings.jump_samples :], time_s)
+        last = recent[-settings.jump_samples :]
+        return _again(state, median(last), last, time_s)
     for samples in settings.step_samples:
         if len(recent) >= samples and state.count >= 2 * samples and _stepped(state, recent[-samples:], settings):
             return _again(state, _inner_mean(recent[-samples:]), recent[-samples:], time_s)
@@ -114,9 +112,7 @@ def update(state: Filtered | None, value: float, time_s: float, settings: Filter
 
 
 def _spread(state: Filtered, value: float) -> float:
-    """The squared deviation of a sample, at most two standard deviations: a step must not hide in the noise that it
-    seems to make.
-    """
+    """The squared deviation of a sample, cut at two standard deviations: a step must not hide in its own noise."""
     squared = (value - state.mean) ** 2
     if state.count < 2 * LEAST_SPREAD_SAMPLES:
         return squared
@@ -149,7 +145,7 @@ def _jumped(state: Filtered, last: tuple[float, ...], settings: FilterSettings) 
 
 
 class Quality(StrEnum):
-    """Best first. ``CONTRADICTORY``, ``STALE`` and ``MISSING`` always come with a reason."""
+    """How far an estimate may be trusted, best first. The last three always come with a reason."""
 
     GOOD = "good"
     UNSURE = "unsure"

@@ -53,7 +53,6 @@ from hyroads.controller.core.errors import PlanningError
 
 from .problem import FloatArray, Layout, RateProblem
 
-SLOT_S = 0.1
 # One oscillation is a swing up and a swing down: two turns.
 _TURNS = 2 * 6
 # Turns smaller than this share of the rate are rounding or the last of a decaying ripple, not an oscillation.

@@ -1,14 +1,11 @@
-"""What hosts say of groups: IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810) reports, and what queriers ask, read
-from frames. Pure.
+"""Membership of multicast groups: what hosts and queriers say in IGMP and MLD frames, and our own querier. Pure.
 
-Frames come from anybody: every length is bounded, and what is not a sound message is none. Sources are not told apart:
-a host that wants some sources of a group wants the group.
+*Frames*: IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810). They come from anybody: every length is bounded, and
+what is not a sound message is none. Sources are not told apart: who wants some sources of a group wants the group.
 
-Who asks hosts which groups they want: the querier of IGMP (RFC 2236, 3376) and MLD (RFC 2710, 3810). Pure.
-
-One per address family for the whole network, which to hosts is one link. It asks a few times when it begins, then once
-in an interval; while another querier with a lower address is heard it is quiet. Queries are those of IGMPv3 and MLDv2,
-which hosts of older versions take for their own (RFC 3376, section 7.2.1; RFC 3810, section 8.2.1).
+*Querier*: one per address family for the whole network, which to hosts is one link. It asks a few times when it begins,
+then once in an interval; while another querier with a lower address is heard it is quiet. Queries are those of IGMPv3
+and MLDv2, which older hosts take for their own (RFC 3376, section 7.2.1; RFC 3810, section 8.2.1).
 """
 
 from __future__ import annotations

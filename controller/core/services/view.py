@@ -1,8 +1,6 @@
 """What plugins see of the network: frozen values, made once a slot, that nobody can change it by. Pure.
 
-The links over which a client of the network file could be reached are options for policies (:class:`Option`).
-
-Who should move where: the plugin interface of policies, and refusals with their back-off. Pure.
+Among them: where clients could be (:class:`Option`), what a policy answers (:class:`Wish`), and refusals.
 """
 
 from __future__ import annotations
