@@ -38,7 +38,6 @@ FloatArray = npt.NDArray[np.float64]
 FASTEST_UNITS = 2.0**24
 SLOWEST_UNITS = 2.0**46
 HOP_BITS = 8
-UNREACHABLE = 2**64 - 1
 NO_TECHNOLOGY = -1
 
 

@@ -88,14 +88,6 @@ def reserve_session(
     return _answer(reservations, new, rate_mbps, found, problem)
 
 
-def released(reservations: Reservations, name: str) -> Reservations:
-    """Without the promise to a flow or session of this id."""
-    return Reservations(
-        {flow: rate for flow, rate in reservations.flows.items() if flow != name},
-        {session: load for session, load in reservations.sessions.items() if session != name},
-    )
-
-
 def _checked(rate_mbps: float) -> float:
     if not 0.0 < rate_mbps < np.inf:
         raise PlanningError(f"rate_mbps {rate_mbps:g}: expected a finite rate above 0")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalar_filter import start, update
 
 from hyroads.controller.core.estimate.busy_time import (
     CarrierSensing,
@@ -15,7 +16,7 @@ from hyroads.controller.core.estimate.busy_time import (
     ExternalSettings,
 )
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
-from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality, start, update
+from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality
 from hyroads.controller.core.estimate.link_estimate import (
     LinkEstimator,
     Sample,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalar_filter import update
 
 from hyroads.controller.core.estimate.filter_bank import FilterBank
-from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, Quality, update
+from hyroads.controller.core.estimate.filters import EstimateError, Filtered, FilterSettings, Quality
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, LinkSettings, Sample, Source
 
 SIZE = 4
