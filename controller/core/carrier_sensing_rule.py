@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from .interference import Interference, NearInterference
+from .interference import NearInterference, conflicts_document
 from .network import Link, Network
 
 
@@ -42,7 +42,7 @@ class CarrierSensingInterference(NearInterference):
 
     def declaration(self) -> dict[str, object]:
         """As the rule ``conflicts``, each pair once."""
-        return {"conflicts": _conflicts(self, self._ids)}
+        return conflicts_document(self, self._ids)
 
 
 class AssumedCarrierSensing(CarrierSensingInterference):
@@ -79,11 +79,3 @@ def implied_carrier_sensing(network: Network) -> dict[tuple[str, str], frozenset
         others = {links[link].source for link in common if links[link].technology == interface[1]} - {interface[0]}
         hears[interface] = frozenset(node for node in others if common.issuperset(sent[node, interface[1]]))
     return hears
-
-
-def _conflicts(interference: Interference, ids: Sequence[str]) -> dict[str, list[str]]:
-    pairs = {
-        ids[first]: [ids[second] for second in interference.domain(first).tolist() if second > first]
-        for first in range(len(ids))
-    }
-    return {link: others for link, others in pairs.items() if others}

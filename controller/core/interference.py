@@ -280,11 +280,7 @@ class ExplicitInterference(_ExplicitRule):
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`; each pair once."""
-        pairs = {
-            mine: [self._ids[other] for other in self.domain(link).tolist() if other > link]
-            for link, mine in enumerate(self._ids)
-        }
-        return {"conflicts": {link: others for link, others in pairs.items() if others}}
+        return conflicts_document(self, self._ids)
 
 
 class DisjointDomains(_CliqueRule):
@@ -322,6 +318,14 @@ def domain_interference(links: Sequence[Link], domains: Sequence[Sequence[str]])
     members = [link for domain in domains for link in set(domain)]
     rule = DisjointDomains if len(members) == len(set(members)) else OverlappingDomains
     return rule(links, domains)
+
+
+def conflicts_document(rule: Interference, ids: Sequence[str]) -> dict[str, Any]:
+    """The rule ``conflicts`` that declares the same relation among links of these ids, each pair once."""
+    pairs = {
+        mine: [ids[other] for other in rule.domain(link).tolist() if other > link] for link, mine in enumerate(ids)
+    }
+    return {"conflicts": {link: others for link, others in pairs.items() if others}}
 
 
 def _numbered(keys: Iterable[object]) -> list[int]:
