@@ -207,8 +207,7 @@ def _attachments(network: Network, client: str) -> tuple[Attachment, ...]:
                 pairs.setdefault((other, link.technology), {})[direction] = link
     wanted = network.nodes[client].attached_to
     ranked = sorted(
-        pairs.items(),
-        key=lambda item: (item[0][0] != wanted, -max(link.capacity_mbps for link in item[1].values())),
+        pairs.items(), key=lambda item: (item[0][0] != wanted, -max(link.capacity_mbps for link in item[1].values()))
     )
     return tuple(
         Attachment(client, node, technology, *(links[d].id if d in links else None for d in ("down", "up")))

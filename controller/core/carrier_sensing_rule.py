@@ -1,4 +1,4 @@
-"""The interference rule ``sensing``: who hears whom (docs/explanation/closed-loop.md).
+"""The interference rule ``hearing``: who hears whom (docs/explanation/closed-loop.md).
 
 Links of one technology contend if an end of one hears, or is, an end of the other: a sender waits for what it hears,
 and a receiver can't decode two at once. It is the geometric rule of the thesis with hearing in place of distance.
@@ -16,10 +16,7 @@ from .network import Link, Network
 
 
 class CarrierSensingInterference(NearInterference):
-    """Rule 'who hears whom': links contend if an end of one hears, or is, an end of the other on their technology.
-
-    ``hears`` maps (node, technology) to the nodes heard there; its symmetric closure is taken.
-    """
+    """The rule among links; ``hears`` maps (node, technology) to the nodes heard there, in one direction or both."""
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class CarrierSensingInterference(NearInterference):
 
 
 class AssumedCarrierSensing(CarrierSensingInterference):
-    """Rule ``sensing`` of a network file, before anyone has listened: whoever a link joins hears the other."""
+    """The rule of a network file, before anyone has listened: whoever a link joins hears the other."""
 
     def __init__(self, nodes: Sequence[str], links: Sequence[Link], unshared: frozenset[str] = frozenset()) -> None:
         hears: dict[tuple[str, str], set[str]] = {}

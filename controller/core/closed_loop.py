@@ -230,14 +230,9 @@ def capacities(network: Network, estimates: Estimates, settings: LoopSettings) -
 
 
 def to_push(
-    before: Mapping[str, tuple[float, ...]],
-    allocation: Allocation,
-    settings: LoopSettings,
-    exact: Collection[str] = (),
+    before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings, exact: Collection[str] = ()
 ) -> dict[str, tuple[float, ...]]:
-    """Rates of the flows of which one changed by more than the threshold; new flows always, ``exact`` ones if they
-    differ at all.
-    """
+    """Rates of flows of which one changed by more than the threshold; of new ones, and changed ``exact`` ones, too."""
     layout = allocation.layout
     slices = layout.path_slices()
     new, known = allocation.path_rates_mbps, [before.get(flow, ()) for flow in layout.flow_ids]

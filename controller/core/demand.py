@@ -51,9 +51,7 @@ class DemandSettings:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a flow did in the last slot: ``sent_mbps`` at the edge, the rate it was allowed, and whether packets
-    wait.
-    """
+    """What a flow did in the last slot: ``sent_mbps`` at the edge, the rate allowed, and whether packets wait."""
 
     sent_mbps: float
     allowed_mbps: float

@@ -5,8 +5,6 @@
     plan.multipath, plan.arms, plan.single_path
 
 The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
-
-The module also writes what was found as a document, for ``hyroads plan --json`` and ``GET /paths``.
 """
 
 from __future__ import annotations
@@ -135,7 +133,7 @@ def _scaled(path: RatedPath, factor: float) -> RatedPath:
 
 
 def plan_document(network: Network, plan: Plan) -> dict[str, Any]:
-    """Single path, best multipath and arms, with link ids."""
+    """Single path, best multipath and arms, with link ids: for ``hyroads plan --json`` and ``GET /paths``."""
     return {
         "single_path": _rated(network, plan.single_path),
         "multipath": {

@@ -39,11 +39,6 @@ class Reservations:
         """Per flow of a problem, float64[F]."""
         return np.array([self.flows.get(flow, 0.0) for flow in problem.layout.flow_ids], dtype=float)
 
-    def order(self, problem: RateProblem) -> list[int]:
-        """Indices of the flows with a promise, oldest first."""
-        number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
-        return [number[flow] for flow in self.flows if flow in number]
-
     def with_sessions(self, problem: RateProblem) -> RateProblem:
         """The problem with the airtime of sessions taken out of what flows share."""
         taken = sum((load.rate_mbps * load.airtime_per_mbps for load in self.sessions.values()), problem.external)

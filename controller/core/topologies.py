@@ -86,11 +86,7 @@ def office22_panels(rng: random.Random, *, capacity_scale: float = 1.0) -> Netwo
 
 
 def hybrid_nodes(
-    rng: random.Random,
-    count: int,
-    area_m: tuple[float, float],
-    power_lines: Sequence[Medium],
-    others: Sequence[Medium],
+    rng: random.Random, count: int, area_m: tuple[float, float], power_lines: Sequence[Medium], others: Sequence[Medium]
 ) -> list[Placed]:
     """Nodes n1..n<count>, uniform in the area, with ``others`` and the power line of their panel; n1 is the gateway."""
     placed = []

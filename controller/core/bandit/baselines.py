@@ -18,16 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .hymab import Hymab, HymabState
-from .policy import (
-    Arms,
-    BanditState,
-    BoolArray,
-    Decision,
-    FloatArray,
-    IndexArray,
-    record,
-    unexplored,
-)
+from .policy import Arms, BanditState, BoolArray, Decision, FloatArray, IndexArray, record, unexplored
 
 
 @dataclass(frozen=True, slots=True)

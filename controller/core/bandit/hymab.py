@@ -21,17 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .policy import (
-    Arms,
-    BanditState,
-    BoolArray,
-    Decision,
-    FloatArray,
-    IndexArray,
-    record,
-    shortened,
-    unexplored,
-)
+from .policy import Arms, BanditState, BoolArray, Decision, FloatArray, IndexArray, record, shortened, unexplored
 
 
 @dataclass(frozen=True, slots=True)

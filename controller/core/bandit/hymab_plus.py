@@ -27,16 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .policy import (
-    BanditState,
-    BoolArray,
-    Decision,
-    FloatArray,
-    IndexArray,
-    record,
-    shortened,
-    unexplored,
-)
+from .policy import BanditState, BoolArray, Decision, FloatArray, IndexArray, record, shortened, unexplored
 
 _SIGMA_LIMITS = (0.02, 0.5)
 

@@ -98,9 +98,7 @@ class CarrierSensing:
 
     @staticmethod
     def of(
-        network: Network,
-        observers: Iterable[Interface],
-        hears: Mapping[Interface, Collection[str]] | None = None,
+        network: Network, observers: Iterable[Interface], hears: Mapping[Interface, Collection[str]] | None = None
     ) -> CarrierSensing:
         """Observers are interfaces; ``hears`` tells which nodes each of them hears (``infer.topology`` knows).
 

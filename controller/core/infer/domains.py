@@ -1,10 +1,6 @@
-"""Interference from measurements: who hears whom, and what saturating pair tests say.
+"""Interference from measurements: what saturating pair tests say of the default rule (``carrier_sensing_rule``).
 
-*Who hears whom* (the default rule): links of one technology contend if an end of one hears, or is, an end of the other:
-a sender waits for what it hears, and a receiver can't decode two at once. It is the geometric rule of the thesis with
-hearing in place of distance.
-
-*Pair tests.* Two links are saturated alone and together; what is left of each is its interference ratio:
+Two links are saturated alone and together; what is left of each is its interference ratio:
 
     LIR = (r1' / r1 + r2' / r2) / 2
 
@@ -78,14 +74,13 @@ _LEAST_RELATIVE_ERROR = 0.01
 def judge(test: PairMeasurement, confidence: float = CONFIDENCE) -> PairResult:
     """Conflict or not; :class:`PairTestError` if a link had no traffic alone or there are too few intervals."""
     columns = (test.first_alone, test.first_together, test.second_alone, test.second_together)
+    pair = f"pair {test.first}, {test.second}"
     if min(len(column) for column in columns) < MIN_INTERVALS:
-        raise PairTestError(
-            f"pair {test.first}, {test.second}: expected at least {MIN_INTERVALS} intervals of each kind"
-        )
+        raise PairTestError(f"{pair}: expected at least {MIN_INTERVALS} intervals of each kind")
     if any(not math.isfinite(rate) or rate < 0 for column in columns for rate in column):
-        raise PairTestError(f"pair {test.first}, {test.second}: rates must be numbers of 0 or more")
+        raise PairTestError(f"{pair}: rates must be numbers of 0 or more")
     if not (fmean(test.first_alone) > 0 and fmean(test.second_alone) > 0):
-        raise PairTestError(f"pair {test.first}, {test.second}: a link carried nothing when alone")
+        raise PairTestError(f"{pair}: a link carried nothing when alone")
     lir = 0.0
     parts: list[tuple[float, int]] = []
     for alone, together in (columns[:2], columns[2:]):

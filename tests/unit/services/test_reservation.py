@@ -166,7 +166,11 @@ def test_admission_says_the_truth(seed):
         assert granted.admitted
         assert not reserve_flow(reservations, problem, flow, 1.01 * asked.possible_mbps).admitted
         reservations = granted.reservations
-    got = solve_with_minimums(problem, reservations.minimum_mbps(problem), order=reservations.order(problem))
+    got = solve_with_minimums(
+        problem,
+        reservations.minimum_mbps(problem),
+        order=[problem.layout.flow_ids.index(flow) for flow in reservations.flows],
+    )
     promised = reservations.minimum_mbps(problem)
     assert promised.any() and np.all(got.allocation.flow_rates_mbps >= promised * (1 - 1e-6))
     busy, owner = dense(problem)
