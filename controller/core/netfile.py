@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .carrier_sensing_rule import AssumedCarrierSensing
@@ -237,24 +238,21 @@ def _interference(
 ) -> _Build:
     """Check the section and return what builds the rule once the whole document is known to be right."""
     declared = tuple(links.values())
+    build: _Build = partial(TechnologyInterference, declared, unshared)
     if "interference" not in top:
-        return lambda: TechnologyInterference(declared, unshared)
+        return build
     place = top["interference"]
     section = place.section((*_KINDS, "ranges_m"))
     given = [kind for kind in _KINDS if kind in section]
     if len(given) != 1 and section.valid:
         place.fail("expected exactly one of rule, conflicts or domains, got " + (" and ".join(given) or "none"))
-    if given == ["conflicts"]:
-        conflicts = _conflicts(section["conflicts"], links)
-        build: _Build = lambda: ConflictInterference(declared, conflicts)  # noqa: E731
-    elif given == ["domains"]:
-        domains = [_link_ids(item, links) for item in section["domains"].items()]
-        build = lambda: domain_interference(declared, domains)  # noqa: E731
-    elif given == ["rule"]:
+    if given == ["rule"]:
         return _rule(section, nodes, declared, unshared)
-    else:
-        return lambda: TechnologyInterference(declared, unshared)
-    if "ranges_m" in section:
+    if given == ["conflicts"]:
+        build = partial(ConflictInterference, declared, _conflicts(section["conflicts"], links))
+    elif given == ["domains"]:
+        build = partial(domain_interference, declared, [_link_ids(i, links) for i in section["domains"].items()])
+    if len(given) == 1 and "ranges_m" in section:
         section["ranges_m"].fail("expected only with rule: range")
     return build
 

@@ -93,7 +93,8 @@ def cross_check(readings: Sequence[Reading], now_s: float, settings: CheckSettin
     if not fresh:
         quality = Quality.STALE if readings else Quality.MISSING
         return CrossCheck(None, quality, (), 0.0, "no reading is fresh" if readings else "there is no reading")
-    gap = max((_relative(a, b) for a, b in combinations(full, 2)), default=0.0)
+    rates = sorted(r.rate_mbps for r in full)
+    gap = (rates[-1] - rates[0]) / rates[-1] if rates and rates[-1] > 0 else 0.0
     disagree = [(a, b) for a, b in combinations(fresh, 2) if not _agree(a, b, settings)]
     if disagree:
         return _disputed(fresh, full, disagree, gap)
@@ -117,11 +118,6 @@ def _disputed(
     # An agent above both counters of its port and a counter above the other can't be told apart: nobody is believed.
     names = tuple(dict.fromkeys(r.source for pair in disagree for r in pair))
     return CrossCheck(None, Quality.CONTRADICTORY, names, gap, f"readings disagree: {said}")
-
-
-def _relative(first: Reading, second: Reading) -> float:
-    larger = max(first.rate_mbps, second.rate_mbps)
-    return abs(first.rate_mbps - second.rate_mbps) / larger if larger > 0 else 0.0
 
 
 def _agree(first: Reading, second: Reading, settings: CheckSettings) -> bool:

@@ -282,7 +282,7 @@ def _families(share: FloatArray) -> tuple[tuple[tuple[int, ...], ...], BoolArray
 
 @lru_cache(maxsize=4)
 def _wide(layout: Layout, shares: SliceShares) -> _Wide:
-    """RestoredState for the slots that share layout and shares (both compare by identity)."""
+    """The wide layout, kept for the slots that share layout and shares (both compare by identity)."""
     links, classes, slices = layout.link_count, layout.domains.shape[0], len(shares.names)
     sets, has = _families(shares.share)
     row_set, row_link = np.nonzero(has)
