@@ -17,7 +17,7 @@ from dataclasses import replace
 import study_networks
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
-from hyroads.controller.core.closed_loop import LoopSettings, capacities, configured_samples, to_push
+from hyroads.controller.core.closed_loop import LoopSettings, configured_samples, to_push
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.netfile import parse
@@ -186,7 +186,7 @@ def test_a_dead_instrument_is_not_used_silently() -> None:
     technology = {link.id: link.technology for link in TRIANGLE.links}
     estimator = LinkEstimator(technology).after(configured_samples(TRIANGLE, 0.0)[:1])
     estimator = estimator.after([Sample("ab-wifi", Source.AGENT, 15.0, t / 10) for t in range(10)])
-    planned = capacities(TRIANGLE, estimator.estimates(9.0), LoopSettings())
+    planned = estimator.estimates(9.0).planned_mbps(LoopSettings().stale_share, [link.id for link in TRIANGLE.links])
     assert planned == pytest.approx([10.0, 7.5, 0.0])
     assert {e.quality for e in estimator.estimates(9.0).values()} == {"unsure", "stale", "missing"}
 

@@ -70,9 +70,7 @@ _HUGE = 1e100
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """``step_size`` alpha (None: as above); ``rate_unit_mbps`` u (None: each path has its own, and prices a bounded
-    step); ``adapt``: halve alpha on oscillation.
-    """
+    """``step_size`` alpha and ``rate_unit_mbps`` u (None: as in the module), ``adapt``: halve alpha on oscillation."""
 
     step_size: float | None = None
     rate_unit_mbps: float | None = None
