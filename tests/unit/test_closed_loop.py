@@ -209,8 +209,8 @@ def test_small_changes_are_not_pushed_and_falls_are_pushed_sooner_than_rises() -
 def test_the_state_before_a_slot_is_untouched() -> None:
     sim = simulation(TRIANGLE, HYBRID)
     before = sim.state
-    pushed, tracks = dict(before.pushed), dict(before.estimator.tracks)
+    pushed, means = dict(before.pushed), before.estimator.bank.mean.tolist()
     sim.run(3)
     assert dict(before.pushed) == pushed
-    assert dict(before.estimator.tracks) == tracks
+    assert before.estimator.bank.mean.tolist() == means
     assert replace(before, allocation=None).allocation is None

@@ -91,7 +91,6 @@ class _Numbers:
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
         self.sources = {source: rank for rank, source in enumerate(Source)}
-        self.links = tuple(technology)
 
     def keys(self, samples: Sequence[Sample]) -> IndexArray:
         """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
@@ -124,12 +123,6 @@ class LinkEstimator:
         values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
         bank = self.bank.updated(numbers.keys(wanted), values, times_s, self.settings.filter)
         return LinkEstimator(self.technology, self.settings, bank, numbers)
-
-    @property
-    def tracks(self) -> dict[tuple[str, Source], Filtered]:
-        """All filters that have seen a sample."""
-        filters = ((link, source, self._track(link, source)) for link in self.technology for source in Source)
-        return {(link, source): track for link, source, track in filters if track is not None}
 
     @cached_property
     def numbers(self) -> _Numbers:
