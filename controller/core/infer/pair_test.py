@@ -94,13 +94,9 @@ def schedule(
     Only links that are idle now, with their whole domains, take part; :func:`may_run` tells when that has changed.
     """
     disturbed = _disturbed(links, default, situation.active)
-    idle = [
-        i
-        for i, link in enumerate(links)
-        if link.technology not in unshared
-        and (situation.testable is None or link.id in situation.testable)
-        and _is_idle(i, link, disturbed, situation, settings)
-    ]
+    shared = (i for i, link in enumerate(links) if link.technology not in unshared)
+    testable = (i for i in shared if situation.testable is None or links[i].id in situation.testable)
+    idle = [i for i in testable if _is_idle(i, links[i], disturbed, situation, settings)]
     pairs: list[tuple[int, int]] = []
     for technology in dict.fromkeys(links[i].technology for i in idle):
         mine = [i for i in idle if links[i].technology == technology]
@@ -130,13 +126,13 @@ def _disturbed(links: Sequence[Link], default: Interference, active: frozenset[s
 
     Links just outside a domain may conflict though the rule says no, which is why one step is not enough.
     """
-    near = np.zeros(len(links), dtype=bool)
-    for link in (i for i, link in enumerate(links) if link.id in active):
-        near[default.domain(link)] = True
-    disturbed = np.zeros(len(links), dtype=bool)
-    for link in np.flatnonzero(near).tolist():
-        disturbed[default.domain(link)] = True
-    return frozenset(np.flatnonzero(disturbed).tolist())
+    reached: list[int] = [i for i, link in enumerate(links) if link.id in active]
+    for _ in range(2):
+        near = np.zeros(len(links), dtype=bool)
+        for link in reached:
+            near[default.domain(link)] = True
+        reached = np.flatnonzero(near).tolist()
+    return frozenset(reached)
 
 
 def _is_idle(

@@ -10,9 +10,7 @@ What changes with topology and paths only is a :class:`Layout`, made once; what 
 :class:`RateProblem` on it. Rows are one per link of the *whole* network, used or not, but links with the same domain
 (and, below, domains that the paths touch in the same way) share one row; see ``reduction``.
 
-*Utilities.* One family of functions covers log(1 + x) and every alpha-fair utility.
-
-All utilities are U(x) = w V(x + shift) with V'(y) = y^-alpha, that is V(y) = log y for alpha = 1 and
+*Utilities* are U(x) = w V(x + shift) with V'(y) = y^-alpha, that is V(y) = log y for alpha = 1 and
 V(y) = y^(1 - alpha) / (1 - alpha) otherwise (Mo and Walrand, "Fair end-to-end window-based congestion control",
 IEEE/ACM ToN 8(5), 2000). alpha = 1 with shift = 1 Mb/s is the default log(1 + x); alpha = 0 is total throughput,
 alpha = 1 proportional fairness, alpha = 2 minimum delay, alpha -> infinity max-min fairness. Rates are in Mb/s.

@@ -1,5 +1,4 @@
-"""Airtime shares of slices: the rate problem with bounds on what the flows of a slice take together
-(docs/explanation/rates.md).
+"""Airtime shares of slices: bounds on what the flows of a slice take together (docs/explanation/rates.md).
 
 With b_m the airtime that a domain m has for our flows, a_{s,m} that of the flows of slice s there, and sigma_{s,m} the
 slice's share (1 where it has none, as production): let e be the airtimes a at the optimum in which *every* slice keeps

@@ -1,5 +1,4 @@
-"""Exact rates: the optimum of the rate problem in one call, with a certificate ("solver mode" of
-docs/explanation/rates.md).
+"""Exact rates: the optimum of the rate problem in one call, with a certificate (docs/explanation/rates.md).
 
 The interior-point method of ``interior_point`` runs on few rows: first a set of loaded domains that covers every used
 link, then, after each step, rows that the point violates, at most one per neighbourhood and step. It ends when *all*
