@@ -17,13 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from hyroads.controller.core.bandit.busy_time_optimum import (
-    PROBE_SHARE,
-    SATURATED_BUSY,
-    MeasurementError,
-    rates_from_airtime,
-)
+from hyroads.controller.control.probing import PROBE_SHARE, SATURATED_BUSY
 from hyroads.controller.core.bandit.policy import FloatArray, IndexArray
+from hyroads.controller.core.optimum import MeasurementError, rates_from_airtime
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_airtime import BusySample, airtime_per_mbps, busy_sample, optimal_rates, probe_vectors, repeat_at
 
-from hyroads.controller.core.bandit.busy_time_optimum import MeasurementError, rates_from_airtime
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.optimum import airtime_rows, multipath_rates
+from hyroads.controller.core.optimum import MeasurementError, airtime_rows, multipath_rates, rates_from_airtime
 
 TRIANGLE = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: client}}
