@@ -5,16 +5,20 @@ Run: python benchmarks/bandit.py
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from hyroads.controller.core.bandit import Exploit, Hymab, HymabPlus, flow_bandit
-from hyroads.controller.core.bandit.busy_time_optimum import busy_sample, optimal_rates
 from hyroads.controller.core.bandit.probe_schedule import ProbeRequest, schedule
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from probe_airtime import busy_sample, optimal_rates
 
 
 def best_ms(work: Callable[[], object], repeats: int = 200) -> tuple[float, float]:

@@ -34,9 +34,9 @@ from pathlib import Path
 
 from live import on_network  # isort: split
 
+import study_networks
 from control_clients import AgentControl
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
@@ -82,7 +82,7 @@ def pairs(office: Network, count: int) -> list[tuple[str, str, frozenset[str]]]:
     rng, planner = random.Random(SEED), Planner(office, clients_relay=False)
     found: dict[tuple[str, str], frozenset[str]] = {}
     while len(found) < count:
-        source, target = topologies.endpoints(office, rng)
+        source, target = study_networks.endpoints(office, rng)
         paths = [path.links for path in planner.plan(source, target).multipath.paths]
         if len(paths) > 1 and all(len(path) > 1 for path in paths):
             used = [office.links[link] for path in paths for link in path]
@@ -92,11 +92,11 @@ def pairs(office: Network, count: int) -> list[tuple[str, str, frozenset[str]]]:
 
 def network_of(pair: int) -> Network:
     """The part of the office where the flow of this pair (from 1) and its rival, the next one's, are at home."""
-    office = topologies.office22(random.Random(SEED))
+    office = study_networks.office22(random.Random(SEED))
     *_, hybrid, rival = pairs(office, pair + 1)
     nodes = {name: node for name, node in office.nodes.items() if name in hybrid[2] | rival[2]}
     links = tuple(link for link in office.links if link.source in nodes and link.target in nodes)
-    ranges_m = {medium.technology: medium.range_m for medium in (topologies.WIFI, topologies.PLC)}
+    ranges_m = {medium.technology: medium.range_m for medium in (study_networks.WIFI, study_networks.PLC)}
     flows = tuple(
         FlowSpec(name, source, target, traffic=Traffic.TCP)
         for name, (source, target, _) in ((HYBRID, hybrid), (COMPETING, rival))

@@ -8,14 +8,18 @@ from __future__ import annotations
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import yaml
 
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text, to_document
-from hyroads.controller.core.topologies import campus200
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from study_networks import campus200
 
 RUNS = 5
 

@@ -12,18 +12,22 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import NATIVE, PYTHON, Planner, engine
 from hyroads.controller.core.routes import all_routes
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import study_networks
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,9 @@ class Case:
 
 
 CASES = (
-    Case("22-node office, n=5, K=2", topologies.office22, 3.0, 60, 20),
-    Case("100 nodes, n=5, K=2", topologies.campus100, 50.0, 20, 5),
-    Case("200 nodes, n=5, K=3", topologies.campus200, 100.0, 8, 1),
+    Case("22-node office, n=5, K=2", study_networks.office22, 3.0, 60, 20),
+    Case("100 nodes, n=5, K=2", study_networks.campus100, 50.0, 20, 5),
+    Case("200 nodes, n=5, K=3", study_networks.campus200, 100.0, 8, 1),
 )
 
 
@@ -60,7 +64,7 @@ def measure(case: Case, runs: int, python_runs: int) -> dict[str, list[float]]:
     for seed in range(runs):
         rng = random.Random(seed)
         network = case.make(rng)
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         planner = Planner(network, prefer=NATIVE)
         seen["first"].append(elapsed_ms(lambda: planner.plan(source, target)))  # noqa: B023
         seen["again"].append(elapsed_ms(lambda: planner.plan(source, target)))  # noqa: B023

@@ -27,42 +27,42 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import study_networks
 from flow_optimum import flow_optimum_mbps
 
 Maker = Callable[[random.Random], Network]
-WIDE = partial(topologies.enterprise, width_m=100.0, height_m=60.0, panels=2)
+WIDE = partial(study_networks.enterprise, width_m=100.0, height_m=60.0, panels=2)
 MEDIA = 2
 
 # Networks, and the most paths of a multipath.
 FAMILIES: dict[str, tuple[Maker, int]] = {
-    "residential mesh": (topologies.residential, MEDIA),
-    "residential, one router": (partial(topologies.residential, mesh=False), MEDIA),
-    "enterprise 50x30, 10 nodes": (topologies.enterprise, MEDIA),
+    "residential mesh": (study_networks.residential, MEDIA),
+    "residential, one router": (partial(study_networks.residential, mesh=False), MEDIA),
+    "enterprise 50x30, 10 nodes": (study_networks.enterprise, MEDIA),
     "enterprise 100x60, 10 nodes": (partial(WIDE, node_count=10), MEDIA),
     "enterprise 100x60, 20 nodes": (partial(WIDE, node_count=20), MEDIA),
     **{
-        f"paths study {i} (K=3)": (partial(topologies.paths_study, number=i), topologies.PATHS_STUDY_MEDIA)
+        f"paths study {i} (K=3)": (partial(study_networks.paths_study, number=i), study_networks.PATHS_STUDY_MEDIA)
         for i in (1, 2, 3, 4)
     },
-    "office, 22 nodes": (topologies.office22, MEDIA),
+    "office, 22 nodes": (study_networks.office22, MEDIA),
 }
 
 
-def measure(make: Maker, depth: int, runs: int, ends: topologies.Ends | None) -> dict[str, list[float]]:
+def measure(make: Maker, depth: int, runs: int, ends: study_networks.Ends | None) -> dict[str, list[float]]:
     """Ratios and rates of all flows that have a route."""
     keys = ("estimate", "single", "best", "arms", "other", "mbps", "single mbps", "wifi mbps")
     seen: dict[str, list[float]] = {key: [] for key in keys}
     for seed in range(runs):
         rng = random.Random(seed)
         network = make(rng)
-        source, target = topologies.endpoints(network, rng, ends)
+        source, target = study_networks.endpoints(network, rng, ends)
         try:
             plan = Planner(network, clients_relay=True).plan(source, target, depth=depth)
         except PlanningError:
@@ -101,9 +101,11 @@ def spread(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Quality of planned multipaths against exact optima.")
     parser.add_argument("--runs", type=int, default=60, help="flows per family (default: %(default)s)")
-    parser.add_argument("--ends", choices=[ends.value for ends in topologies.Ends], help="which nodes flows connect")
+    parser.add_argument(
+        "--ends", choices=[each.value for each in study_networks.Ends], help="which nodes flows connect"
+    )
     args = parser.parse_args()
-    ends = topologies.Ends(args.ends) if args.ends else None
+    ends = study_networks.Ends(args.ends) if args.ends else None
     table = Table("networks", "flows", "no route", "estimate / optimum: median, max", title="Quality of planning")
     for column in ("single path", "multipath (target 0.9)", "best of 5 arms"):
         table.add_column(f"{column} / all paths: mean (5th pct)")

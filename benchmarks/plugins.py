@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from controller_process import ControllerProcess, eventually  # noqa: E402
+from study_networks import endpoints  # noqa: E402
 
 from hyroads.controller.core import topologies  # noqa: E402
 from hyroads.controller.core.netfile import to_document  # noqa: E402
@@ -160,7 +161,7 @@ def slots(folder: Path, seconds: float, settings: dict[str, Any] | None) -> dict
     (folder / "spins.py").write_text(SPINS)
     plugins = [{"name": "spins", "path": "spins.py", "settings": settings}] if settings else []
     office = topologies.office22_panels(random.Random(7))
-    ends = [topologies.endpoints(office, random.Random(seed)) for seed in range(10)]
+    ends = [endpoints(office, random.Random(seed)) for seed in range(10)]
     flows = [{"id": f"f{number}", "from": source, "to": target} for number, (source, target) in enumerate(ends)]
     (folder / "office.json").write_text(json.dumps({**to_document(office), "flows": flows}))
     document = {"plugins": plugins, "network": "office.json"}

@@ -9,12 +9,14 @@ once and timed apart. Cold starts know nothing, warm ones the last slot's rates,
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 # Before numpy is imported: the figures are for one core.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,11 +25,13 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities, solve
 from hyroads.controller.core.rates.reduction import Pattern
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import study_networks
 
 RUNS = 5
 MARGIN = 0.05
@@ -44,10 +48,10 @@ class Case:
 
 def spread_out(rng: random.Random, nodes: int, width_m: float, height_m: float) -> Network:
     """Hybrid nodes over a large area: many domains bind at once."""
-    media = (topologies.WIFI, topologies.PLC)
+    media = (study_networks.WIFI, study_networks.PLC)
     places = [(rng.uniform(0, width_m), rng.uniform(0, height_m)) for _ in range(nodes)]
-    placed = [topologies.Placed.at(f"n{i}", Role.AP, place, media) for i, place in enumerate(places)]
-    return topologies.connect(placed, rng, "spread")
+    placed = [study_networks.Placed.at(f"n{i}", Role.AP, place, media) for i, place in enumerate(places)]
+    return study_networks.connect(placed, rng, "spread")
 
 
 def by_technology(network: Network) -> Network:
@@ -60,7 +64,7 @@ def unshared(network: Network) -> Network:
 
 
 def cases() -> Iterator[Case]:
-    office, campus = topologies.office22(random.Random(1)), topologies.campus100(random.Random(1))
+    office, campus = study_networks.office22(random.Random(1)), study_networks.campus100(random.Random(1))
     wide_office = spread_out(random.Random(2), 60, 260.0, 160.0)
     wide = spread_out(random.Random(1), 300, 620.0, 380.0)
     for flows, target_ms, networks in ((100, 10.0, (office, wide_office)), (1000, 100.0, (campus, wide))):

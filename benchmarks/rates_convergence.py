@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
@@ -37,6 +36,7 @@ from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import study_networks
 from rate_cases import slots_to_converge
 
 MARGIN, SLOTS = 0.05, 20_000
@@ -54,13 +54,13 @@ def scaled(make: Callable[[random.Random], Network], wifi: float, plc: float) ->
     return scaled_network
 
 
-WIDE = partial(topologies.enterprise, node_count=20, width_m=100.0, height_m=60.0, panels=2)
+WIDE = partial(study_networks.enterprise, node_count=20, width_m=100.0, height_m=60.0, panels=2)
 FAMILIES = {
-    "homes, 5 to 102 Mb/s": topologies.residential,
-    "homes, 0.5 to 10 Mb/s": scaled(topologies.residential, 0.1, 0.1),
-    "homes, 50 to 1 020 Mb/s": scaled(topologies.residential, 10.0, 10.0),
-    "homes, WiFi 0.25 to 5, PLC 50 to 860": scaled(topologies.residential, 0.05, 10.0),
-    "enterprises, 10 nodes": topologies.enterprise,
+    "homes, 5 to 102 Mb/s": study_networks.residential,
+    "homes, 0.5 to 10 Mb/s": scaled(study_networks.residential, 0.1, 0.1),
+    "homes, 50 to 1 020 Mb/s": scaled(study_networks.residential, 10.0, 10.0),
+    "homes, WiFi 0.25 to 5, PLC 50 to 860": scaled(study_networks.residential, 0.05, 10.0),
+    "enterprises, 10 nodes": study_networks.enterprise,
     "enterprises, 20 nodes": WIDE,
     "the same, 1 to 20 Mb/s": scaled(WIDE, 0.2, 0.2),
     "the same, 50 to 1 020 Mb/s": scaled(WIDE, 10.0, 10.0),
@@ -71,14 +71,14 @@ def cases() -> Iterator[tuple[str, RateProblem]]:
     for name in ("triangle", "competing"):
         network = read_file(find_network(name))
         yield name, planned(network, network.flows)
-    office = topologies.office22(random.Random(1))
+    office = study_networks.office22(random.Random(1))
     for flows in (3, 10):
         yield f"office, {flows} flows", planned(office, drawn(office, flows))
 
 
 def drawn(network: Network, count: int) -> list[FlowSpec]:
     rng = random.Random(1)
-    ends = [topologies.endpoints(network, rng) for _ in range(count)]
+    ends = [study_networks.endpoints(network, rng) for _ in range(count)]
     return [FlowSpec(f"f{i}", source, target) for i, (source, target) in enumerate(ends)]
 
 
@@ -137,7 +137,7 @@ def random_problems(make: Callable[[random.Random], Network], flows: int, networ
         network = make(rng)
         planner, specs, paths = Planner(network, clients_relay=True), [], {}
         while len(specs) < flows:
-            source, target = topologies.endpoints(network, rng)
+            source, target = study_networks.endpoints(network, rng)
             with suppress(PlanningError):
                 paths[f"f{len(specs)}"] = planner.plan(source, target, depth=2).multipath.links
                 specs.append(FlowSpec(f"f{len(specs)}", source, target))

@@ -17,12 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from live import on_network
 
 from hyroads.controller.control.sessions import Host, LiveSession, World, planned, sent_of
-from hyroads.controller.core import topologies
 from hyroads.controller.core.multicast import GroupRate, Media
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.services.sessions import SessionSpec, group_address
@@ -31,6 +31,9 @@ from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.demos.session import GROUP, MEMBERS, NEWCOMER, SERVER
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import study_networks
 
 SIZES = (5, 30)
 DOWN_S = 2.0
@@ -75,7 +78,7 @@ def plan(networks: int) -> int:
         rows: dict[str, list[float]] = {"declare": [], "join": [], "leave": [], "dies": []}
         for seed in range(networks):
             rng = random.Random(seed)
-            campus = Campus(topologies.campus100(rng), rng, size)
+            campus = Campus(study_networks.campus100(rng), rng, size)
             rows["declare"].append(campus.plan(campus.nodes[:-1]))
             rows["join"].append(campus.plan(campus.nodes))
             rows["leave"].append(campus.plan(campus.nodes[1:]))

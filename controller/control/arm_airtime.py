@@ -1,7 +1,7 @@
 """What the paths of an arm cost in airtime, from busy times alone or from a model, and the optimal rates that follow.
 Pure.
 
-The rows of the optimum (``core.bandit.busy_time_optimum``) are not links but *groups* of interfaces that hear the same
+The rows of the optimum (``core.optimum``) are not links but *groups* of interfaces that hear the same
 links of the arm: they are busy at the same times, so averaging them takes out their readers' noise before the LP. What
 a path costs at an interface does not depend on the arm that it was probed for, so all samples of a path count.
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyroads.controller.core.addressing import PathName
-from hyroads.controller.core.bandit.busy_time_optimum import rates_from_airtime
 from hyroads.controller.core.bandit.policy import FloatArray
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, Interface
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.optimum import rates_from_airtime
 
 # More interfaces than this in a group cost readings and tell little more.
 MOST_IN_GROUP = 4

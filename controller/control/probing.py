@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from hyroads.controller.core.addressing import PathName
-from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE, SATURATED_BUSY
 from hyroads.controller.core.estimate.busy_time import Interface
 
 from .arm_airtime import ArmRows, PathSample
@@ -28,6 +27,8 @@ SETTLE_S = 0.04
 # Asked for so much before a part ends, a reading is there when the next slot begins.
 LEAD_S = 0.025
 LEAST_WINDOW_S = 0.06
+# A path is sent at this share of its best rate. A medium as busy as that is full, and what was measured then void.
+PROBE_SHARE, SATURATED_BUSY = 0.75, 0.97
 MOST_TRIES = 4
 # A part goes on for so many slots more if its readings are late.
 MOST_LATE = 6

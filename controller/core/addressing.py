@@ -1,17 +1,13 @@
-"""Who has which address: datapath ids, MACs, IPs, interface and port names (docs/reference/openflow.md, section 1).
+"""Addresses, labels and numbers, all derived from the network: controller, agents and emulation agree without talking.
 
-All of it is derived from the network, so that controller, agents and emulation agree without talking. Node number i is
-the position in the file from 1, technology number k the order of first appearance from 1.
+*Addresses* (docs/reference/openflow.md, section 1) are datapath ids, MACs, IPs, interface and port names. Node number i
+is the position in the file from 1, technology number k the order of first appearance from 1.
 
-MPLS labels of the network: 20 bits, 16 and up, each the hash of what it names (docs/reference/openflow.md, section 2).
+*MPLS labels* (section 2) have 20 bits, 16 and up. Each is the hash of what it names, so that adding a node changes
+another label only if the two collide. Collisions are resolved by hashing again with a counter, in order of the names.
 
-Hashing makes a label independent of the order and mostly of the rest of the network: adding a node changes another
-label only if the two collide. Collisions are resolved by hashing again with a counter, in sorted order of the names.
-
-Flow numbers and path ids: hashes of what they name, so that a restarted controller finds the same ones. Pure.
-
-What is already numbered keeps its number; a new name whose hash is taken tries the next hash. The numbers given are
-part of the saved state, because after collisions they depend on who came first.
+*Flow numbers and path ids* are hashes, too, so that a restarted controller finds the same ones. What is numbered keeps
+its number; a new name whose hash is taken gets the next free number. So the numbers are part of the saved state.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TypeVar
 
 from .errors import ConfigError, PlanningError
@@ -31,6 +28,8 @@ MAX_NUMBER = 0xFFFF
 MAX_NAME_LENGTH = 15
 
 _Value = TypeVar("_Value", int, str)
+PathName = tuple[str, ...]
+"""A path as link ids (or another name of several parts)."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -208,8 +207,7 @@ def _attachments(network: Network, client: str) -> tuple[Attachment, ...]:
                 pairs.setdefault((other, link.technology), {})[direction] = link
     wanted = network.nodes[client].attached_to
     ranked = sorted(
-        pairs.items(),
-        key=lambda item: (item[0][0] != wanted, -max(link.capacity_mbps for link in item[1].values())),
+        pairs.items(), key=lambda item: (item[0][0] != wanted, -max(link.capacity_mbps for link in item[1].values()))
     )
     return tuple(
         Attachment(client, node, technology, *(links[d].id if d in links else None for d in ("down", "up")))
@@ -222,8 +220,6 @@ LABEL_SPACE = 1 << 20
 
 # The share of the label space that may be used: beyond it, adding a node would renumber many others.
 MAX_LABELS = LABEL_SPACE // 2
-
-_Name = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -247,7 +243,7 @@ class Labels:
         """Labels of all links whose source has a switch, of all agents, nodes and hello interfaces."""
         links = [link.id for link in network.links if addressing.has_switch(link.source)]
         hellos = [(node, k) for node, k in addressing.interface_mac if addressing.has_agent(node)]
-        names: list[_Name] = [("flood",)]
+        names: list[PathName] = [("flood",)]
         names += [("link", link) for link in links]
         names += [("agent", node) for node in addressing.agents]
         names += [("node", node) for node in network.nodes]
@@ -262,33 +258,30 @@ class Labels:
         )
 
 
-def assign(names: Iterable[_Name]) -> dict[_Name, int]:
+def assign(names: Iterable[PathName]) -> dict[PathName, int]:
     """Distinct labels in [16, 2^20) for distinct names; the result doesn't depend on the order of the names."""
     ordered = sorted(set(names))
     if len(ordered) > MAX_LABELS:
         raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(ordered)}")
-    taken: dict[int, _Name] = {}
+    taken: dict[int, PathName] = {}
     for name in ordered:
-        attempt = 0
-        while (label := hashed(name, attempt)) in taken:
-            attempt += 1
-        taken[label] = name
+        taken[next(label for attempt in count() if (label := hashed(name, attempt)) not in taken)] = name
     return {name: label for label, name in taken.items()}
 
 
-def hashed(name: _Name, attempt: int = 0) -> int:
+def hashed(name: PathName, attempt: int = 0) -> int:
     """The label that a name hashes to; ``attempt`` counts the collisions before."""
-    # Every part is preceded by its length, so that no two names give the same bytes.
-    parts = [f"{len(part)}:{part}" for part in (*name, str(attempt))]
-    digest = hashlib.blake2b("".join(parts).encode(), digest_size=8, person=b"hyroads-label").digest()
-    return FIRST_LABEL + int.from_bytes(digest, "big") % (LABEL_SPACE - FIRST_LABEL)
+    return FIRST_LABEL + _hash((*name, str(attempt)), b"hyroads-label") % (LABEL_SPACE - FIRST_LABEL)
+
+
+def _hash(name: PathName, purpose: bytes) -> int:
+    """64 bits. Every part is preceded by its length, so that no two names give the same bytes."""
+    text = "".join(f"{len(part)}:{part}" for part in name)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=purpose).digest(), "big")
 
 
 FIRST_FLOW, LAST_FLOW = 16, 65535
 FIRST_PATH, LAST_PATH = 1, 255
-
-PathName = tuple[str, ...]
-"""A path as link ids."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +321,5 @@ def _free(name: PathName, first: int, last: int, taken: Collection[int]) -> int:
     span = last - first + 1
     if len(taken) >= span:
         raise PlanningError(f"no number from {first} to {last} is left")
-    text = "".join(f"{len(part)}:{part}" for part in name)
-    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"hyroads-number").digest()
-    start = int.from_bytes(digest, "big")
+    start = _hash(name, b"hyroads-number")
     return next(number for step in range(span) if (number := first + (start + step) % span) not in taken)

@@ -1,4 +1,4 @@
-"""The interference rule ``sensing``: who hears whom (docs/explanation/closed-loop.md).
+"""The interference rule ``hearing``: who hears whom (docs/explanation/closed-loop.md).
 
 Links of one technology contend if an end of one hears, or is, an end of the other: a sender waits for what it hears,
 and a receiver can't decode two at once. It is the geometric rule of the thesis with hearing in place of distance.
@@ -11,15 +11,12 @@ from functools import reduce
 
 import numpy as np
 
-from .interference import Interference, NearInterference
+from .interference import NearInterference, conflicts_document
 from .network import Link, Network
 
 
 class CarrierSensingInterference(NearInterference):
-    """Rule 'who hears whom': links contend if an end of one hears, or is, an end of the other on their technology.
-
-    ``hears`` maps (node, technology) to the nodes heard there; its symmetric closure is taken.
-    """
+    """The rule among links; ``hears`` maps (node, technology) to the nodes heard there, in one direction or both."""
 
     def __init__(
         self,
@@ -42,11 +39,11 @@ class CarrierSensingInterference(NearInterference):
 
     def declaration(self) -> dict[str, object]:
         """As the rule ``conflicts``, each pair once."""
-        return {"conflicts": _conflicts(self, self._ids)}
+        return conflicts_document(self, self._ids)
 
 
 class AssumedCarrierSensing(CarrierSensingInterference):
-    """Rule ``sensing`` of a network file, before anyone has listened: whoever a link joins hears the other."""
+    """The rule of a network file, before anyone has listened: whoever a link joins hears the other."""
 
     def __init__(self, nodes: Sequence[str], links: Sequence[Link], unshared: frozenset[str] = frozenset()) -> None:
         hears: dict[tuple[str, str], set[str]] = {}
@@ -79,11 +76,3 @@ def implied_carrier_sensing(network: Network) -> dict[tuple[str, str], frozenset
         others = {links[link].source for link in common if links[link].technology == interface[1]} - {interface[0]}
         hears[interface] = frozenset(node for node in others if common.issuperset(sent[node, interface[1]]))
     return hears
-
-
-def _conflicts(interference: Interference, ids: Sequence[str]) -> dict[str, list[str]]:
-    pairs = {
-        ids[first]: [ids[second] for second in interference.domain(first).tolist() if second > first]
-        for first in range(len(ids))
-    }
-    return {link: others for link, others in pairs.items() if others}

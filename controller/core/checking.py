@@ -1,9 +1,9 @@
-"""Checked reading of nested mappings and lists: collects every error with its place in the document.
+"""Checked reading of nested mappings and lists: collects every error with its place in the document. Pure.
 
 A :class:`Place` is a cursor. Reading a wrong value records an error and returns a harmless default, so that one pass
 finds all errors; :meth:`Problems.raise_if_any` then raises one :class:`ConfigError` with the rest in ``more``.
 
-What settings say of sockets and files, read alike by the controller and the slicer: endpoints, paths, TLS. Pure.
+Endpoints, files and TLS, which the settings of the controller and of the slicer describe alike, are read here, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ID_LENGTH = 64
 MAX_HINT_WORDS = 1000
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_~-]+")
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 class Problems:
@@ -168,16 +168,16 @@ class Place:
 
     def mac(self) -> str | None:
         """A unicast MAC address, in lower case."""
-        text = self.value.lower() if isinstance(self.value, str) else ""
-        if not _MAC.fullmatch(text) or int(text[:2], 16) & 1 or text == "00:00:00:00:00:00":
+        text = interface_mac(self.value)
+        if text is None:
             self.expected("a unicast MAC address like 02:00:00:00:00:01")
-            return None
         return text
 
     def ipv4_host(self) -> str | None:
         """An IPv4 address that a host may have."""
-        address = _ipv4(self.value)
-        if address is None or address.is_multicast or address.is_unspecified or address.is_loopback:
+        address = _ip(self.value)
+        usable = address is not None and not (address.is_multicast or address.is_unspecified or address.is_loopback)
+        if address is None or address.version != 4 or not usable:
             self.expected("an IPv4 address of a host like 10.0.0.1")
             return None
         return str(address)
@@ -224,6 +224,12 @@ def id_problem(value: object) -> str:
     return ""
 
 
+def interface_mac(value: object) -> str | None:
+    """A MAC address that an interface may have (unicast, not zero), in lower case; None for anything else."""
+    text = value.lower() if isinstance(value, str) else ""
+    return text if MAC.fullmatch(text) and not int(text[:2], 16) & 1 and text != "00:00:00:00:00:00" else None
+
+
 def describe(value: object) -> str:
     """A short account of a wrong value; bounded whatever the value is."""
     if value is None or isinstance(value, bool):
@@ -258,11 +264,9 @@ def key_text(name: object) -> str:
     return describe(name)
 
 
-def _ipv4(value: object) -> ipaddress.IPv4Address | None:
-    if not isinstance(value, str):
-        return None
+def _ip(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.IPv4Address(value)
+        return ipaddress.ip_address(value) if isinstance(value, str) else None
     except ValueError:
         return None
 
@@ -319,13 +323,11 @@ def endpoint_of(listen: Section | None, key: str, port: int, *, may_be_plain: bo
 
 
 def _host(place: Place, default: str) -> str:
-    if place.value == "localhost":
-        return "localhost"
-    try:
-        return str(ipaddress.ip_address(place.value if isinstance(place.value, str) else ""))
-    except ValueError:
+    address = "localhost" if place.value == "localhost" else _ip(place.value)
+    if address is None:
         place.expected("an IP address to listen on, or localhost")
         return default
+    return str(address)
 
 
 def tls_files(top: Section, name: str, base: Path) -> TlsFiles | None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
-from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimate, LinkEstimator, Sample, Source
+from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEstimator, Sample, Source
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.problem import FloatArray
 
@@ -128,7 +128,8 @@ def slot(
     layout = state.problem.layout
     estimator = state.estimator.after(measured.samples)
     estimates = estimator.estimates(now_s)
-    capacity = capacities(state.network, estimates, state.settings)
+    # Estimates as they are, stale ones at a share, unknown links out (0).
+    capacity = estimates.planned_mbps(state.settings.stale_share, (link.id for link in state.network.links))
     external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, frozenset(layout.flow_ids))
     problem = state.problem.changed(
@@ -224,20 +225,10 @@ def plus(problem: RateProblem, allocation: Allocation, spare: Allocation) -> All
     )
 
 
-def capacities(network: Network, estimates: Estimates, settings: LoopSettings) -> FloatArray:
-    """The capacities to plan with: estimates as they are, stale ones at a share, unknown links out (0). Shape L."""
-    return estimates.planned_mbps(settings.stale_share, (link.id for link in network.links))
-
-
 def to_push(
-    before: Mapping[str, tuple[float, ...]],
-    allocation: Allocation,
-    settings: LoopSettings,
-    exact: Collection[str] = (),
+    before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings, exact: Collection[str] = ()
 ) -> dict[str, tuple[float, ...]]:
-    """Rates of the flows of which one changed by more than the threshold; new flows always, ``exact`` ones if they
-    differ at all.
-    """
+    """Rates of flows of which one changed by more than the threshold; of new ones, and changed ``exact`` ones, too."""
     layout = allocation.layout
     slices = layout.path_slices()
     new, known = allocation.path_rates_mbps, [before.get(flow, ()) for flow in layout.flow_ids]

@@ -51,9 +51,7 @@ class DemandSettings:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a flow did in the last slot: ``sent_mbps`` at the edge, the rate it was allowed, and whether packets
-    wait.
-    """
+    """What a flow did in the last slot: ``sent_mbps`` at the edge, the rate allowed, and whether packets wait."""
 
     sent_mbps: float
     allowed_mbps: float
@@ -116,7 +114,10 @@ def _next(state: FlowDemand, offer: Offer, now_s: float, settings: DemandSetting
     if blocked or offer.backlogged or offer.sent_mbps >= settings.busy_above * offer.allowed_mbps:
         return FlowDemand(math.inf, None, sent)
     if state.is_limited:
-        return replace(state, cap_mbps=_moved(state.cap_mbps, _cap(sent, settings), settings), sent=sent)
+        cap, old = _cap(sent, settings), state.cap_mbps
+        # Up at once, down only beyond the dead band.
+        moves = cap > old or cap < (1.0 - settings.dead_band) * old
+        return replace(state, cap_mbps=cap if moves else old, sent=sent)
     if offer.sent_mbps >= settings.idle_below * offer.allowed_mbps:
         return FlowDemand(math.inf, None, sent)
     since_s = now_s if state.idle_since_s is None else state.idle_since_s
@@ -135,8 +136,3 @@ def _later(sent: tuple[tuple[float, float], ...], time_s: float) -> tuple[tuple[
 
 def _cap(sent: tuple[tuple[float, float], ...], settings: DemandSettings) -> float:
     return max(settings.floor_mbps, settings.headroom * max(rate for _, rate in sent))
-
-
-def _moved(old: float, new: float, settings: DemandSettings) -> float:
-    """The cap: up at once, down only beyond the dead band."""
-    return new if new > old or new < (1.0 - settings.dead_band) * old else old

@@ -161,17 +161,14 @@ class _Builder:
         if isinstance(frame.value, list):
             frame.value.append(value)
         elif frame.key is _NO_KEY:
-            frame.key = self._checked_key(event, value, frame.value)
+            if isinstance(value, dict | list):
+                self._refuse(event, "a key must be a scalar")
+            if value in frame.value:
+                self._refuse(event, f"duplicate key {_short(value)}")
+            frame.key = value
         else:
             frame.value[frame.key] = value
             frame.key = _NO_KEY
-
-    def _checked_key(self, event: yaml.Event, key: Any, taken: dict[Any, Any]) -> Any:
-        if isinstance(key, dict | list):
-            self._refuse(event, "a key must be a scalar")
-        if key in taken:
-            self._refuse(event, f"duplicate key {_short(key)}")
-        return key
 
     def _refuse(self, event: yaml.Event, problem: str) -> NoReturn:
         place = f"line {event.start_mark.line + 1}" if event.start_mark is not None else ""

@@ -1,7 +1,4 @@
-"""The one exception tree of HyRoads.
-
-Those of the OpenFlow core (``controller.ofp``) are here, too.
-"""
+"""The exceptions of HyRoads that more than one module raises or handles."""
 
 from __future__ import annotations
 

@@ -17,10 +17,6 @@ of: equal rates) would be broken by rounding noise. W(l) = 2^8 * round(2^24 * c_
 largest capacity of the *root* network: relative resolution 2^-24 on the fastest link and better on others,
 independent of the unit of capacity. The + 1 makes fewer hops and fewer stays on one technology win ties.
 Links slower than 2^-22 of the fastest all weigh the same, so that sums fit 64 bits.
-
-Paths and multipaths as values: what the planner returns and what rates and rules are made from.
-
-A path is a tuple of link indices into ``Network.links``, in the order in which a packet crosses them.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
 from operator import add
 
 import numpy as np
@@ -43,7 +38,6 @@ FloatArray = npt.NDArray[np.float64]
 FASTEST_UNITS = 2.0**24
 SLOWEST_UNITS = 2.0**46
 HOP_BITS = 8
-UNREACHABLE = 2**64 - 1
 NO_TECHNOLOGY = -1
 
 
@@ -180,6 +174,7 @@ def distances_to(metric: Metric, target: int, source: int | None = None) -> Dist
 
 
 Path = tuple[int, ...]
+"""Indices into ``Network.links``, in the order in which a packet crosses the links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +211,6 @@ class Multipath:
 def link_ids(network: Network, path: Iterable[int]) -> list[str]:
     """Link ids of a path."""
     return [network.links[index].id for index in path]
-
-
-def is_loop_free(network: Network, path: Path) -> bool:
-    """True if the links follow each other and no node is visited twice; False for the empty path."""
-    nodes = path_nodes(network, path)
-    connected = all(network.links[a].target == network.links[b].source for a, b in pairwise(path))
-    return bool(path) and connected and len(set(nodes)) == len(nodes)
 
 
 def path_nodes(network: Network, path: Path) -> list[str]:

@@ -112,7 +112,8 @@ class _CliqueRule:
         return bool(self._class_of[first] == self._class_of[second])
 
     def contention_matrix(self) -> sparse.csr_matrix[np.float64]:
-        return _product(_incidence(self._class_of))
+        rows, count = np.arange(self.link_count), int(self._class_of.max(initial=0)) + 1
+        return _product(_csr((np.ones(len(rows)), (rows, self._class_of)), shape=(len(rows), count)))
 
     def compact(self) -> Compact:
         return Cliques(self._class_of)
@@ -263,8 +264,7 @@ class ConflictInterference(_ExplicitRule):
         index = {link.id: i for i, link in enumerate(links)}
         self._conflicts = {link: tuple(others) for link, others in conflicts.items()}
         pairs = [(index[link], index[other]) for link, others in self._conflicts.items() for other in others]
-        rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
-        super().__init__(_csr((np.ones(len(pairs)), (rows, columns)), shape=(len(links), len(links))))
+        super().__init__(ones_at(pairs, (len(links), len(links))))
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""
@@ -280,11 +280,7 @@ class ExplicitInterference(_ExplicitRule):
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`; each pair once."""
-        pairs = {
-            mine: [self._ids[other] for other in self.domain(link).tolist() if other > link]
-            for link, mine in enumerate(self._ids)
-        }
-        return {"conflicts": {link: others for link, others in pairs.items() if others}}
+        return conflicts_document(self, self._ids)
 
 
 class DisjointDomains(_CliqueRule):
@@ -308,9 +304,7 @@ class OverlappingDomains(_ExplicitRule):
         index = {link.id: i for i, link in enumerate(links)}
         self._domains = tuple(tuple(domain) for domain in domains)
         members = [(index[link], d) for d, domain in enumerate(self._domains) for link in domain]
-        rows, columns = zip(*members, strict=True) if members else ((), ())
-        shape = (len(links), max(1, len(self._domains)))
-        super().__init__(_product(_csr((np.ones(len(rows)), (rows, columns)), shape=shape)))
+        super().__init__(_product(ones_at(members, (len(links), max(1, len(self._domains))))))
 
     def declaration(self) -> dict[str, Any]:
         """See :class:`Interference`."""
@@ -322,6 +316,14 @@ def domain_interference(links: Sequence[Link], domains: Sequence[Sequence[str]])
     members = [link for domain in domains for link in set(domain)]
     rule = DisjointDomains if len(members) == len(set(members)) else OverlappingDomains
     return rule(links, domains)
+
+
+def conflicts_document(rule: Interference, ids: Sequence[str]) -> dict[str, Any]:
+    """The rule ``conflicts`` that declares the same relation among links of these ids, each pair once."""
+    pairs = {
+        mine: [ids[other] for other in rule.domain(link).tolist() if other > link] for link, mine in enumerate(ids)
+    }
+    return {"conflicts": {link: others for link, others in pairs.items() if others}}
 
 
 def _numbered(keys: Iterable[object]) -> list[int]:
@@ -342,14 +344,14 @@ def _csr(entries: Any, shape: tuple[int, int] | None = None) -> sparse.csr_matri
     return sparse.csr_matrix(entries, shape=shape, dtype=float)
 
 
+def ones_at(ones: Sequence[tuple[int, ...]], shape: tuple[int, int]) -> sparse.csr_matrix[np.float64]:
+    """A sparse matrix of this shape: ones at these (row, column), else zeros."""
+    rows, columns = zip(*ones, strict=True) if ones else ((), ())
+    return _csr((np.ones(len(ones)), (rows, columns)), shape=shape)
+
+
 def _identity(size: int) -> sparse.csr_matrix[np.float64]:
     return _csr((np.ones(size), (np.arange(size), np.arange(size))), shape=(size, size))
-
-
-def _incidence(class_of: IntArray) -> sparse.csr_matrix[np.float64]:
-    """L x C matrix with a one at the class of each link."""
-    shape = (len(class_of), int(class_of.max(initial=0)) + 1)
-    return _csr((np.ones(len(class_of)), (np.arange(len(class_of)), class_of)), shape=shape)
 
 
 def _product(incidence: sparse.csr_matrix[np.float64]) -> sparse.csr_matrix[np.float64]:

@@ -8,7 +8,7 @@ that keep out of the interference domains of each of these, where disjoint ones 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -37,18 +37,6 @@ class NCast:
     contending_pairs: int
     airtime_s_per_mb: float
     loss: float
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Where copies are made: ``node`` sends each packet on over all of ``links`` (an OpenFlow group of type ALL).
-
-    ``prefix`` is the way that a packet took here, as one packet.
-    """
-
-    node: str
-    prefix: Path
-    links: tuple[int, ...]
 
 
 def choose(network: Network, source: str, target: str, n: int, per_interface: int = DEFAULT_PER_INTERFACE) -> NCast:
@@ -131,14 +119,3 @@ def loss_of(network: Network, paths: Iterable[Path]) -> float:
             carry = np.prod([1.0 - network.links[link].loss for link in sorted(frozenset().union(*some))])
             total += (-1) ** size * float(carry)
     return max(0.0, total)
-
-
-def branches(network: Network, paths: Sequence[Path]) -> tuple[Branch, ...]:
-    """Where one packet becomes several, if paths with the same beginning share it; ordered from the source on."""
-    onward: dict[Path, dict[int, None]] = {}
-    for path in paths:
-        for length, link in enumerate(path):
-            onward.setdefault(path[:length], {})[link] = None
-    made: Mapping[Path, tuple[int, ...]] = {prefix: tuple(links) for prefix, links in onward.items() if len(links) > 1}
-    found = [Branch(network.links[links[0]].source, prefix, links) for prefix, links in made.items()]
-    return tuple(sorted(found, key=lambda branch: (len(branch.prefix), branch.prefix)))

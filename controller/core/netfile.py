@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .carrier_sensing_rule import AssumedCarrierSensing
@@ -41,6 +42,7 @@ _TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference",
 _NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to")
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
 _LINK_REQUIRED = ("id", "from", "to", "technology")
+_MBPS, _MILLISECONDS = "a number of Mb/s above 0", "a number of milliseconds, 0 or more"
 _KINDS = ("rule", "conflicts", "domains")
 _INTERFACE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@-]{1,15}")
 _ROLES = tuple(role.value for role in Role)
@@ -200,28 +202,19 @@ def _link(place: Place, nodes: Mapping[str, Place], *, measured: bool) -> tuple[
         source,
         target,
         section["technology"].identifier() if "technology" in section else "",
-        _capacity(section),
-        _number(section, "delay_ms", 0.0, 1e6, "a number of milliseconds, 0 or more"),
-        _loss(section),
+        section["capacity_mbps"].number(1.0, 1e-6, 1e7, what=_MBPS) if "capacity_mbps" in section else 0.0,
+        section["delay_ms"].number(0.0, 0.0, 1e6, what=_MILLISECONDS) if "delay_ms" in section else 0.0,
+        _loss(section["loss"]) if "loss" in section else 0.0,
     )
     return link, section["both"].boolean(False) if "both" in section else False
 
 
-def _capacity(section: Section) -> float:
-    what = "a number of Mb/s above 0"
-    return section["capacity_mbps"].number(1.0, 1e-6, 1e7, what=what) if "capacity_mbps" in section else 0.0
-
-
-def _loss(section: Section) -> float:
+def _loss(place: Place) -> float:
     what = "a share of frames from 0 to below 1"
-    loss = _number(section, "loss", 0.0, 1.0, what)
+    loss = place.number(0.0, 0.0, 1.0, what=what)
     if loss == 1.0:
-        section["loss"].expected(what)
+        place.expected(what)
     return loss
-
-
-def _number(section: Section, key: str, low: float, high: float, what: str) -> float:
-    return section[key].number(low, low, high, what=what) if key in section else low
 
 
 def _with_backwards(links: Mapping[str, Link], forwards: Iterable[tuple[Place, Link]]) -> dict[str, Link]:
@@ -245,24 +238,21 @@ def _interference(
 ) -> _Build:
     """Check the section and return what builds the rule once the whole document is known to be right."""
     declared = tuple(links.values())
+    build: _Build = partial(TechnologyInterference, declared, unshared)
     if "interference" not in top:
-        return lambda: TechnologyInterference(declared, unshared)
+        return build
     place = top["interference"]
     section = place.section((*_KINDS, "ranges_m"))
     given = [kind for kind in _KINDS if kind in section]
     if len(given) != 1 and section.valid:
         place.fail("expected exactly one of rule, conflicts or domains, got " + (" and ".join(given) or "none"))
-    if given == ["conflicts"]:
-        conflicts = _conflicts(section["conflicts"], links)
-        build: _Build = lambda: ConflictInterference(declared, conflicts)  # noqa: E731
-    elif given == ["domains"]:
-        domains = [_link_ids(item, links) for item in section["domains"].items()]
-        build = lambda: domain_interference(declared, domains)  # noqa: E731
-    elif given == ["rule"]:
+    if given == ["rule"]:
         return _rule(section, nodes, declared, unshared)
-    else:
-        return lambda: TechnologyInterference(declared, unshared)
-    if "ranges_m" in section:
+    if given == ["conflicts"]:
+        build = partial(ConflictInterference, declared, _conflicts(section["conflicts"], links))
+    elif given == ["domains"]:
+        build = partial(domain_interference, declared, [_link_ids(i, links) for i in section["domains"].items()])
+    if len(given) == 1 and "ranges_m" in section:
         section["ranges_m"].fail("expected only with rule: range")
     return build
 

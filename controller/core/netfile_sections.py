@@ -1,12 +1,9 @@
-"""The section ``flows`` of the network file: utility, weight, fixed paths, match and policy of each flow.
+"""Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
-The section ``technologies`` of a network file: which media are shared, and what contention costs on them.
-
-Networks whose links nobody declares (``links: discover``, docs/explanation/live.md, section 1): all links that there
-could be.
-
-Nodes name their technologies; every ordered pair of nodes with a common technology is a candidate without
-capacity. What the access points hear gives capacities to some of them; the others carry nothing.
+*Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, and what
+contention costs on them. *Links to discover* (``links: discover``, docs/explanation/live.md, section 1): nodes name
+their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity. What the
+access points hear gives capacities to some of them; the others carry nothing.
 """
 
 from __future__ import annotations
@@ -271,7 +268,9 @@ def candidates(top: Section, nodes: Mapping[str, Place], *, measured: bool) -> d
     """Every link that there could be, by technology, then by nodes in their order; capacity 0."""
     if not measured:
         top["links"].fail("expected a list of links with capacities: only a controller that measures can discover")
-    members: dict[str, list[str]] = {k: [] for k in _named_technologies(top)}
+    # The order of the section ``technologies`` counts, as that of declared links does.
+    named = top["technologies"].entries() if "technologies" in top else ()
+    members: dict[str, list[str]] = {name: [] for name, _ in named}
     for node, place in nodes.items():
         for technology in _technologies(place):
             members.setdefault(technology, []).append(node)
@@ -299,11 +298,6 @@ def check_technologies(places: Mapping[str, Place], nodes: Mapping[str, Node], l
         for place in _listed(places[node]):
             if (node, place.value) not in used:
                 place.fail(f"the node has no link of technology {describe(place.value)}")
-
-
-def _named_technologies(top: Section) -> list[str]:
-    """The order of the section ``technologies`` counts, as that of declared links does."""
-    return [name for name, _ in top["technologies"].entries()] if "technologies" in top else []
 
 
 def _technologies(place: Place) -> list[str]:

@@ -2,13 +2,6 @@
 
 Everything here is immutable data. Loading and validation live in ``netfile``, interference rules in
 ``interference``, algorithms in modules of their own.
-
-Export of a network as a NetJSON NetworkGraph (RFC draft "NetJSON: data interchange format for networks").
-
-Format: https://netjson.org/rfc.html, section "NetworkGraph". ``cost`` is d_l = 1/c_l in seconds per megabit, the link
-weight of the routing metric.
-
-Where an interface of a client can be.
 """
 
 from __future__ import annotations
@@ -206,7 +199,11 @@ class Network:
 
 
 def network_graph(network: Network) -> dict[str, Any]:
-    """The network as a JSON-ready NetworkGraph; what NetJSON has no key for stands under ``properties``."""
+    """The network as a NetworkGraph of NetJSON (https://netjson.org/rfc.html), ready for JSON.
+
+    ``cost`` is the link weight of the routing metric, d_l = 1 / c_l in seconds per megabit. What NetJSON has no key for
+    stands under ``properties``.
+    """
     return {
         "type": "NetworkGraph",
         "label": network.name,
@@ -229,13 +226,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def _link(link: Link) -> dict[str, Any]:
-    properties = {
-        "id": link.id,
-        "technology": link.technology,
-        "capacity_mbps": link.capacity_mbps,
-        "delay_ms": link.delay_ms,
-        "loss": link.loss,
-    }
+    properties = {name: getattr(link, name) for name in ("id", "technology", "capacity_mbps", "delay_ms", "loss")}
     return {
         "source": link.source,
         "target": link.target,

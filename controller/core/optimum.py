@@ -1,12 +1,15 @@
 """Exact optima, of one multipath and of many flows at once. Formula numbers are those of Henri, EPFL thesis 9056, 2018.
 
-Multipath [2.4], with the rows of *every* link of the network, solved by HiGHS (Huangfu and Hall, Math. Prog. Comp. 10,
-2018); links of capacity 0 do not exist:
+*One multipath* [2.4], with the rows of *every* link of the network, solved by HiGHS (Huangfu and Hall, Math. Prog.
+Comp. 10, 2018); links of capacity 0 do not exist:
 
     max  sum_P x_P   subject to   sum_P alpha_{P,l} x_P <= 1 - delta for every link l,   x >= 0
     alpha_{P,l} = sum of d_m over the links m of P in I_l
 
-Many flows at once over *all* their paths (the yardstick of emulated scenarios):
+The same optimum follows from busy times alone, without capacities or domains (docs/explanation/bandit.md): busy time is
+linear in the rates [2.2], so a probe, which sends at known rates and measures busy times, gives alpha.
+
+*Many flows* at once over *all* their paths (the yardstick of emulated scenarios):
 
     max sum_f U_f(x_f)   subject to   B diag(d) R x <= 1 - delta - external,   x_f <= demand_f,   x >= 0
 
@@ -24,11 +27,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
 
-from .errors import PlanningError
+from .errors import HyroadsError, PlanningError
 from .interface_graph import FloatArray, InterfaceGraph, Path, capacities_of, interface_graph
 from .network import FlowSpec, Network
 from .rates import Allocation, RateProblem, rate_problem, solve
@@ -75,6 +79,36 @@ def multipath_rates(network: Network, paths: Sequence[Path], margin: float = 0.0
 def multipath_optimum_mbps(network: Network, paths: Sequence[Path], margin: float = 0.0) -> float:
     """Total of :func:`multipath_rates` in Mb/s; 0 without paths."""
     return float(multipath_rates(network, paths, margin).sum())
+
+
+class MeasurementError(HyroadsError):
+    """Busy times do not tell the rates: some path was never measured, or values make no sense."""
+
+
+def rates_from_airtime(
+    airtime: FloatArray, flows_on_link: Sequence[float] | FloatArray, margin: float = 0.0
+) -> FloatArray:
+    """The optimal rates [M] in Mb/s for ``airtime`` alpha [L, M], F [L] >= 1 and delta = ``margin``.
+
+    F_l is the number of flows that share link l. The maximum over links is biased by noise: rows of links that are busy
+    at the same times should be averaged before. Raises :class:`MeasurementError` if a path made no link busy.
+    """
+    sharing = np.asarray(flows_on_link, dtype=np.float64)
+    if airtime.ndim != 2 or sharing.shape != airtime.shape[:1] or not (sharing >= 1).all():
+        raise MeasurementError("F must have one number, at least 1, per link")
+    if not 0.0 <= margin < 1.0:
+        raise MeasurementError(f"the margin must be in [0, 1), got {margin}")
+    loads = airtime * (sharing / (1.0 - margin))[:, None]
+    silent_paths = np.flatnonzero(~(loads > 0).any(axis=0))
+    if len(silent_paths):
+        raise MeasurementError(f"path {silent_paths[0]} made no link busy: its probe did not get through")
+    # Every path is scaled to its own best rate, so that the solver's absolute tolerances fit slow and fast paths alike.
+    scale = loads.max(axis=0)
+    rows = binding_rows(loads / scale)
+    solved: Any = linprog(-1.0 / scale, A_ub=rows, b_ub=np.ones(len(rows)), method="highs")
+    if solved.x is None:
+        raise MeasurementError(f"no optimum from the measured busy times: {solved.message}")
+    return np.asarray(np.maximum(solved.x, 0.0) / scale)
 
 
 MAX_ROUNDS = 500

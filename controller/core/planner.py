@@ -5,8 +5,6 @@
     plan.multipath, plan.arms, plan.single_path
 
 The compiled kernel and the Python reference give the same result; :func:`engine` tells which one is in use.
-
-The module also writes what was found as a document, for ``hyroads plan --json`` and ``GET /paths``.
 """
 
 from __future__ import annotations
@@ -134,24 +132,8 @@ def _scaled(path: RatedPath, factor: float) -> RatedPath:
     return RatedPath(path.links, path.rate_mbps * factor)
 
 
-def plan(
-    network: Network,
-    source: str,
-    target: str,
-    *,
-    shortest: int = DEFAULT_SHORTEST,
-    depth: int | None = None,
-    arms: int = DEFAULT_ARMS,
-    margin: float = 0.0,
-    clients_relay: bool = False,
-) -> Plan:
-    """Plan one flow in a network; see :meth:`Planner.plan`. For many flows keep a :class:`Planner`."""
-    planner = Planner(network, clients_relay)
-    return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)
-
-
 def plan_document(network: Network, plan: Plan) -> dict[str, Any]:
-    """Single path, best multipath and arms, with link ids."""
+    """Single path, best multipath and arms, with link ids: for ``hyroads plan --json`` and ``GET /paths``."""
     return {
         "single_path": _rated(network, plan.single_path),
         "multipath": {

@@ -5,8 +5,9 @@ The results are those of ``tree.explore`` and of ``routes.all_routes`` in Python
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hyroads.controller.native.planner import Kernel
 
 from .errors import PlanningError
 from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath
-from .interference import Cliques, Interference, Neighbours, NodeRanges
+from .interference import Cliques, Compact, Interference, Neighbours, NodeRanges
 from .tree import TreeQuery, TreeResult
 
 
@@ -31,9 +32,8 @@ class NativeNetwork:
     @classmethod
     def of(cls, graph: InterfaceGraph, interference: Interference) -> NativeNetwork:
         """Pack the structure of a network."""
-        compact = interference.compact()
-        rule = _RULES[type(compact)]
-        return cls({**structure_arrays(graph), **_RULE_ARRAYS[rule](compact)}, rule, graph.unit_mbps)
+        rule, arrays = _rule_arrays(interference.compact())
+        return cls({**structure_arrays(graph), **arrays}, rule, graph.unit_mbps)
 
 
 def structure_arrays(graph: InterfaceGraph) -> dict[str, NDArray[Any]]:
@@ -47,24 +47,17 @@ def structure_arrays(graph: InterfaceGraph) -> dict[str, NDArray[Any]]:
     }
 
 
-def _clique_arrays(compact: Any) -> dict[str, NDArray[Any]]:
-    return {"group": np.ascontiguousarray(compact.class_of, dtype=np.int32)}
-
-
-def _range_arrays(compact: Any) -> dict[str, NDArray[Any]]:
-    near = np.ascontiguousarray(compact.near, dtype=np.uint64).reshape(-1)
-    return {"group": np.ascontiguousarray(compact.medium_of, dtype=np.int32), "near": near}
-
-
-def _neighbour_arrays(compact: Any) -> dict[str, NDArray[Any]]:
-    return {
-        "group": np.ascontiguousarray(compact.indices, dtype=np.int32),
-        "offsets": np.ascontiguousarray(compact.indptr, dtype=np.int64),
-    }
-
-
-_RULES: dict[type, int] = {Cliques: 0, NodeRanges: 1, Neighbours: 2}
-_RULE_ARRAYS = (_clique_arrays, _range_arrays, _neighbour_arrays)
+def _rule_arrays(compact: Compact) -> tuple[int, dict[str, NDArray[Any]]]:
+    """The number of an interference rule, and its arrays."""
+    match compact:
+        case Cliques(class_of):
+            return 0, {"group": np.ascontiguousarray(class_of, dtype=np.int32)}
+        case NodeRanges():
+            near = np.ascontiguousarray(compact.near, dtype=np.uint64).reshape(-1)
+            return 1, {"group": np.ascontiguousarray(compact.medium_of, dtype=np.int32), "near": near}
+        case Neighbours(indptr, indices):
+            offsets = np.ascontiguousarray(indptr, dtype=np.int64)
+            return 2, {"group": np.ascontiguousarray(indices, dtype=np.int32), "offsets": offsets}
 
 
 def explore(kernel: Kernel, network: NativeNetwork, capacities_mbps: FloatArray, query: TreeQuery) -> TreeResult:
@@ -83,7 +76,7 @@ def explore(kernel: Kernel, network: NativeNetwork, capacities_mbps: FloatArray,
         )
     except ValueError as error:
         raise PlanningError(str(error)) from error
-    return _Reader(links, rates).result()
+    return _result(iter(links), iter(rates))
 
 
 def routes(
@@ -98,25 +91,14 @@ def routes(
         raise PlanningError(str(error)) from error
 
 
-class _Reader:
-    """Reads an answer from front to back."""
+def _result(links: Iterator[int], rates: Iterator[float]) -> TreeResult:
+    """Reads an answer from front to back: the single path, then the number of arms, each with its number of paths."""
 
-    def __init__(self, links: list[int], rates: list[float]) -> None:
-        self._links = iter(links)
-        self._rates = iter(rates)
+    def paths(count: int) -> Iterator[RatedPath]:
+        for _ in range(count):
+            path = tuple(islice(links, next(links)))
+            if path:
+                yield RatedPath(path, next(rates))
 
-    def result(self) -> TreeResult:
-        single = self._path()
-        count = next(self._links)
-        arms = tuple(self._multipath() for _ in range(count))
-        return TreeResult(single, arms)
-
-    def _multipath(self) -> Multipath:
-        count = next(self._links)
-        paths = (self._path() for _ in range(count))
-        return Multipath(tuple(path for path in paths if path is not None))
-
-    def _path(self) -> RatedPath | None:
-        length = next(self._links)
-        links = tuple(next(self._links) for _ in range(length))
-        return RatedPath(links, next(self._rates)) if links else None
+    single = next(paths(1), None)
+    return TreeResult(single, tuple(Multipath(tuple(paths(next(links)))) for _ in range(next(links))))

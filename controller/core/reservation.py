@@ -39,11 +39,6 @@ class Reservations:
         """Per flow of a problem, float64[F]."""
         return np.array([self.flows.get(flow, 0.0) for flow in problem.layout.flow_ids], dtype=float)
 
-    def order(self, problem: RateProblem) -> list[int]:
-        """Indices of the flows with a promise, oldest first."""
-        number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
-        return [number[flow] for flow in self.flows if flow in number]
-
     def with_sessions(self, problem: RateProblem) -> RateProblem:
         """The problem with the airtime of sessions taken out of what flows share."""
         taken = sum((load.rate_mbps * load.airtime_per_mbps for load in self.sessions.values()), problem.external)
@@ -86,14 +81,6 @@ def reserve_session(
     )
     new = replace(others, sessions={**remaining, session: SessionLoad(rate_mbps, airtime_per_mbps)})
     return _answer(reservations, new, rate_mbps, found, problem)
-
-
-def released(reservations: Reservations, name: str) -> Reservations:
-    """Without the promise to a flow or session of this id."""
-    return Reservations(
-        {flow: rate for flow, rate in reservations.flows.items() if flow != name},
-        {session: load for session, load in reservations.sessions.items() if session != name},
-    )
 
 
 def _checked(rate_mbps: float) -> float:

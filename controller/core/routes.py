@@ -42,18 +42,14 @@ class TreeEdge:
 Routes = Mapping[tuple[str, str | None], int]
 
 
-def routes_to(network: Network, target: str) -> Routes:
-    """(node, technology a frame came in on, or None at its origin) -> index of the link to take next.
-
-    States from which ``target`` cannot be reached are absent. A plain client has a state as origin only: it never
-    relays. Where several links cost the same, the one that the origin's state takes is preferred (fewer rules),
-    then the one declared first. Raises ``PlanningError`` for an unknown node.
-    """
-    return all_routes(network, [target])[target]
-
-
 def all_routes(network: Network, targets: Iterable[str] | None = None, *, compiled: bool = True) -> dict[str, Routes]:
-    """:func:`routes_to` for many targets (default: every node) at once, in the compiled kernel if it is there."""
+    """The next links towards each target (default: every node), worked out by the compiled kernel if it is there.
+
+    Per target: (node, technology a frame came in on, or None at its origin) -> index of the link to take next. States
+    from which the target cannot be reached are absent. A plain client has a state as origin only: it never relays.
+    Where several links cost the same, the one that the origin's state takes is preferred (fewer rules), then the one
+    declared first. Raises ``PlanningError`` for an unknown node.
+    """
     graph = interface_graph(network)
     capacities = capacities_of(network)
     wanted = {name: graph.node(name) for name in (network.nodes if targets is None else targets)}

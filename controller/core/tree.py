@@ -4,29 +4,24 @@ The root is the network. From a vertex G there is one edge per path P of n-short
 child update(P, G). A branch ends where no path is left or at the depth cap; the multipath of a leaf is its branch,
 its estimated capacity the sum of the weights. The arms are the N best leaves with distinct sets of paths.
 
-Order of arms: estimated capacity (rounded to 2^-40 of the fastest link, so that rounding noise decides
-nothing), then fewer paths, then fewer links in all, then the order of exploration, which is by the cost of the paths.
-No name is looked at; only paths of exactly equal cost fall back on the order in which links are declared.
-
-R(P), the rate of a path, and update(P, G), what it leaves to the others (thesis [2.8]).
+*R(P)* is the rate of a path, and *update(P, G)* what it leaves to the others (thesis [2.8]):
 
     load(l) = sum of d_m over the links m of P in I_l          (busy time of l per unit of rate of P)
     R(P)    = 1 / max over l in P of load(l)
-    r(l, P) = 1 - R(P) load(l)
-    update: C(l) <- max(0, C(l) r(l, P)) for every l that interferes with P
+    update: C(l) <- max(0, C(l) (1 - R(P) load(l))) for every l that interferes with P
 
-The sums run in the order of the path, so that the compiled kernel gives the same floats.
+Sums run in the order of the path, so that the compiled kernel gives the same floats.
 
-The n shortest loop-free paths on the graph of interfaces (n-shortest(G) of the thesis).
+*n-shortest(G)* are the n shortest loop-free paths on the graph of interfaces: Yen, "Finding the K shortest loopless
+paths in a network", Management Science 17 (1971), with the partition of Lawler (Management Science 18, 1972). The
+paths that begin with a given prefix and leave it on none of its banned links form a subspace; the best path of a
+subspace splits it into smaller ones, so no path is found twice. Two things make it fast: a subspace is searched only
+when its lower bound is the smallest of all, and every search is an A* whose heuristic is the exact distance to the
+target without bans (one backward Dijkstra per call).
 
-Yen, "Finding the K shortest loopless paths in a network", Management Science 17 (1971), with the partition of
-Lawler (Management Science 18, 1972): the paths that begin with a given prefix and leave it on none of its
-banned links form a subspace; the best path of a subspace splits it into smaller ones, so no path is found twice.
-Two things make it fast: a subspace is searched only when its lower bound is the smallest of all, and every search
-is an A* whose heuristic is the exact distance to the target without bans (one backward Dijkstra per call).
-
-Paths are in a *total* order: cost, then the sequence of link indices. The result is therefore one and the same
-for every correct algorithm, and depends on no name.
+*Order.* Paths are ordered by cost, then by the sequence of link indices; arms by estimated capacity (rounded to 2^-40
+of the fastest link, so that rounding noise decides nothing), then fewer paths, fewer links, earlier exploration. The
+result is the same for every correct algorithm, and depends on no name.
 """
 
 from __future__ import annotations

@@ -84,10 +84,8 @@ _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}
 
 def changes(before: State, after: State, context: TopologyContext) -> Iterator[Change]:
     """What a transition of the state tells."""
-    for thing, was, now in (
-        ("switch", before.switches, after.switches),
-        ("agent", before.agents, after.agents),
-    ):
+    parts = (("switch", before.switches, after.switches), ("agent", before.agents, after.agents))
+    for thing, was, now in parts:
         for node in _differing(was, now):
             if now[node] in _PRESENCE:
                 yield f"{thing}.{_PRESENCE[now[node]]}", {"node": node}

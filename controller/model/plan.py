@@ -109,10 +109,10 @@ class Plan:
     """Per multipath flow: the rule at its ingress; plans with the same rules at the same nodes share it."""
     numbers: Numbers
     fill: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    """Per flow that is probed: path id -> what dummies make up at least, Mb/s."""
+    """Per flow that is probed: path id -> rate in Mb/s up to which padding fills the path."""
 
     def with_fill(self, fill: Mapping[str, Mapping[int, float]]) -> Plan:
-        """With other flows filled up."""
+        """With padding on other paths; ``fill`` is as in the field."""
         return replace(self, fill=fill)
 
     def with_rates(self, rates: Rates) -> Plan:

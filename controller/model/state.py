@@ -176,9 +176,7 @@ def switch_grace_over(state: State) -> State:
 def switch_up(state: State, node: str, ports: Iterable[str]) -> State:
     """A switch connected, or its ports changed."""
     return _changed(
-        state,
-        switches={**state.switches, node: Presence.UP},
-        ports={**state.ports, node: frozenset(ports)},
+        state, switches={**state.switches, node: Presence.UP}, ports={**state.ports, node: frozenset(ports)}
     )
 
 

@@ -38,8 +38,8 @@ def candidates() -> list[Path]:
     return [*given, package / "_native" / LIBRARY, package.parent / "dataplane" / "target" / "release" / LIBRARY]
 
 
-def load_library(version_function: str, version: int) -> tuple[ctypes.CDLL, Path] | None:
-    """The first library that loads and whose ``version_function`` answers ``version``, with its path; else None."""
+def load_library(version_function: str, version: int) -> ctypes.CDLL | None:
+    """The first library that loads and whose ``version_function`` answers ``version``; else None."""
     for path in candidates():
         if path.is_file():
             try:
@@ -48,5 +48,5 @@ def load_library(version_function: str, version: int) -> tuple[ctypes.CDLL, Path
             except (OSError, AttributeError):
                 continue
             if found == version:
-                return library, path
+                return library
     return None

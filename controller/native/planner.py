@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,6 @@ class Kernel:
     """A loaded library."""
 
     library: ctypes.CDLL
-    path: Path
 
     def explore(self, arrays: Mapping[str, NDArray[Any]], **numbers: float) -> tuple[list[int], list[float]]:
         """Explore the tree of one flow.
@@ -99,21 +97,18 @@ class Kernel:
 
 def load_kernel() -> Kernel | None:
     """The kernel of the first library that speaks this version of the interface; None if there is none."""
-    found = load_library("hyroads_planner_abi", ABI_VERSION)
-    if found is None:
+    library = load_library("hyroads_planner_abi", ABI_VERSION)
+    if library is None:
         return None
-    library, path = found
     library.hyroads_plan.argtypes = [ctypes.POINTER(_Request), ctypes.POINTER(_Answer)]
     library.hyroads_plan.restype = ctypes.c_int32
     library.hyroads_routes.argtypes = [ctypes.POINTER(_Request), Array, ctypes.c_void_p, ctypes.c_uint64]
     library.hyroads_routes.restype = ctypes.c_int32
-    return Kernel(library, path)
+    return Kernel(library)
 
 
-@cache
-def kernel() -> Kernel | None:
-    """The kernel of this process: :func:`load_kernel`, looked for once."""
-    return load_kernel()
+kernel = cache(load_kernel)
+"""The kernel of this process: :func:`load_kernel`, looked for once."""
 
 
 def _request(arrays: Mapping[str, NDArray[Any]], **numbers: float) -> _Request:

@@ -111,16 +111,13 @@ class Kernel:
 
 def load_kernel() -> Kernel | None:
     """The kernel of the first library that speaks this version of the interface; None if there is none."""
-    found = load_library("hyroads_rates_abi", ABI_VERSION)
-    if found is None:
+    library = load_library("hyroads_rates_abi", ABI_VERSION)
+    if library is None:
         return None
-    library, _ = found
     library.hyroads_rates.argtypes = [ctypes.POINTER(_Request), ctypes.POINTER(_Answer)]
     library.hyroads_rates.restype = ctypes.c_int32
     return Kernel(library)
 
 
-@cache
-def kernel() -> Kernel | None:
-    """The kernel of this process: :func:`load_kernel`, looked for once."""
-    return load_kernel()
+kernel = cache(load_kernel)
+"""The kernel of this process: :func:`load_kernel`, looked for once."""

@@ -184,7 +184,7 @@ class SwitchIntent:
 
 
 Routes = Mapping[tuple[str, str | None], int]
-"""(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.routes_to``."""
+"""(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.all_routes``."""
 
 
 def default_places(addressing: Addressing) -> dict[str, Place]:

@@ -23,11 +23,7 @@ LEVEL = 0.85
 TARGET_TRIALS = 150
 REXP3_SETTINGS = ((0.05, 300), (0.05, 3000), (0.1, 300))  # gamma, batch
 
-REFERENCE: Mapping[str, str] = {
-    "hymab": "~800",
-    "rexp3 all": ">= 2900",
-    "rexp3 last 10": "150..185",
-}
+REFERENCE: Mapping[str, str] = {"hymab": "~800", "rexp3 all": ">= 2900", "rexp3 last 10": "150..185"}
 
 
 def contenders(change: int) -> list[Contender]:

@@ -29,9 +29,7 @@ PROBE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """True rates [B, N] until trial ``change_trial`` and ``later_rates`` [B, N] from there on; relative noise
-    ``sigma``.
-    """
+    """True ``rates`` [B, N] until trial ``change_trial``, then ``later_rates`` [B, N]; relative noise ``sigma``."""
 
     rates: FloatArray
     later_rates: FloatArray
@@ -90,7 +88,6 @@ def simulate(
 
 
 ARMS = 5
-SIGMA = 0.2
 REDRAWN = 2
 _CHUNK = 250
 

@@ -1,10 +1,7 @@
 """What a study is: settings in, a result out; how it is drawn and written is the same for all studies.
 
-A study's module has ``TITLE: str`` and ``run(settings, progress) -> Result``. It draws nothing and writes nothing.
-
-The studies by name; each is imported only when it is run.
-
-Carries out independent tasks on several processes; the results do not depend on how many.
+A study's module has ``TITLE: str`` and ``run(settings, progress) -> Result``. It draws nothing and writes nothing, and
+is imported only when it is run. Its tasks are independent; the results do not depend on how many processes there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Writes a result: one CSV file per table and plot, the plots as PNG and SVG, a one-page report in Markdown.
-
-Draws the plots of a study with Matplotlib, which is optional (the extra ``study``).
-"""
+"""Writes a result: a CSV file per table and plot, a report in Markdown, plots (by Matplotlib, the extra ``study``)."""
 
 from __future__ import annotations
 

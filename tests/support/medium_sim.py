@@ -23,6 +23,13 @@ from hyroads.controller.core.rates import Allocation, RateProblem, solve
 SLOT_S = 0.1
 
 
+def whole_domains(network: Network) -> CarrierSensing:
+    """Observers are links (id, technology), each with the busy time of its whole domain."""
+    index = np.arange(len(network.links), dtype=np.intp)
+    names = tuple((link.id, link.technology) for link in network.links)
+    return CarrierSensing(names, network.interference.contention_matrix(), np.column_stack([index, index]))
+
+
 @dataclass
 class Truth:
     """What is so. ``external`` offers airtime at links: link index -> share of time; ``demand`` of flows in Mb/s
@@ -63,7 +70,7 @@ class Simulation:
         self.rng = np.random.default_rng(seed)
         self.conflicts = network.interference.contention_matrix().toarray()
         self.now_s = 0.0
-        sensing = CarrierSensing.of_domains(network)
+        sensing = whole_domains(network)
         technology = {link.id: link.technology for link in network.links}
         self.state = LoopState(
             network, problem, LinkEstimator(technology), ExternalAirtime(sensing), Demands(), LoopSettings()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import study_networks
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities
@@ -51,7 +51,7 @@ def constraint(network: Network, problem: RateProblem) -> np.ndarray:
 
 def random_paths(network: Network, rng: random.Random, count: int) -> list[tuple[int, ...]]:
     """Distinct loop-free random walks between two random nodes, of at most four links."""
-    source, target = topologies.endpoints(network, rng)
+    source, target = study_networks.endpoints(network, rng)
     leaving: dict[str, list[int]] = {}
     for index, link in enumerate(network.links):
         leaving.setdefault(link.source, []).append(index)
@@ -76,7 +76,7 @@ def random_case(
     seed: int, flow_count: int, alpha: float | None = None, limits: bool = True, most_paths: int = 4
 ) -> tuple[Network, RateProblem]:
     rng = random.Random(seed)
-    network = rng.choice([topologies.residential, topologies.enterprise, topologies.office22])(rng)
+    network = rng.choice([study_networks.residential, study_networks.enterprise, study_networks.office22])(rng)
     flows = {f"f{i}": random_paths(network, rng, rng.randint(1, most_paths)) for i in range(flow_count)}
     flows = {flow: paths for flow, paths in flows.items() if paths}
     weights = [rng.choice([1.0, 2.0, 0.3]) for _ in flows]

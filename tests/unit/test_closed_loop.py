@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import study_networks
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
-from hyroads.controller.core import topologies
-from hyroads.controller.core.closed_loop import LoopSettings, capacities, configured_samples, to_push
+from hyroads.controller.core.closed_loop import LoopSettings, configured_samples, to_push
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.netfile import parse
@@ -54,11 +54,11 @@ def simulation(
 
 def random_case(seed: int, flows: int) -> tuple[Network, dict[str, list[tuple[int, ...]]]]:
     rng = random.Random(seed)
-    network = topologies.enterprise(rng)
+    network = study_networks.enterprise(rng)
     planner = Planner(network, clients_relay=True)
     paths: dict[str, list[tuple[int, ...]]] = {}
     while len(paths) < flows:
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         try:
             paths[f"f{len(paths)}"] = list(planner.plan(source, target).multipath.links)
         except PlanningError:
@@ -181,7 +181,7 @@ def test_a_dead_instrument_is_not_used_silently() -> None:
     technology = {link.id: link.technology for link in TRIANGLE.links}
     estimator = LinkEstimator(technology).after(configured_samples(TRIANGLE, 0.0)[:1])
     estimator = estimator.after([Sample("ab-wifi", Source.AGENT, 15.0, t / 10) for t in range(10)])
-    planned = capacities(TRIANGLE, estimator.estimates(9.0), LoopSettings())
+    planned = estimator.estimates(9.0).planned_mbps(LoopSettings().stale_share, [link.id for link in TRIANGLE.links])
     assert planned == pytest.approx([10.0, 7.5, 0.0])
     assert {e.quality for e in estimator.estimates(9.0).values()} == {"unsure", "stale", "missing"}
 
@@ -204,8 +204,8 @@ def test_small_changes_are_not_pushed_and_falls_are_pushed_sooner_than_rises() -
 def test_the_state_before_a_slot_is_untouched() -> None:
     sim = simulation(TRIANGLE, HYBRID)
     before = sim.state
-    pushed, tracks = dict(before.pushed), dict(before.estimator.tracks)
+    pushed, means = dict(before.pushed), before.estimator.bank.mean.tolist()
     sim.run(3)
     assert dict(before.pushed) == pushed
-    assert dict(before.estimator.tracks) == tracks
+    assert before.estimator.bank.mean.tolist() == means
     assert replace(before, allocation=None).allocation is None

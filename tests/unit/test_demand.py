@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
+import study_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.demand import DemandError, Demands, DemandSettings, Offer
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec
@@ -24,11 +24,11 @@ SETTLED = 25  # slots: patience and window, with some to spare
 
 def random_problem(seed: int, flows: int) -> RateProblem:
     rng = random.Random(seed)
-    network = topologies.residential(rng)
+    network = study_networks.residential(rng)
     planner = Planner(network, clients_relay=True)
     paths = {}
     while len(paths) < flows:
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         try:
             paths[f"f{len(paths)}"] = planner.plan(source, target).multipath.links
         except PlanningError:

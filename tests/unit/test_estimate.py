@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalar_filter import start, update
 
 from hyroads.controller.core.estimate.busy_time import (
     CarrierSensing,
@@ -15,13 +16,11 @@ from hyroads.controller.core.estimate.busy_time import (
     ExternalSettings,
 )
 from hyroads.controller.core.estimate.crosscheck import CounterSource, Reading, cross_check
-from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality, start, update
+from hyroads.controller.core.estimate.filters import EstimateError, FilterSettings, Quality
 from hyroads.controller.core.estimate.link_estimate import (
     LinkEstimator,
-    LinkSettings,
     Sample,
     Source,
-    low_rate_correction,
 )
 from hyroads.controller.core.netfile import parse
 
@@ -124,7 +123,6 @@ def test_quality_from_the_first_sample_to_the_last() -> None:
     assert "9.7 s old" in stale.reason
     assert good.confidence > first.confidence > 0
     assert stale.confidence < good.confidence
-    assert not stale.is_usable
     gone = estimator.estimate("l", 100.0)
     assert (gone.quality, gone.capacity_mbps, gone.confidence) == (Quality.MISSING, None, 0.0)
 
@@ -166,27 +164,6 @@ def test_a_configured_capacity_is_used_until_something_is_measured() -> None:
     estimator = estimator.after(Sample("l", Source.MODULATION, 60.0, 1 + i * STEP_S) for i in range(5))
     assert estimator.estimate("l", 1.5).capacity_mbps == 60.0
     assert estimator.estimate("l", 8.0).quality is Quality.STALE
-    assert estimator.forget("l").estimate("l", 8.0).quality is Quality.MISSING
-
-
-@given(st.floats(1, 500), st.floats(0, 1.2), st.floats(0, 0.8), st.floats(0.05, 1))
-def test_low_rate_correction_inverts_the_bias(capacity: float, load: float, bias: float, full: float) -> None:
-    utilisation = min(1.0, load * capacity / (full * capacity))
-    reported = capacity * (1 - bias * (1 - utilisation))
-    assert low_rate_correction(bias, full)(reported, load * capacity) == pytest.approx(capacity)
-
-
-def test_the_correction_applies_to_modulation_with_a_known_load_only() -> None:
-    correcting = LinkSettings(bias={"wifi": low_rate_correction(0.5)})
-
-    def seen(source: Source, load_mbps: float | None) -> float | None:
-        sample = Sample("l", source, 30.0, 0.0, load_mbps)
-        return LinkEstimator(LINKS, correcting).after([sample]).estimate("l", 0.0).capacity_mbps
-
-    assert seen(Source.MODULATION, 0.0) == pytest.approx(60.0)
-    assert seen(Source.MODULATION, 20.0) == 30.0
-    assert seen(Source.MODULATION, None) == 30.0
-    assert seen(Source.AGENT, 0.0) == 30.0
 
 
 # Counters and cross-checks
@@ -213,7 +190,6 @@ def test_the_one_that_disagrees_with_two_is_named_and_not_used() -> None:
     check = cross_check([reading(IF_MIB, 10.0), reading(OPENFLOW, 20.0), reading(AGENT, 19.5)], 10.0)
     assert check.outliers == (IF_MIB,)
     assert check.rate_mbps == pytest.approx(20.0)
-    assert check.disagreement == pytest.approx(0.5)
     assert "if-mib" in check.reason
 
 

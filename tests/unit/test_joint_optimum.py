@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import study_networks
 from flow_optimum import flow_optimum_mbps
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network, Utility
 from hyroads.controller.core.optimum import joint_optimum
@@ -41,8 +41,8 @@ def all_simple_paths(network: Network, source: str, target: str) -> list[tuple[i
 @pytest.mark.parametrize("seed", range(8))
 def test_equals_the_optimum_over_all_simple_paths(seed):
     rng = random.Random(seed)
-    network = topologies.residential(rng)
-    flows = [FlowSpec(f"f{i}", *topologies.endpoints(network, rng), weight=rng.uniform(0.5, 2)) for i in range(4)]
+    network = study_networks.residential(rng)
+    flows = [FlowSpec(f"f{i}", *study_networks.endpoints(network, rng), weight=rng.uniform(0.5, 2)) for i in range(4)]
     external = {link.id: 0.2 for link in network.links if link.technology == "plc"}
     found = joint_optimum(network, flows, margin=0.05, external=external, demand_mbps={"f0": 3.0})
     every = {flow.id: all_simple_paths(network, flow.source, flow.target) for flow in flows}
@@ -55,7 +55,7 @@ def test_equals_the_optimum_over_all_simple_paths(seed):
 
 
 def test_one_flow_gets_what_the_linear_program_says():
-    network = topologies.office22(random.Random(5))
+    network = study_networks.office22(random.Random(5))
     flow = FlowSpec("f", "n2", "n20")
     found = joint_optimum(network, [flow], margin=0.1)
     assert found.rates_mbps["f"] == pytest.approx(flow_optimum_mbps(network, "n2", "n20", margin=0.1), rel=1e-3)
@@ -63,8 +63,8 @@ def test_one_flow_gets_what_the_linear_program_says():
 
 def test_no_planner_beats_it():
     rng = random.Random(11)
-    network = topologies.office22(rng)
-    flows = [FlowSpec(f"f{i}", *topologies.endpoints(network, rng)) for i in range(10)]
+    network = study_networks.office22(rng)
+    flows = [FlowSpec(f"f{i}", *study_networks.endpoints(network, rng)) for i in range(10)]
     best = joint_optimum(network, flows)
     planner = Planner(network)
     paths = {flow.id: planner.plan(flow.source, flow.target).multipath.links for flow in flows}

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from study_networks import enterprise, paths_study, residential
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference, TechnologyInterference
 from hyroads.controller.core.netfile import load_text, parse, to_document
 from hyroads.controller.core.network import Policy, Role, Utility
-from hyroads.controller.core.topologies import enterprise, paths_study, residential
 from hyroads.controller.files.documents import read_file
 
 TRIANGLE = Path(__file__).parents[2] / "mininet" / "networks" / "triangle.yaml"

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import study_networks
 from rate_cases import slots_to_converge
 
 from hyroads.controller.control.allocators import ControllerMode
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
@@ -61,7 +61,7 @@ def after(problem: RateProblem, slots: int, settings: ControllerSettings = SETTI
 
 
 def drawn_network(rng: random.Random) -> Network:
-    return rng.choice([topologies.residential, topologies.enterprise])(rng)
+    return rng.choice([study_networks.residential, study_networks.enterprise])(rng)
 
 
 def study_network(seed: int) -> Network:
@@ -75,7 +75,7 @@ def study_case(seed: int) -> RateProblem:
     planner = Planner(network, clients_relay=True)
     paths = {}
     while len(paths) < 1 + seed % 4:
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         try:
             paths[f"f{len(paths)}"] = planner.plan(source, target).multipath.links[:2]
         except PlanningError:
@@ -290,7 +290,7 @@ Case = Callable[[random.Random], Network]
 
 def mixed(rng: random.Random) -> Network:
     """Slow WiFi beside fast power lines: 0.25 to 5 and 50 to 860 Mb/s."""
-    network = topologies.residential(rng)
+    network = study_networks.residential(rng)
     factors = {"wifi": 0.05, "plc": 10.0}
     return network.with_capacities({link.id: link.capacity_mbps * factors[link.technology] for link in network.links})
 
@@ -303,7 +303,7 @@ def live_case(make: Case, seed: int, flows: int, scale: float = 1.0) -> RateProb
     planner, paths = Planner(network, clients_relay=True), {}
     while len(paths) < flows:
         with suppress(PlanningError):
-            plan = planner.plan(*topologies.endpoints(network, rng))
+            plan = planner.plan(*study_networks.endpoints(network, rng))
             paths[f"f{len(paths)}"] = plan.multipath.links
     specs = [replace(TRIANGLE.flows[0], id=flow) for flow in paths]
     return rate_problem(network, paths, flows=specs, margin=0.05)
@@ -313,12 +313,12 @@ def live_case(make: Case, seed: int, flows: int, scale: float = 1.0) -> RateProb
 @pytest.mark.parametrize(
     ("make", "scale"),
     [
-        (topologies.residential, 0.1),
-        (topologies.residential, 1.0),
-        (topologies.residential, 10.0),
-        (topologies.enterprise, 0.2),
-        (topologies.enterprise, 1.0),
-        (topologies.enterprise, 10.0),
+        (study_networks.residential, 0.1),
+        (study_networks.residential, 1.0),
+        (study_networks.residential, 10.0),
+        (study_networks.enterprise, 0.2),
+        (study_networks.enterprise, 1.0),
+        (study_networks.enterprise, 10.0),
         (mixed, 1.0),
     ],
 )
@@ -343,7 +343,7 @@ def test_the_running_controller_reaches_the_optimum_whatever_the_capacities(
 @pytest.mark.parametrize("scale", [0.01, 30.0])
 def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
     """With log(x), which has no unit either, capacities times a factor are rates times that factor, in every slot."""
-    problem = live_case(topologies.enterprise, 3, 3)
+    problem = live_case(study_networks.enterprise, 3, 3)
     problem = replace(problem, utilities=Utilities.alpha_fair([1.0, 2.0, 5.0], 1.0))
     scaled = problem.changed(capacity_mbps=scale * problem.capacity_mbps)
     for one, other in zip(run(problem, SETTINGS, 60), run(scaled, SETTINGS, 60), strict=True):
@@ -353,7 +353,7 @@ def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
 @pytest.mark.parametrize("alpha", [0.5, 2.0, 4.0])
 def test_other_utilities_and_weights_converge(alpha: float) -> None:
     for seed in range(3):
-        problem = live_case(topologies.enterprise, seed, 3)
+        problem = live_case(study_networks.enterprise, seed, 3)
         problem = replace(problem, utilities=Utilities.alpha_fair([0.5, 1.0, 4.0], alpha))
         state = after(problem, 1500)
         off = distance(problem, state.path_rates_mbps, solve(problem).flow_rates_mbps)

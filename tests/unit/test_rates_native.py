@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import study_networks
 
 import hyroads.controller.native as package
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.network import Network
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(library.kernel() is None, reason="the compiled k
 
 def random_problem(seed: int, alpha: float | None, shared: bool = True) -> RateProblem:
     rng = random.Random(seed)
-    network = rng.choice([topologies.enterprise, topologies.office22])(rng)
+    network = rng.choice([study_networks.enterprise, study_networks.office22])(rng)
     if not shared:
         every_link_alone = TechnologyInterference(network.links, frozenset(network.technologies))
         network = replace(network, interference=every_link_alone)
@@ -48,7 +48,7 @@ def planned(network: Network, rng: random.Random) -> dict[str, list[tuple[int, .
     planner = Planner(network)
     flows = {}
     for index in range(rng.randint(3, 20)):
-        source, target = topologies.endpoints(network, rng)
+        source, target = study_networks.endpoints(network, rng)
         arms = planner.plan(source, target).arms
         flows[f"f{index}"] = [path.links for arm in arms[:2] for path in arm.paths]
     return flows

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import study_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rate_cases import constraint, network_of, problem_of, random_case, random_paths
 from scipy.optimize import linprog, minimize
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
@@ -287,7 +287,7 @@ def test_scaling_all_capacities_scales_proportionally_fair_rates(seed: int, fact
 @given(seeds)
 def test_order_of_flows_and_paths_does_not_matter(seed: int) -> None:
     rng = random.Random(seed)
-    network = topologies.enterprise(rng)
+    network = study_networks.enterprise(rng)
     flows = {f"f{i}": random_paths(network, rng, 3) for i in range(5)}
     turned = {flow: flows[flow][::-1] for flow in reversed(flows)}
     first, second = solve(problem_of(network, flows)), solve(problem_of(network, turned))
@@ -339,7 +339,7 @@ def test_a_warm_start_from_nothing_is_a_cold_start() -> None:
 def test_the_rates_of_other_flows_are_a_warm_start_for_more_and_for_fewer(seed: int) -> None:
     """Flows come and go between slots: the optimum is that of a cold start."""
     rng = random.Random(seed)
-    network = topologies.enterprise(rng)
+    network = study_networks.enterprise(rng)
     flows = {f"f{i}": random_paths(network, rng, 2) for i in range(6)}
     some = problem_of(network, dict(list(flows.items())[1:4]))
     every = problem_of(network, flows)

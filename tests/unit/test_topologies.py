@@ -10,12 +10,9 @@ from collections.abc import Callable
 
 import networkx as nx
 import pytest
-
-from hyroads.controller.core import topologies
-from hyroads.controller.core.network import Network, Role, network_graph
-from hyroads.controller.core.topologies import (
-    PLC,
-    WIFI,
+from study_networks import (
+    PATHS_STUDY,
+    Ends,
     campus100,
     campus200,
     endpoints,
@@ -23,7 +20,11 @@ from hyroads.controller.core.topologies import (
     office22,
     paths_study,
     residential,
+    scaled_to,
 )
+
+from hyroads.controller.core.network import Network, Role, network_graph
+from hyroads.controller.core.topologies import PLC, WIFI
 
 
 def distance_m(network: Network, source: str, target: str) -> float:
@@ -89,7 +90,7 @@ def test_benchmark_networks_have_about_the_stated_size(
     assert statistics.mean(len(net.links) for net in networks) == pytest.approx(links, rel=0.08)
 
 
-def drawn(network: Network, ends: topologies.Ends | None = None) -> Counter[tuple[str, str]]:
+def drawn(network: Network, ends: Ends | None = None) -> Counter[tuple[str, str]]:
     rng = random.Random(5)
     return Counter(endpoints(network, rng, ends) for _ in range(4000))
 
@@ -101,13 +102,13 @@ def test_flows_of_homes_go_from_any_client_to_any_router() -> None:
         assert set(drawn(network)) == {(client, router) for client in ("c1", "c2") for router in routers}
 
 
-@pytest.mark.parametrize("ends", [None, topologies.Ends.ANY_TO_AP, topologies.Ends.AP_TO_ANY])
-def test_flows_of_enterprises_join_an_ap_with_any_other_node_alike_often(ends: topologies.Ends | None) -> None:
+@pytest.mark.parametrize("ends", [None, Ends.ANY_TO_AP, Ends.AP_TO_ANY])
+def test_flows_of_enterprises_join_an_ap_with_any_other_node_alike_often(ends: Ends | None) -> None:
     network = enterprise(random.Random(5), node_count=8)
     seen = drawn(network, ends)
     aps = [node.id for node in network.nodes.values() if node.role is not Role.CLIENT]
     pairs = {(node, ap) for node in network.nodes for ap in aps if node != ap}
-    if ends is topologies.Ends.AP_TO_ANY:
+    if ends is Ends.AP_TO_ANY:
         pairs = {(ap, node) for node, ap in pairs}
     assert set(seen) == pairs
     assert max(seen.values()) < 1.5 * 4000 / len(pairs)
@@ -115,10 +116,10 @@ def test_flows_of_enterprises_join_an_ap_with_any_other_node_alike_often(ends: t
 
 
 def test_ends_of_flows_are_chosen_by_name() -> None:
-    assert topologies.Ends("any-to-ap") is topologies.Ends.ANY_TO_AP
-    assert topologies.Ends("ap-to-any") is topologies.Ends.AP_TO_ANY
+    assert Ends("any-to-ap") is Ends.ANY_TO_AP
+    assert Ends("ap-to-any") is Ends.AP_TO_ANY
     network = enterprise(random.Random(5))
-    assert {source[0] + target[0] for source, target in drawn(network, topologies.Ends("client-to-router"))} == {"cr"}
+    assert {source[0] + target[0] for source, target in drawn(network, Ends("client-to-router"))} == {"cr"}
 
 
 def test_flows_between_hybrid_nodes_have_two_different_ends() -> None:
@@ -130,7 +131,7 @@ def test_flows_between_hybrid_nodes_have_two_different_ends() -> None:
 def test_paths_study_has_the_ranges_of_the_media_and_power_lines_in_halves(number: int) -> None:
     for seed in range(5):
         network = paths_study(random.Random(seed), number)
-        width_m = topologies.PATHS_STUDY[number - 1][0]
+        width_m = PATHS_STUDY[number - 1][0]
         linked = {(link.source, link.target, link.technology.split("-panel")[0]) for link in network.links}
         left = {name: (node.position_m or (0, 0))[0] < width_m / 2 for name, node in network.nodes.items()}
         for source in network.nodes:
@@ -156,7 +157,7 @@ def test_paths_study_leaves_as_many_flows_without_a_route_as_published(number: i
 
 
 def test_paths_study_scales_the_capacities_of_the_media() -> None:
-    fastest = [topologies.WIFI.scaled_to(rate) for rate in (20.4, 102.0)]
+    fastest = [scaled_to(WIFI, rate) for rate in (20.4, 102.0)]
     near = [medium.capacity_mbps(10.0, random.Random(7)) for medium in fastest]
     assert near[1] / near[0] == pytest.approx(5.0)
     rates = []
@@ -164,7 +165,7 @@ def test_paths_study_scales_the_capacities_of_the_media() -> None:
         network = paths_study(random.Random(seed), 2)
         capacities = [link.capacity_mbps for link in network.links if link.technology == "wifi-1"]
         rates.append(max(capacities))
-        assert min(capacities) >= rates[-1] * topologies.WIFI.floor_mbps / topologies.WIFI.max_mbps * 0.999
+        assert min(capacities) >= rates[-1] * WIFI.floor_mbps / WIFI.max_mbps * 0.999
     assert min(rates) < 40
     assert 160 < max(rates) <= 180
 

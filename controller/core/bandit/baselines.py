@@ -14,12 +14,11 @@ All exploit the arm with the best mean at its mean rate vector; they differ in w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import numpy as np
 
 from .hymab import Hymab, HymabState
-from .policy import Arms, BoolArray, Decision, FloatArray, IndexArray, PlainState, leaders, measured, record, unexplored
+from .policy import Arms, BanditState, BoolArray, Decision, FloatArray, IndexArray, record, unexplored
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +37,21 @@ class EpsGreedy:
     eps: float = 0.05
     window: int | None = None
 
-    def start(self, flows: int, arms: int, paths: int) -> PlainState:
+    def start(self, flows: int, arms: int, paths: int) -> BanditState:
         """Nothing known."""
-        trial = np.zeros(flows, dtype=np.int64)
-        return PlainState(unexplored(flows, arms, paths, self.window or 1), trial, np.zeros(flows, dtype=np.bool_))
+        return BanditState(*unexplored(flows, arms, paths, self.window or 1))
 
-    def decide(self, state: PlainState, rng: np.random.Generator) -> Decision:
+    def decide(self, state: BanditState, rng: np.random.Generator) -> Decision:
         """A uniform arm or the best."""
         return _uniform(state.arms, self.eps, rng)
 
-    def observe(self, state: PlainState, decision: Decision, rates_mbps: FloatArray) -> PlainState:
+    def observe(self, state: BanditState, decision: Decision, rates_mbps: FloatArray) -> BanditState:
         """Adds the measurements."""
-        rows, chosen, vectors = measured(decision, rates_mbps)
+        rows, chosen, vectors = decision.measured(rates_mbps)
         arms = record(state.arms, rows, chosen, vectors, self.window is None) if len(rows) else state.arms
         return replace(state, arms=arms, trial=state.trial + 1)
 
-    def alert(self, state: PlainState, which: BoolArray) -> PlainState:
+    def alert(self, state: BanditState, which: BoolArray) -> BanditState:
         """Hints are not used."""
         return state
 
@@ -65,24 +63,17 @@ class EpsNGreedy(EpsGreedy):
     factor: float = 0.01
     gap: FloatArray | float = field(default=0.1)
 
-    def decide(self, state: PlainState, rng: np.random.Generator) -> Decision:
+    def decide(self, state: BanditState, rng: np.random.Generator) -> Decision:
         """A uniform arm or the best."""
         eps = self.factor * state.arms.arms / (np.square(self.gap) * (state.trial + 1))
         return _uniform(state.arms, np.minimum(eps, 1.0), rng)
 
 
 @dataclass(frozen=True, slots=True)
-class Rexp3State:
-    """Per flow: arms, trials done, logarithms of the weights [B, N]."""
+class Rexp3State(BanditState):
+    """With the logarithms of the weights [B, N]."""
 
-    arms: Arms
-    trial: IndexArray
-    changed: BoolArray
     log_weights: FloatArray
-
-    def with_arms(self, arms: Arms) -> Self:
-        """The same state with other measurements."""
-        return replace(self, arms=arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +87,7 @@ class Rexp3:
 
     def start(self, flows: int, arms: int, paths: int) -> Rexp3State:
         """Nothing known, all weights equal."""
-        none, trial = np.zeros(flows, dtype=np.bool_), np.zeros(flows, dtype=np.int64)
-        return Rexp3State(unexplored(flows, arms, paths, self.window or 1), trial, none, np.zeros((flows, arms)))
+        return Rexp3State(*unexplored(flows, arms, paths, self.window or 1), np.zeros((flows, arms)))
 
     def decide(self, state: Rexp3State, rng: np.random.Generator) -> Decision:
         """An arm drawn by weight, or the best."""
@@ -105,11 +95,11 @@ class Rexp3:
         cumulated = self._probabilities(state).cumsum(axis=1)
         arm = np.minimum((cumulated < draw[0][:, None]).sum(axis=1), state.arms.arms - 1)
         probe = draw[1] < self.gamma
-        return Decision(probe, np.where(probe, arm, leaders(state.arms)))
+        return Decision(probe, np.where(probe, arm, state.arms.leaders))
 
     def observe(self, state: Rexp3State, decision: Decision, rates_mbps: FloatArray) -> Rexp3State:
         """Adds the measurements and moves the weights; at the end of a batch all weights are equal again."""
-        rows, chosen, vectors = measured(decision, rates_mbps)
+        rows, chosen, vectors = decision.measured(rates_mbps)
         arms, weights = state.arms, state.log_weights
         if len(rows):
             probability = self._probabilities(state)[rows, chosen]
@@ -133,4 +123,4 @@ class Rexp3:
 
 def _uniform(arms: Arms, eps: FloatArray | float, rng: np.random.Generator) -> Decision:
     probe = rng.random(arms.flows) < eps
-    return Decision(probe, np.where(probe, rng.integers(0, arms.arms, arms.flows), leaders(arms)))
+    return Decision(probe, np.where(probe, rng.integers(0, arms.arms, arms.flows), arms.leaders))

@@ -28,7 +28,7 @@ import numpy as np
 
 from hyroads.controller.core.errors import HyroadsError
 
-from .policy import BanditState, Decision, FloatArray, Policy, leaders, scaled
+from .policy import BanditState, Decision, FloatArray, Policy, scaled
 
 
 class BanditError(HyroadsError):
@@ -86,7 +86,7 @@ class FlowBandit:
 
     def exploit(self) -> Exploit:
         """Send on the best arm: by measurements if there are any, else the planner's first."""
-        arm = int(leaders(self.state.arms)[0])
+        arm = int(self.state.arms.leaders[0])
         return Exploit(arm, self.rates_of(arm))
 
     def decide(self, rng: np.random.Generator) -> Probe | Exploit:
@@ -119,12 +119,10 @@ class FlowBandit:
             raise BanditError(f"expected {self.arms} positive factors, got {list(factors)}")
         arms = scaled(self.state.arms, np.array([factors], dtype=np.float64))
         planned = tuple(tuple(rate * f for rate in rates) for rates, f in zip(self.planned_mbps, factors, strict=True))
-        return replace(self, state=self.state.with_arms(arms), planned_mbps=planned)
+        return replace(self, state=replace(self.state, arms=arms), planned_mbps=planned)
 
     def with_arms(self, planned_mbps: Sequence[Sequence[float]], origin: Sequence[int | None]) -> FlowBandit:
-        """The bandit of a recomputed arm set: arm i is the old arm ``origin[i]``, whose measurements it keeps, or
-        new.
-        """
+        """The bandit of a recomputed arm set: arm i keeps the measurements of the old arm ``origin[i]``, if any."""
         if len(origin) != len(planned_mbps):
             raise BanditError("one origin per arm expected")
         fresh = flow_bandit(self.policy, planned_mbps)

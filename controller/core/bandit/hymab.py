@@ -18,26 +18,18 @@ is faithful to that; ``hymab_plus`` is our own variant.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
-from .policy import Arms, BoolArray, Decision, FloatArray, IndexArray, leaders, measured, record, shortened, unexplored
+from .policy import Arms, BanditState, BoolArray, Decision, FloatArray, IndexArray, record, shortened, unexplored
 
 
 @dataclass(frozen=True, slots=True)
-class HymabState:
-    """Per flow: arms, trials done, change seen in the last, ``eps_min`` [B], ``strikes`` [B, N]: far off in a row."""
+class HymabState(BanditState):
+    """With ``eps_min`` [B] and ``strikes`` [B, N], how many estimates in a row were far off."""
 
-    arms: Arms
-    trial: IndexArray
-    changed: BoolArray
     eps_min: FloatArray
     strikes: IndexArray
-
-    def with_arms(self, arms: Arms) -> Self:
-        """The same state with other measurements."""
-        return replace(self, arms=arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +48,7 @@ class Hymab:
     def start(self, flows: int, arms: int, paths: int) -> HymabState:
         """Nothing known."""
         return HymabState(
-            unexplored(flows, arms, paths, self.window if self.dynamic else 1),
-            np.zeros(flows, dtype=np.int64),
-            np.zeros(flows, dtype=np.bool_),
+            *unexplored(flows, arms, paths, self.window if self.dynamic else 1),
             np.full(flows, self.eps_min_quiet if self.dynamic else 0.0),
             np.zeros((flows, arms), dtype=np.int64),
         )
@@ -69,7 +59,7 @@ class Hymab:
         probes = state.arms.probes[np.arange(state.arms.flows), arm]
         eps = np.maximum(state.eps_min, np.maximum(probes, 1.0) ** -self.exponent)
         probe = (probes == 0) | (rng.random(len(arm)) < eps)
-        return Decision(probe, np.where(probe, arm, leaders(state.arms)))
+        return Decision(probe, np.where(probe, arm, state.arms.leaders))
 
     def select(self, state: HymabState, rng: np.random.Generator) -> IndexArray:
         """Stage 1 by UCB1, [B]. Rewards are scaled by the flow's best mean."""
@@ -82,7 +72,7 @@ class Hymab:
 
     def observe(self, state: HymabState, decision: Decision, rates_mbps: FloatArray) -> HymabState:
         """Adds the measurements; in dynamic networks also adapts eps_min and resets arms that have changed."""
-        rows, chosen, vectors = measured(decision, rates_mbps)
+        rows, chosen, vectors = decision.measured(rates_mbps)
         trial, changed = state.trial + 1, np.zeros_like(state.changed)
         if not len(rows):
             return replace(state, trial=trial, changed=changed)

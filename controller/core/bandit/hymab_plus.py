@@ -24,39 +24,29 @@ What differs, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
-from .policy import Arms, BoolArray, Decision, FloatArray, IndexArray, leaders, measured, record, shortened, unexplored
+from .policy import BanditState, BoolArray, Decision, FloatArray, IndexArray, record, shortened, unexplored
 
 _SIGMA_LIMITS = (0.02, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class HymabPlusState:
-    """Per flow: arms, trials done, change seen in the last one; ``account`` [B] of probes earned; ``due`` [B, N] probes
-    to make at once; ``variance`` [B] of the relative noise and the ``weight`` [B] of what it was learned from.
+class HymabPlusState(BanditState):
+    """With the ``account`` [B] of probes earned, the probes ``due`` [B, N] at once, the ``variance`` [B] of relative
+    noise, and the ``weight`` [B] of what that was learned from.
     """
 
-    arms: Arms
-    trial: IndexArray
-    changed: BoolArray
     account: FloatArray
     due: IndexArray
     variance: FloatArray
     weight: FloatArray
 
-    def with_arms(self, arms: Arms) -> Self:
-        """The same state with other measurements."""
-        return replace(self, arms=arms)
-
 
 @dataclass(frozen=True, slots=True)
 class HymabPlus:
-    """Parameters of HyMAB+; ``sigma`` is the relative noise assumed before any is seen, worth ``sigma_weight``
-    residuals.
-    """
+    """Parameters of HyMAB+; ``sigma`` is the relative noise assumed at first, worth ``sigma_weight`` residuals."""
 
     exponent: float = 2.0
     floor: float = 0.015
@@ -73,9 +63,7 @@ class HymabPlus:
     def start(self, flows: int, arms: int, paths: int) -> HymabPlusState:
         """Nothing known."""
         return HymabPlusState(
-            unexplored(flows, arms, paths, self.window),
-            np.zeros(flows, dtype=np.int64),
-            np.zeros(flows, dtype=np.bool_),
+            *unexplored(flows, arms, paths, self.window),
             np.zeros(flows),
             np.zeros((flows, arms), dtype=np.int64),
             np.full(flows, self.sigma**2),
@@ -84,7 +72,7 @@ class HymabPlus:
 
     def decide(self, state: HymabPlusState, rng: np.random.Generator) -> Decision:
         """Probes what is due, else the leader or its challenger when the account allows it."""
-        leader = leaders(state.arms)
+        leader = state.arms.leaders
         urgent, forced = self._urgent(state)
         probe = urgent | (state.account + self._earned(state, leader) >= 1.0)
         usual = np.where(rng.random(len(leader)) < self.leader_share, leader, self._challenger(state, leader, rng))
@@ -93,20 +81,20 @@ class HymabPlus:
     def observe(self, state: HymabPlusState, decision: Decision, rates_mbps: FloatArray) -> HymabPlusState:
         """Adds the measurements, looks for changes, learns the noise."""
         urgent, _ = self._urgent(state)
-        earned = self._earned(state, leaders(state.arms))
+        earned = self._earned(state, state.arms.leaders)
         # Urgent probes are free, or a change would silence the usual ones. What can't be spent does not pile up.
         account = np.minimum(state.account + earned - (decision.probe & ~urgent), 1.0)
         quiet = replace(
             state, trial=state.trial + 1, changed=np.zeros_like(state.changed), account=np.where(urgent, 0.0, account)
         )
-        rows, chosen, vectors = measured(decision, rates_mbps)
+        rows, chosen, vectors = decision.measured(rates_mbps)
         return self._learn(quiet, rows, chosen, vectors) if len(rows) else quiet
 
     def alert(self, state: HymabPlusState, which: BoolArray) -> HymabPlusState:
         """The leader of the flows ``which`` [B] is probed at once: something else than a probe hints at a change."""
         due = state.due.copy()
         rows = np.flatnonzero(which)
-        at = (rows, leaders(state.arms)[rows])
+        at = (rows, state.arms.leaders[rows])
         due[at] = np.maximum(due[at], 1)
         return replace(state, due=due)
 
@@ -168,9 +156,7 @@ class HymabPlus:
     def _noise(
         self, state: HymabPlusState, rows: IndexArray, score: FloatArray, known: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Variance [B] and its weight [B] after residuals of ``score`` sigmas; cut at 3, so that changes are not
-        noise.
-        """
+        """Variance [B] and its weight [B] after residuals of ``score`` sigmas, cut at 3: changes are not noise."""
         variance, weight = state.variance.copy(), state.weight.copy()
         used, squares = rows[known], np.minimum(score[known], 3.0) ** 2 * variance[rows[known]]
         before = weight[used] * self.forget

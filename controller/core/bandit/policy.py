@@ -15,8 +15,8 @@ run the same code. Arrays are never changed in place once they are part of an ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,18 @@ class Arms:
         """N."""
         return int(self.counted.shape[1])
 
+    @property
+    def leaders(self) -> IndexArray:
+        """[B]: the arm with the best mean, the first of equals; this is what is exploited."""
+        return np.asarray(self.reward_mbps.argmax(axis=1), dtype=np.int64)
 
-def unexplored(flows: int, arms: int, paths: int, window: int) -> Arms:
-    """Arms of which nothing is known; ``window`` is W."""
+
+def unexplored(flows: int, arms: int, paths: int, window: int) -> tuple[Arms, IndexArray, BoolArray]:
+    """The fields of a :class:`BanditState` that has learned nothing; ``window`` is W."""
     counted, probes = np.zeros((2, flows, arms), dtype=np.int64)
     recent, mean = np.zeros((flows, arms, window, paths)), np.zeros((flows, arms, paths))
-    return Arms(recent, counted, probes, mean, np.zeros((flows, arms)))
+    nothing = Arms(recent, counted, probes, mean, np.zeros((flows, arms)))
+    return nothing, np.zeros(flows, dtype=np.int64), np.zeros(flows, dtype=np.bool_)
 
 
 def record(arms: Arms, rows: IndexArray, chosen: IndexArray, rates_mbps: FloatArray, cumulative: bool = False) -> Arms:
@@ -130,28 +136,19 @@ class Decision:
     probe: BoolArray
     arm: IndexArray
 
+    def measured(self, rates_mbps: FloatArray) -> tuple[IndexArray, IndexArray, FloatArray]:
+        """Flows that got a measurement (``rates_mbps`` [B, K] is finite), their probed arms and rate vectors [R, K]."""
+        rows = np.flatnonzero(self.probe & np.isfinite(rates_mbps).all(axis=1))
+        return rows, self.arm[rows], rates_mbps[rows]
 
-class BanditState(Protocol):
-    """What every state shows; ``trial`` [B] counts trials, ``changed`` [B] tells of a change seen in the last one."""
 
-    @property
-    def arms(self) -> Arms:
-        """What was measured."""
-        ...
+@dataclass(frozen=True, slots=True)
+class BanditState:
+    """What every state has: ``trial`` [B] counts trials, ``changed`` [B] tells of a change seen in the last one."""
 
-    @property
-    def trial(self) -> IndexArray:
-        """Trials done, [B]."""
-        ...
-
-    @property
-    def changed(self) -> BoolArray:
-        """Whether the last trial revealed a change, [B]."""
-        ...
-
-    def with_arms(self, arms: Arms) -> Self:
-        """The same state with other measurements of the same arms."""
-        ...
+    arms: Arms
+    trial: IndexArray
+    changed: BoolArray
 
 
 S = TypeVar("S", bound=BanditState)
@@ -162,41 +159,12 @@ class Policy(Protocol[S]):
 
     def start(self, flows: int, arms: int, paths: int) -> S:
         """The state before the first trial."""
-        ...
 
     def decide(self, state: S, rng: np.random.Generator) -> Decision:
         """What to do in the next trial."""
-        ...
 
     def observe(self, state: S, decision: Decision, rates_mbps: FloatArray) -> S:
         """The state after a trial; ``rates_mbps`` [B, K] counts where ``decision.probe``, NaN is a void measurement."""
-        ...
 
     def alert(self, state: S, which: BoolArray) -> S:
         """The state after a hint, other than a probe, that capacities of the flows ``which`` [B] have changed."""
-        ...
-
-
-def leaders(arms: Arms) -> IndexArray:
-    """[B]: the arm with the best mean, the first of equals; this is what is exploited."""
-    return np.asarray(arms.reward_mbps.argmax(axis=1), dtype=np.int64)
-
-
-def measured(decision: Decision, rates_mbps: FloatArray) -> tuple[IndexArray, IndexArray, FloatArray]:
-    """Flows that got a measurement, their probed arms and the rate vectors [R, K]."""
-    valid = decision.probe & np.isfinite(rates_mbps).all(axis=1)
-    rows = np.flatnonzero(valid)
-    return rows, decision.arm[rows], rates_mbps[rows]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainState:
-    """The state of policies that need no more than the arms."""
-
-    arms: Arms
-    trial: IndexArray
-    changed: BoolArray
-
-    def with_arms(self, arms: Arms) -> Self:
-        """The same state with other measurements."""
-        return replace(self, arms=arms)

@@ -1,11 +1,9 @@
-"""When which flow probes: probes of interfering flows never overlap, and nobody waits for ever
-(docs/explanation/bandit.md).
+"""When which flow probes (docs/explanation/bandit.md): probes of interfering flows never overlap, and nobody starves.
 
 The original needs overheard control messages for this; a central controller knows who interferes and schedules. In
-every slot the waiting requests are looked at, the oldest first (equal ages by flow id). One is granted
-unless a flow that
-interferes is probing, or its probe would still run when an older request that it interferes with could start: younger
-ones fill gaps but delay nobody. Hence nobody starves, and the laws:
+every slot the waiting requests are looked at, the oldest first (equal ages by flow id). One is granted unless a flow
+that interferes is probing, or its probe would still run when an older request that it interferes with could start:
+younger ones fill gaps but delay nobody. Hence the laws:
 
     with probes of one slot, a request waits at most one slot per older request that it interferes with;
     else at most the rest of the running probes and the probes of the older requests, one after the other.
@@ -63,14 +61,18 @@ def schedule(
         raise ScheduleError("a probe lasts at least one slot")
     graph = _symmetric(conflicts)
     waiting = sorted(requests, key=lambda request: (request.since, request.flow))
-    busy_until = _busy_until(graph, running)
+    busy_until: dict[str, int] = {}
+    for probe in running:
+        _occupy(graph, busy_until, probe)
     granted: list[ProbeSlot] = []
     for slot in range(first, first + slots):
         left: list[ProbeRequest] = []
         for request in waiting:
             end = slot + request.slots
             ready = request.since <= slot and busy_until.get(request.flow, 0) <= slot
-            if ready and all(_earliest(busy_until, older, slot) >= end for older in _rivals(graph, request, left)):
+            rivals = _rivals(graph, request, left)
+            # An older request that was not granted in this slot can start in the next at the earliest.
+            if ready and all(max(busy_until.get(older.flow, 0), slot + 1) >= end for older in rivals):
                 granted.append(ProbeSlot(request.flow, slot, request.slots))
                 _occupy(graph, busy_until, granted[-1])
             else:
@@ -85,11 +87,6 @@ def _rivals(graph: Mapping[str, set[str]], request: ProbeRequest, older: Iterabl
     """The older waiting requests that interfere with ``request``."""
     near = graph.get(request.flow, set())
     return [each for each in older if each.flow in near and each.since <= request.since]
-
-
-def _earliest(busy_until: Mapping[str, int], request: ProbeRequest, slot: int) -> int:
-    """When a request that was not granted in ``slot`` can start at the earliest."""
-    return max(busy_until.get(request.flow, 0), slot + 1)
 
 
 def flow_conflicts(network: Network, links: Mapping[str, Iterable[int]]) -> dict[str, frozenset[str]]:
@@ -110,13 +107,6 @@ def _symmetric(conflicts: Conflicts) -> dict[str, set[str]]:
             graph.setdefault(flow, set()).add(other)
             graph.setdefault(other, set()).add(flow)
     return graph
-
-
-def _busy_until(graph: Mapping[str, set[str]], running: Iterable[ProbeSlot]) -> dict[str, int]:
-    busy_until: dict[str, int] = {}
-    for probe in running:
-        _occupy(graph, busy_until, probe)
-    return busy_until
 
 
 def _occupy(graph: Mapping[str, set[str]], busy_until: dict[str, int], probe: ProbeSlot) -> None:

@@ -98,9 +98,7 @@ class CarrierSensing:
 
     @staticmethod
     def of(
-        network: Network,
-        observers: Iterable[Interface],
-        hears: Mapping[Interface, Collection[str]] | None = None,
+        network: Network, observers: Iterable[Interface], hears: Mapping[Interface, Collection[str]] | None = None
     ) -> CarrierSensing:
         """Observers are interfaces; ``hears`` tells which nodes each of them hears (``infer.topology`` knows).
 
@@ -126,16 +124,6 @@ class CarrierSensing:
         else:
             heard = [_sent_by(network, name, hears.get(name, ())) for name in names]
         return CarrierSensing(names, _incidence(heard, len(network.links)), ends)
-
-    @staticmethod
-    def of_domains(network: Network) -> CarrierSensing:
-        """Observers are links (id, technology), each with the busy time of its whole domain, as an emulator gives
-        it.
-        """
-        names = tuple((link.id, link.technology) for link in network.links)
-        domains = [network.interference.domain(link) for link in range(len(names))]
-        index = np.arange(len(names), dtype=np.intp)
-        return CarrierSensing(names, _incidence(domains, len(names)), np.column_stack([index, index]))
 
     def own_airtime(self, link_rates_mbps: FloatArray, capacity_mbps: FloatArray) -> FloatArray:
         """Airtime of our traffic at each observer; a used link without known capacity counts as busy all the time."""

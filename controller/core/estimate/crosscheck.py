@@ -71,15 +71,11 @@ class CheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """The rate to use (None: there is none to be trusted), how good it is, who disagrees, and by how much.
-
-    ``disagreement`` is the largest relative difference between two readings that should be equal.
-    """
+    """The rate to use in Mb/s (None: none is to be trusted), how good it is, who disagrees, and why."""
 
     rate_mbps: float | None
     quality: Quality
     outliers: tuple[CounterSource, ...]
-    disagreement: float
     reason: str
 
 
@@ -92,36 +88,28 @@ def cross_check(readings: Sequence[Reading], now_s: float, settings: CheckSettin
     full = [r for r in fresh if r.source not in _LOWER_BOUND]
     if not fresh:
         quality = Quality.STALE if readings else Quality.MISSING
-        return CrossCheck(None, quality, (), 0.0, "no reading is fresh" if readings else "there is no reading")
-    gap = max((_relative(a, b) for a, b in combinations(full, 2)), default=0.0)
+        return CrossCheck(None, quality, (), "no reading is fresh" if readings else "there is no reading")
     disagree = [(a, b) for a, b in combinations(fresh, 2) if not _agree(a, b, settings)]
     if disagree:
-        return _disputed(fresh, full, disagree, gap)
+        return _disputed(fresh, full, disagree)
     rate = fmean(r.rate_mbps for r in full) if full else fresh[0].rate_mbps
     if len(full) < 2:
         only = (full or fresh)[0].source
-        return CrossCheck(rate, Quality.UNSURE, (), gap, f"only {only} counts everything: nothing to compare with")
-    return CrossCheck(rate, Quality.GOOD, (), gap, "")
+        return CrossCheck(rate, Quality.UNSURE, (), f"only {only} counts everything: nothing to compare with")
+    return CrossCheck(rate, Quality.GOOD, (), "")
 
 
-def _disputed(
-    fresh: list[Reading], full: list[Reading], disagree: list[tuple[Reading, Reading]], gap: float
-) -> CrossCheck:
+def _disputed(fresh: list[Reading], full: list[Reading], disagree: list[tuple[Reading, Reading]]) -> CrossCheck:
     said = "; ".join(f"{a.source} {a.rate_mbps:.3g} Mb/s, {b.source} {b.rate_mbps:.3g} Mb/s" for a, b in disagree)
     in_every = [r for r in fresh if all(r in pair for pair in disagree)]
     rest = [r for r in full if r not in in_every]
     if len(in_every) == 1 and len(fresh) > 2 and rest:
         outlier = in_every[0].source
         rate = fmean(r.rate_mbps for r in rest)
-        return CrossCheck(rate, Quality.UNSURE, (outlier,), gap, f"{outlier} disagrees with the others: {said}")
+        return CrossCheck(rate, Quality.UNSURE, (outlier,), f"{outlier} disagrees with the others: {said}")
     # An agent above both counters of its port and a counter above the other can't be told apart: nobody is believed.
     names = tuple(dict.fromkeys(r.source for pair in disagree for r in pair))
-    return CrossCheck(None, Quality.CONTRADICTORY, names, gap, f"readings disagree: {said}")
-
-
-def _relative(first: Reading, second: Reading) -> float:
-    larger = max(first.rate_mbps, second.rate_mbps)
-    return abs(first.rate_mbps - second.rate_mbps) / larger if larger > 0 else 0.0
+    return CrossCheck(None, Quality.CONTRADICTORY, names, f"readings disagree: {said}")
 
 
 def _agree(first: Reading, second: Reading, settings: CheckSettings) -> bool:

@@ -1,7 +1,4 @@
-"""Many filters of ``filters`` at once, as arrays: thousands of links have one for every source, each slot.
-
-:func:`filters.update` is the definition; a bank gives the same numbers up to rounding (tested).
-"""
+"""Many filters of ``filters`` at once, as arrays: thousands of links have one for every source, each slot."""
 
 from __future__ import annotations
 
@@ -64,13 +61,6 @@ class FilterBank:
             _update(arrays, index[part], values[part], times_s[part], settings)
         return FilterBank(**arrays)
 
-    def without(self, index: IndexArray) -> FilterBank:
-        """With some filters as if they had seen nothing."""
-        arrays = {field.name: getattr(self, field.name).copy() for field in fields(self)}
-        for name, nothing in (("count", 0), ("time_s", -np.inf), ("recent", np.nan)):
-            arrays[name][index] = nothing
-        return FilterBank(**arrays)
-
 
 def _rounds(index: IndexArray) -> Iterator[IndexArray | slice]:
     """Positions to process one after the other, such that no filter is twice in one round."""
@@ -93,7 +83,7 @@ def _update(
     times_s: FloatArray,
     settings: FilterSettings,
 ) -> None:
-    """:func:`filters.update` for one sample each of different filters, in place."""
+    """One sample each of different filters (see ``filters``), in place."""
     newer = times_s > arrays["time_s"][index]
     if not newer.all():
         index, values, times_s = index[newer], values[newer], times_s[newer]
@@ -103,6 +93,7 @@ def _update(
     # At the first sample the share is 1 / (0 + 1), which gives the sample itself without spread and of weight 1.
     share = np.maximum(-np.expm1((before_s - times_s) / settings.tau_s), 1.0 / (count + 1))
     after = mean + share * (_median(recent[:, -settings.window :]) - mean)
+    # The spread is that of raw samples, against the mean before: the median would hide it.
     spread = (1.0 - share) * (variance + share * _spread(mean, variance, count, values))
     weight = (1.0 - share) ** 2 * weight + share**2
     again, level = _again(mean, variance, count, recent, settings)
@@ -117,7 +108,7 @@ def _update(
 
 
 def _spread(mean: FloatArray, variance: FloatArray, count: NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """Squared deviations, bounded as in ``filters``."""
+    """Squared deviations, cut at two standard deviations: a step must not hide in the noise that it seems to make."""
     squared = np.where(count > 0, values - mean, 0.0) ** 2
     most = 4.0 * np.maximum(variance, (LEAST_SPREAD * mean) ** 2)
     return np.where(count < 2 * LEAST_SPREAD_SAMPLES, squared, np.minimum(squared, most))
@@ -144,6 +135,7 @@ def _stepped(
     level = (last.sum(axis=1) - last.max(axis=1) - last.min(axis=1)) / inner
     step = level - mean
     least = np.maximum(settings.step_ratio * np.abs(mean), settings.step_sigma * np.sqrt(variance / inner))
+    # Samples from before a large step would make a smaller one of it.
     begun = np.all((last[:, :2] - mean[:, None]) * step[:, None] > 0.5 * step[:, None] ** 2, axis=1)
     return begun & (np.abs(step) > least), level
 

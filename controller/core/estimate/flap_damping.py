@@ -116,15 +116,12 @@ class FlapDamping:
         worst_first = sorted(now, key=lambda link: (-now[link].penalty, link))
         return {link: now[link].since_s + now[link].hold_s for link in worst_first}
 
-    def pruned(self, now_s: float, links: Iterable[str] | None = None) -> FlapDamping:
-        """Without the histories of links that are up with a negligible penalty, or not among ``links``."""
+    def pruned(self, now_s: float) -> FlapDamping:
+        """Without the histories of links that are up with a negligible penalty."""
         keep = {}
-        wanted = None if links is None else frozenset(links)
         for link, raw in self.histories.items():
             # One that is down has nothing to forget. Where links are discovered, most of those that could be are down.
-            history = self._now(link, now_s) if raw.up else raw
-            if history is None or (wanted is not None and link not in wanted):
-                continue
+            history = (self._now(link, now_s) or raw) if raw.up else raw
             if not history.up or history.suppressed or history.penalty > _NEGLIGIBLE * self.settings.per_flap:
                 keep[link] = history
         return FlapDamping(self.settings, keep)

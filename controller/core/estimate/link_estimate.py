@@ -9,17 +9,12 @@ and it carries where it is from, how old it is, and how far it may be trusted. T
 than ``contradiction_ratio`` (and by more than their noise explains) are ``CONTRADICTORY``: the smaller value is
 given, as an overload costs more than an idle share of time, and the reason names both. What is older than
 ``stale_s`` is ``STALE``; after ``gone_s`` it is forgotten.
-
-*Low-rate bias.* Drivers report a low modulation on links that carry little, since rate control has nothing to learn
-from: the correction is a function of the sampled value and the traffic on the link, given by the caller per
-technology (:data:`BiasCorrection`; :func:`low_rate_correction` is the form that fits ``hyroads-medium`` and
-minstrel-like drivers). It applies to modulation samples only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -29,9 +24,6 @@ import numpy as np
 
 from .filter_bank import FilterBank, FloatArray, IndexArray
 from .filters import EstimateError, Filtered, FilterSettings, Quality
-
-BiasCorrection = Callable[[float, float], float]
-"""(sampled capacity in Mb/s, traffic on the link in Mb/s) -> corrected capacity in Mb/s."""
 
 
 class Source(StrEnum):
@@ -44,13 +36,12 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured capacity at ``time_s``; ``load_mbps`` is the traffic on the link then, None if unknown."""
+    """One measured capacity at ``time_s``."""
 
     link: str
     source: Source
     capacity_mbps: float
     time_s: float
-    load_mbps: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.capacity_mbps) and self.capacity_mbps >= 0):
@@ -73,20 +64,12 @@ class LinkEstimate:
     relative_error: float
     reason: str
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether a plan may count on it (a contradictory one is: it is the smaller of the two)."""
-        return self.capacity_mbps is not None and self.quality in _USABLE
-
-
-_USABLE = frozenset({Quality.GOOD, Quality.UNSURE, Quality.CONTRADICTORY})
-
 
 @dataclass(frozen=True)
 class LinkSettings:
     """Constants of the estimator; docs/explanation/closed-loop.md says why these.
 
-    A source is unsure below ``min_samples`` or above ``unsure_error``. ``bias`` holds corrections by technology.
+    A source is unsure below ``min_samples`` or above ``unsure_error``.
     """
 
     filter: FilterSettings = field(default_factory=FilterSettings)
@@ -96,7 +79,6 @@ class LinkSettings:
     unsure_error: float = 0.1
     contradiction_ratio: float = 0.3
     contradiction_sigma: float = 3.0
-    bias: Mapping[str, BiasCorrection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 < self.stale_s <= self.gone_s:
@@ -109,7 +91,6 @@ class _Numbers:
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
         self.sources = {source: rank for rank, source in enumerate(Source)}
-        self.links = tuple(technology)
 
     def keys(self, samples: Sequence[Sample]) -> IndexArray:
         """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
@@ -139,16 +120,9 @@ class LinkEstimator:
         if np.any(np.diff(times_s) < 0):
             order = np.argsort(times_s, kind="stable")
             wanted, times_s = [wanted[i] for i in order.tolist()], times_s[order]
-        corrected = self._corrected if self.settings.bias else _as_sampled
-        values = np.array([corrected(sample) for sample in wanted], dtype=float)
+        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
         bank = self.bank.updated(numbers.keys(wanted), values, times_s, self.settings.filter)
         return LinkEstimator(self.technology, self.settings, bank, numbers)
-
-    @property
-    def tracks(self) -> dict[tuple[str, Source], Filtered]:
-        """All filters that have seen a sample."""
-        filters = ((link, source, self._track(link, source)) for link in self.technology for source in Source)
-        return {(link, source): track for link, source, track in filters if track is not None}
 
     @cached_property
     def numbers(self) -> _Numbers:
@@ -176,12 +150,14 @@ class LinkEstimator:
         if measured:
             return self._of_fresh(link, known, measured, age)
         if old:
-            return self._of_old(link, known, min(old, key=lambda s: age[s]), age, fresh)
+            source = min(old, key=lambda s: age[s])
+            reason = f"the last sample ({source}) is {age[source]:.1f} s old"
+            reason += "; a configured value exists but was not measured" if fresh else ""
+            return self._made(link, known[source], source, age[source], quality=Quality.STALE, reason=reason)
         if fresh:
             reason = "nothing was measured; the configured value is used"
-            return self._made(
-                link, known[Source.CONFIGURED], Source.CONFIGURED, 0.0, quality=Quality.UNSURE, reason=reason
-            )
+            source = Source.CONFIGURED
+            return self._made(link, known[source], source, 0.0, quality=Quality.UNSURE, reason=reason)
         return LinkEstimate(link, None, None, None, Quality.MISSING, 0.0, math.inf, "nothing was measured")
 
     def estimates(self, now_s: float) -> Estimates:
@@ -189,9 +165,7 @@ class LinkEstimator:
         return Estimates(self, now_s)
 
     def planned_mbps(self, now_s: float, stale_share: float) -> FloatArray:
-        """``capacity_mbps`` of all estimates in the order of declaration: a share of it of stale ones, 0 of unknown
-        ones.
-        """
+        """``capacity_mbps`` of all estimates, in their order: ``stale_share`` of it if stale, 0 if unknown."""
         settings, bank = self.settings, self.bank
         mean, count, variance, time_s, weight = (
             part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
@@ -217,18 +191,6 @@ class LinkEstimator:
         otherwise = np.where(old.any(axis=1), stale, unmeasured)
         return np.where(fresh.any(axis=1), np.where(contradict, lower, best), otherwise)
 
-    def forget(self, link: str) -> LinkEstimator:
-        """Without the samples of a link, for one that was replaced."""
-        first = len(Source) * self.numbers.of[link]
-        bank = self.bank.without(np.arange(first, first + len(Source)))
-        return LinkEstimator(self.technology, self.settings, bank, self.numbers)
-
-    def _corrected(self, sample: Sample) -> float:
-        correct = self.settings.bias.get(self.technology[sample.link])
-        if correct is None or sample.source is not Source.MODULATION or sample.load_mbps is None:
-            return sample.capacity_mbps
-        return correct(sample.capacity_mbps, sample.load_mbps)
-
     def _of_fresh(
         self, link: str, known: Mapping[Source, Filtered], fresh: Sequence[Source], age: Mapping[Source, float]
     ) -> LinkEstimate:
@@ -239,27 +201,14 @@ class LinkEstimator:
             said = " and ".join(f"{s} says {known[s].mean:.3g} Mb/s" for s in pair)
             reason = f"{said}: the smaller is used"
             return self._made(link, known[lower], lower, age[lower], quality=Quality.CONTRADICTORY, reason=reason)
-        track = known[best]
+        track, quality, reason = known[best], Quality.UNSURE, ""
         if track.count < self.settings.min_samples:
             reason = f"{track.count} of {self.settings.min_samples} samples so far"
-            return self._made(link, known[best], best, age[best], quality=Quality.UNSURE, reason=reason)
-        if _relative_error(track) > self.settings.unsure_error:
+        elif _relative_error(track) > self.settings.unsure_error:
             reason = f"samples scatter: standard error {100 * _relative_error(track):.0f} %"
-            return self._made(link, known[best], best, age[best], quality=Quality.UNSURE, reason=reason)
-        return self._made(link, known[best], best, age[best], quality=Quality.GOOD, reason="")
-
-    def _of_old(
-        self,
-        link: str,
-        known: Mapping[Source, Filtered],
-        source: Source,
-        age: Mapping[Source, float],
-        fresh: Sequence[Source],
-    ) -> LinkEstimate:
-        reason = f"the last sample ({source}) is {age[source]:.1f} s old"
-        if fresh:
-            reason += "; a configured value exists but was not measured"
-        return self._made(link, known[source], source, age[source], quality=Quality.STALE, reason=reason)
+        else:
+            quality = Quality.GOOD
+        return self._made(link, track, best, age[best], quality=quality, reason=reason)
 
     def _made(
         self, link: str, track: Filtered, source: Source, age_s: float, *, quality: Quality, reason: str
@@ -311,28 +260,6 @@ _TRUST = {
     Quality.STALE: 0.25,
     Quality.MISSING: 0.0,
 }
-
-
-def low_rate_correction(bias: float, full_share: float = 0.1) -> BiasCorrection:
-    """For a driver that reports ``(1 - bias (1 - u))`` of the capacity, u = min(1, load / (full_share capacity)).
-
-    Solved for the capacity c given the report r and the load: with a = load / full_share, either r = c (1 - bias) +
-    bias a (load below the share), or r = c.
-    """
-    if not (0.0 <= bias < 1.0 and 0.0 < full_share <= 1.0):
-        raise EstimateError("expected 0 <= bias < 1 and 0 < full_share <= 1")
-
-    def correct(reported_mbps: float, load_mbps: float) -> float:
-        enough_mbps = load_mbps / full_share
-        if enough_mbps >= reported_mbps:
-            return reported_mbps
-        return (reported_mbps - bias * enough_mbps) / (1.0 - bias)
-
-    return correct
-
-
-def _as_sampled(sample: Sample) -> float:
-    return sample.capacity_mbps
 
 
 def _relative_error(track: Filtered) -> float:

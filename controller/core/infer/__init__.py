@@ -1,2 +1,1 @@
-"""Inference: topology, interference and significant changes from what nodes report
-(docs/explanation/closed-loop.md)."""
+"""Interference and significant changes from what nodes report (docs/explanation/closed-loop.md)."""

@@ -133,7 +133,7 @@ class ChangeDetector:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A flow as it is carried now."""
+    """A flow's ends, and the paths that carry it now."""
 
     source: str
     target: str

@@ -1,10 +1,6 @@
-"""Interference from measurements: who hears whom, and what saturating pair tests say.
+"""Interference from measurements: what saturating pair tests say of the default rule (``carrier_sensing_rule``).
 
-*Who hears whom* (the default rule): links of one technology contend if an end of one hears, or is, an end of the other:
-a sender waits for what it hears, and a receiver can't decode two at once. It is the geometric rule of the thesis with
-hearing in place of distance.
-
-*Pair tests.* Two links are saturated alone and together; what is left of each is its interference ratio:
+Two links are saturated alone and together; what is left of each is its interference ratio:
 
     LIR = (r1' / r1 + r2' / r2) / 2
 
@@ -23,11 +19,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, variance
 
-import numpy as np
-from scipy import sparse, stats
+from scipy import stats
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.interference import ExplicitInterference, Interference
+from hyroads.controller.core.interference import ExplicitInterference, Interference, ones_at
 from hyroads.controller.core.network import Link
 
 Pair = frozenset[str]
@@ -78,14 +73,13 @@ _LEAST_RELATIVE_ERROR = 0.01
 def judge(test: PairMeasurement, confidence: float = CONFIDENCE) -> PairResult:
     """Conflict or not; :class:`PairTestError` if a link had no traffic alone or there are too few intervals."""
     columns = (test.first_alone, test.first_together, test.second_alone, test.second_together)
+    pair = f"pair {test.first}, {test.second}"
     if min(len(column) for column in columns) < MIN_INTERVALS:
-        raise PairTestError(
-            f"pair {test.first}, {test.second}: expected at least {MIN_INTERVALS} intervals of each kind"
-        )
+        raise PairTestError(f"{pair}: expected at least {MIN_INTERVALS} intervals of each kind")
     if any(not math.isfinite(rate) or rate < 0 for column in columns for rate in column):
-        raise PairTestError(f"pair {test.first}, {test.second}: rates must be numbers of 0 or more")
+        raise PairTestError(f"{pair}: rates must be numbers of 0 or more")
     if not (fmean(test.first_alone) > 0 and fmean(test.second_alone) > 0):
-        raise PairTestError(f"pair {test.first}, {test.second}: a link carried nothing when alone")
+        raise PairTestError(f"{pair}: a link carried nothing when alone")
     lir = 0.0
     parts: list[tuple[float, int]] = []
     for alone, together in (columns[:2], columns[2:]):
@@ -122,35 +116,26 @@ def learned_interference(
     verdicts: Mapping[Pair, Verdict],
     unshared: frozenset[str] = frozenset(),
 ) -> Interference:
-    """The default rule, overruled by decided pair tests; symmetric, and reflexive; the default itself if none differs
-    from it. O(pairs that contend).
+    """The default rule, overruled by decided pair tests; symmetric and reflexive. O(pairs that contend).
 
     A verdict holds for the two directed links that were tested only: the reverse links have other receivers. Verdicts
-    that name an unknown link, and 'independent' ones on links that share an interface, are ignored.
+    that name an unknown link, and 'independent' ones on links that share an interface, are ignored. If nothing differs
+    from the default rule, that is returned itself.
     """
     index = {link.id: i for i, link in enumerate(links)}
-    decided = {tuple(sorted(index[link] for link in pair)): v for pair, v in verdicts.items() if pair <= index.keys()}
-    clear = {
-        pair
-        for pair, verdict in decided.items()
-        if verdict is Verdict.INDEPENDENT
-        and len(pair) == 2
-        and (links[pair[0]].technology in unshared or not must_conflict(links[pair[0]], links[pair[1]]))
-    }
-    extra = [pair for pair, verdict in decided.items() if verdict is Verdict.CONFLICT and len(pair) == 2]
-    overruled = [pair for pair in extra if not default.contends(*pair)], [p for p in clear if default.contends(*p)]
-    return ExplicitInterference(links, _overruled(default, *overruled)) if any(overruled) else default
-
-
-def _overruled(
-    default: Interference, extra: Sequence[tuple[int, ...]], clear: Sequence[tuple[int, ...]]
-) -> sparse.csr_matrix[np.float64]:
-    """The default's matrix with some pairs added and others taken out."""
-    size = default.link_count
-
-    def pattern(pairs: Sequence[tuple[int, ...]]) -> sparse.csr_matrix[np.float64]:
-        rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
-        half = sparse.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(size, size))
-        return half + half.T
-
-    return default.contention_matrix() + pattern(extra) - pattern(clear)
+    more: list[tuple[int, ...]] = []
+    less: list[tuple[int, ...]] = []
+    for names, verdict in verdicts.items():
+        pair = tuple(sorted(index[link] for link in names if link in index))
+        if len(pair) == 2:
+            first, second = links[pair[0]], links[pair[1]]
+            may_be_clear = first.technology in unshared or not must_conflict(first, second)
+            if verdict is Verdict.CONFLICT and not default.contends(*pair):
+                more.append(pair)
+            elif verdict is Verdict.INDEPENDENT and may_be_clear and default.contends(*pair):
+                less.append(pair)
+    if not (more or less):
+        return default
+    shape = (default.link_count, default.link_count)
+    added, removed = ones_at(more, shape), ones_at(less, shape)
+    return ExplicitInterference(links, default.contention_matrix() + added + added.T - removed - removed.T)

@@ -1,8 +1,8 @@
-"""The central schedule of pair tests: which pairs are worth testing, in what order, and where nothing else is sent.
+"""Pair tests: which pairs of links are worth testing, when, and how a test goes from slot to slot. Pure.
 
-A test saturates two links of one technology in turn and together (``pair_run``). It disturbs all that contends, so a
-pair may be tested only while the whole neighbourhood of both links is idle, and only one at a time: which links
-conflict is the very thing that isn't known. A pair is informative if
+*Schedule.* A test saturates two links of one technology in turn and together. It disturbs all that contends, so a pair
+may be tested only while the whole neighbourhood of both links is idle, and only one at a time: which links conflict is
+the very thing that isn't known. A pair is informative if
 
 - its links are of one shared technology and have no node in common (those conflict anyway), and
 - no fresh verdict exists: decided ones hold for ``fresh_s``, undecided ones are tried again after ``retry_s``.
@@ -12,13 +12,11 @@ whose nodes hear each other at exactly one of four end-to-end relations, or at n
 before those that are deep inside or far away; among these the pairs whose links are used by more paths, then those
 never tested.
 
-One pair test, slot by slot: who sends when, which intervals count, and when to stop (a sequential test). Pure.
-
-A *round* loads the first link alone, the second alone, and both; after each round all intervals so far are judged
-(``domains.judge``). Looking again and again at growing data would find something by chance sooner or later, so the
-looks share one probability of error: the k-th may err with ``ERROR`` / 2^k, all of them together with less than
-``ERROR`` (Bonferroni's inequality; Pocock, "Group sequential methods", Biometrika 64, 1977, has finer bounds). A pair
-that is still undecided after ``MOST_ROUNDS`` keeps what the default rule says.
+*Test.* A round loads the first link alone, the second alone, and both; after each round all intervals so far are judged
+(``domains.judge``). Looking again and again at growing data would find something by chance sooner or later, so the k-th
+look may err with ``ERROR`` / 2^k only, all of them together with less than ``ERROR`` (Bonferroni's inequality; Pocock,
+"Group sequential methods", Biometrika 64, 1977, has finer bounds). A pair that is still undecided after ``MOST_ROUNDS``
+keeps what the default rule says.
 """
 
 from __future__ import annotations
@@ -96,13 +94,9 @@ def schedule(
     Only links that are idle now, with their whole domains, take part; :func:`may_run` tells when that has changed.
     """
     disturbed = _disturbed(links, default, situation.active)
-    idle = [
-        i
-        for i, link in enumerate(links)
-        if link.technology not in unshared
-        and (situation.testable is None or link.id in situation.testable)
-        and _is_idle(i, link, disturbed, situation, settings)
-    ]
+    shared = (i for i, link in enumerate(links) if link.technology not in unshared)
+    testable = (i for i in shared if situation.testable is None or links[i].id in situation.testable)
+    idle = [i for i in testable if _is_idle(i, links[i], disturbed, situation, settings)]
     pairs: list[tuple[int, int]] = []
     for technology in dict.fromkeys(links[i].technology for i in idle):
         mine = [i for i in idle if links[i].technology == technology]
@@ -132,13 +126,13 @@ def _disturbed(links: Sequence[Link], default: Interference, active: frozenset[s
 
     Links just outside a domain may conflict though the rule says no, which is why one step is not enough.
     """
-    near = np.zeros(len(links), dtype=bool)
-    for link in (i for i, link in enumerate(links) if link.id in active):
-        near[default.domain(link)] = True
-    disturbed = np.zeros(len(links), dtype=bool)
-    for link in np.flatnonzero(near).tolist():
-        disturbed[default.domain(link)] = True
-    return frozenset(np.flatnonzero(disturbed).tolist())
+    reached: list[int] = [i for i, link in enumerate(links) if link.id in active]
+    for _ in range(2):
+        near = np.zeros(len(links), dtype=bool)
+        for link in reached:
+            near[default.domain(link)] = True
+        reached = np.flatnonzero(near).tolist()
+    return frozenset(reached)
 
 
 def _is_idle(
@@ -176,9 +170,7 @@ def _rank(
 
 
 def _distance_to_border(first: Link, second: Link, hears: Mapping[tuple[str, str], Collection[str]]) -> int:
-    """0: one end hears one, or none but with a common neighbour; else how many more relations there are; 4: far
-    away.
-    """
+    """0: one end hears one, or none but with a common neighbour; 1 to 3: more ends hear each other; 4: far away."""
     relations = sum(
         b in hears.get((a, first.technology), ()) or a in hears.get((b, first.technology), ())
         for a in (first.source, first.target)
@@ -207,9 +199,7 @@ _PHASES = 3
 
 @dataclass(frozen=True, slots=True)
 class PairRun:
-    """A test under way: the phase of the round, its slots so far, the intervals of all rounds (Mb/s), the last
-    result.
-    """
+    """A test under way: phase of the round, its slots so far, intervals of all rounds (Mb/s), the last result."""
 
     first: str
     second: str

@@ -1,3 +1,1 @@
-"""Latency policy: queues with two service rates, one technology or a split over two
-(docs/explanation/latency-and-privacy.md).
-"""
+"""Latency policy: queues with two service rates, and splits over two (docs/explanation/latency-and-privacy.md)."""

@@ -8,15 +8,13 @@ threshold gives both rates and the probabilities p_hl, p_lh of a change per samp
 
 A trace that one state explains as well (Bayesian information criterion) gives constant service. What changes within a
 sampling interval is invisible: sample several times per sojourn.
-
-The module also follows the measured rate of a path over the last minute and fits it. Pure: times are arguments.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -218,7 +216,8 @@ def _forward_backward(emission: FloatArray, model: RateModel) -> tuple[FloatArra
         high, low = high * (1.0 - fall) + low * climb, high * fall + low * (1.0 - climb)
     in_high, falls, climbs = [forward[-1][0]], 0.0, 0.0
     back_high = back_low = 1.0
-    for (high, low), (seen_high, seen_low) in _backwards(forward, rows):
+    # A sample's state with the next sample, from the end.
+    for (high, low), (seen_high, seen_low) in zip(reversed(forward[:-1]), reversed(rows[1:]), strict=True):
         to_high, to_low = seen_high * back_high, seen_low * back_low
         back_high = (1.0 - fall) * to_high + fall * to_low
         back_low = climb * to_high + (1.0 - climb) * to_low
@@ -228,13 +227,6 @@ def _forward_backward(emission: FloatArray, model: RateModel) -> tuple[FloatArra
         in_high.append(high * back_high / total)
         back_high, back_low = back_high / total, back_low / total
     return np.array(in_high[::-1]), falls, climbs, likelihood
-
-
-def _backwards(
-    forward: Sequence[tuple[float, float]], rows: Sequence[tuple[float, float]]
-) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """The state at a sample with the next sample, from the end."""
-    return zip(reversed(forward[:-1]), reversed(rows[1:]), strict=True)
 
 
 # Some ten sojourns of a few seconds each; what happened longer ago says little of what comes.

@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 
 from .two_state_queue import LOWEST_RATE, LatencyError, TwoStateQueue, mean_delay_s, mean_queue_length, slope
 
-# Statistics that differ by less are taken as equal by the rules: they are computed from rates, with rounding.
+_TOLERANCE = 1e-14
 
 
 def best_single(queues: Sequence[TwoStateQueue], load: float) -> int:
@@ -37,9 +37,6 @@ def best_single(queues: Sequence[TwoStateQueue], load: float) -> int:
     Equal delays, and none of them finite, go to the larger muhat, then to the first.
     """
     return min(range(len(queues)), key=lambda i: (mean_delay_s(queues[i], load), -queues[i].muhat, i))
-
-
-_TOLERANCE = 1e-14
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,11 +78,6 @@ class TwoStateQueue:
         """Variance V of the service rate, (packets/s)^2."""
         return self.share_h * (1.0 - self.share_h) * (self.mu_h - self.mu_l) ** 2
 
-    @property
-    def product(self) -> float:
-        """pi = mu_h mu_l, (packets/s)^2."""
-        return self.mu_h * self.mu_l
-
     @staticmethod
     def constant(mu: float) -> TwoStateQueue:
         """The plain M/M/1 queue."""

@@ -53,7 +53,6 @@ from hyroads.controller.core.errors import PlanningError
 
 from .problem import FloatArray, Layout, RateProblem
 
-SLOT_S = 0.1
 # One oscillation is a swing up and a swing down: two turns.
 _TURNS = 2 * 6
 # Turns smaller than this share of the rate are rounding or the last of a decaying ripple, not an oscillation.
@@ -71,9 +70,7 @@ _HUGE = 1e100
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """``step_size`` alpha (None: as above); ``rate_unit_mbps`` u (None: each path has its own, and prices a bounded
-    step); ``adapt``: halve alpha on oscillation.
-    """
+    """``step_size`` alpha and ``rate_unit_mbps`` u (None: as in the module), ``adapt``: halve alpha on oscillation."""
 
     step_size: float | None = None
     rate_unit_mbps: float | None = None

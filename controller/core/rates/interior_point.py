@@ -203,8 +203,7 @@ class InteriorPoint:
         return length
 
     def _centred(self, newton: _Newton, wanted: Products, step: Step, target: float) -> Step:
-        """The step, corrected while that makes it longer: products far from the target at a longer step are pulled
-        back.
+        """The step, corrected while that makes it longer: products far off the target at a longer step are pulled back.
 
         Gondzio's multiple centrality correctors ("Multiple centrality corrections in a primal-dual method for linear
         programming", Comput. Optim. Appl. 6, 1996). A corrector costs one solution with the factor at hand.

@@ -62,16 +62,15 @@ def solve_with_minimums(
     Minimums beyond a flow's demand count up to it. If not all can be met, those of flows that come first in ``order``
     (flow indices; default: as declared) are met before the others. Raises ``PlanningError`` for a wrong shape.
     """
-    if minimum_mbps.shape != (problem.layout.flow_count,) or not np.all(
-        (minimum_mbps >= 0) & np.isfinite(minimum_mbps)
-    ):
+    valid = (minimum_mbps >= 0) & np.isfinite(minimum_mbps)
+    if minimum_mbps.shape != (problem.layout.flow_count,) or not valid.all():
         raise PlanningError(f"minimum_mbps must have {problem.layout.flow_count} entries, finite and 0 or more")
     wanted = np.minimum(minimum_mbps, problem.demand_mbps)
     free = solve(problem, warm.allocation if warm is not None else None)
     if np.all(free.flow_rates_mbps >= wanted * (1 - _MET)):
         return Guaranteed(free, wanted, None)
     promised = _possible(problem, wanted, range(len(wanted)) if order is None else order)
-    split = _Split.of(problem.layout, tuple(np.flatnonzero(promised > 0).tolist()))
+    split = _split(problem.layout, tuple(np.flatnonzero(promised > 0).tolist()))
     if not split.flows:
         return Guaranteed(free, promised, None)
     start = warm.split if warm is not None else None
@@ -87,20 +86,6 @@ def solve_with_minimums(
     raise PlanningError("no weight makes the guaranteed rates hold")
 
 
-def largest_rate(
-    problem: RateProblem,
-    minimum_mbps: FloatArray,
-    *,
-    flow: int | None = None,
-    airtime_per_mbps: FloatArray | None = None,
-    most_mbps: float = np.inf,
-) -> float:
-    """The largest rate of ``flow``, or of something that takes ``airtime_per_mbps[L]`` of every link's domain, in Mb/s,
-    that leaves all minimums (float64[F]) possible; -1 if they are not possible as they are. At most ``most_mbps``.
-    """
-    return bounded_rate(problem, minimum_mbps, flow=flow, airtime_per_mbps=airtime_per_mbps, most_mbps=most_mbps)[0]
-
-
 def bounded_rate(
     problem: RateProblem,
     minimum_mbps: FloatArray,
@@ -109,10 +94,15 @@ def bounded_rate(
     airtime_per_mbps: FloatArray | None = None,
     most_mbps: float = np.inf,
 ) -> tuple[float, tuple[int, ...]]:
-    """:func:`largest_rate`, and what bounds it: the classes of links (``Layout.class_of``) whose domains are full."""
+    """The largest rate that leaves all minimums possible, and what bounds it.
+
+    The rate is that of ``flow``, or of something that takes ``airtime_per_mbps[L]`` of every link's domain, in Mb/s, at
+    most ``most_mbps``; it is -1 if the minimums (float64[F]) are not possible as they are. It is bounded by the classes
+    of links (``Layout.class_of``) that are returned: their domains are full.
+    """
     layout, paths = problem.layout, problem.layout.path_count
     extra = np.zeros(layout.link_count) if airtime_per_mbps is None else airtime_per_mbps
-    rows = layout.domains @ sparse.diags(_airtime(problem)) @ layout.routing.T
+    rows = layout.domains @ sparse.diags(problem.inverse_capacity) @ layout.routing.T
     budget, busy = np.full(rows.shape[0], np.inf), np.zeros(rows.shape[0])
     # Links of one class have one domain: of their rows the tightest holds.
     np.minimum.at(budget, layout.class_of, problem.row_budget)
@@ -142,18 +132,13 @@ def bounded_rate(
     return float(solved.x[-1]), tuple(full.tolist())
 
 
-def _airtime(problem: RateProblem) -> FloatArray:
-    capacity = problem.capacity_mbps
-    return np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
-
-
 def _possible(problem: RateProblem, wanted: FloatArray, order: Sequence[int]) -> FloatArray:
     """The minimums, those in front before the others, with a little room."""
-    if largest_rate(problem, wanted / (1 - _ROOM)) >= 0:
+    if bounded_rate(problem, wanted / (1 - _ROOM))[0] >= 0:
         return wanted
     granted = np.zeros_like(wanted)
     for flow in (flow for flow in order if wanted[flow] > 0):
-        most = largest_rate(problem, granted, flow=flow, most_mbps=float(wanted[flow]))
+        most, _ = bounded_rate(problem, granted, flow=flow, most_mbps=float(wanted[flow]))
         granted[flow] = max(0.0, most) * (1 - _ROOM)
     return granted
 
@@ -176,27 +161,6 @@ class _Split:
     again: tuple[int, ...]
     """Paths of these flows, in order."""
 
-    @staticmethod
-    def of(layout: Layout, flows: tuple[int, ...]) -> _Split:
-        """The split layout of some flows; the last few are kept, so that the next slot starts warm."""
-        return _split(layout, flows)
-
-    @staticmethod
-    def make(layout: Layout, flows: tuple[int, ...]) -> _Split:
-        """See :meth:`of`."""
-        slices = layout.path_slices()
-        again = [index for flow in flows for index in range(slices[flow].start, slices[flow].stop)]
-        sizes = [slices[flow].stop - slices[flow].start for flow in flows]
-        owners = layout.flow_count + np.repeat(np.arange(len(flows)), sizes)
-        doubled = replace(
-            layout,
-            flow_ids=layout.flow_ids + tuple(f"{layout.flow_ids[flow]} (guaranteed)" for flow in flows),
-            path_flow=np.concatenate([layout.path_flow, owners.astype(np.intp)]),
-            paths=layout.paths + tuple(layout.paths[index] for index in again),
-            routing=sparse.csr_matrix(sparse.vstack([layout.routing, layout.routing[again]])),
-        )
-        return _Split(doubled, flows, tuple(again))
-
     def problem(self, problem: RateProblem, minimum_mbps: FloatArray, weights: FloatArray) -> RateProblem:
         """The split problem: rests first, in the order of the flows, then the guaranteed parts."""
         mine = list(self.flows)
@@ -210,12 +174,8 @@ class _Split:
             np.concatenate([problem.utilities.alpha, zeros]),
             np.concatenate([shift, zeros]),
         )
-        return replace(
-            problem,
-            layout=self.layout,
-            utilities=utilities,
-            demand_mbps=np.concatenate([demand, minimum_mbps[mine]]),
-        )
+        demand = np.concatenate([demand, minimum_mbps[mine]])
+        return replace(problem, layout=self.layout, utilities=utilities, demand_mbps=demand)
 
     def merged(self, problem: RateProblem, solved: Allocation) -> Allocation:
         """The allocation of the flows as they were."""
@@ -223,15 +183,22 @@ class _Split:
         rates = solved.path_rates_mbps[:count].copy()
         np.add.at(rates, list(self.again), solved.path_rates_mbps[count:])
         totals = layout.flow_rates(rates)
-        return replace(
-            solved,
-            layout=layout,
-            path_rates_mbps=rates,
-            flow_rates_mbps=totals,
-            utility=problem.utilities.total(totals),
-        )
+        utility = problem.utilities.total(totals)
+        return replace(solved, layout=layout, path_rates_mbps=rates, flow_rates_mbps=totals, utility=utility)
 
 
 @lru_cache(maxsize=8)
 def _split(layout: Layout, flows: tuple[int, ...]) -> _Split:
-    return _Split.make(layout, flows)
+    """The split layout of some flows; the last few are kept, so that the next slot starts warm."""
+    slices = layout.path_slices()
+    again = [index for flow in flows for index in range(slices[flow].start, slices[flow].stop)]
+    sizes = [slices[flow].stop - slices[flow].start for flow in flows]
+    owners = layout.flow_count + np.repeat(np.arange(len(flows)), sizes)
+    doubled = replace(
+        layout,
+        flow_ids=layout.flow_ids + tuple(f"{layout.flow_ids[flow]} (guaranteed)" for flow in flows),
+        path_flow=np.concatenate([layout.path_flow, owners.astype(np.intp)]),
+        paths=layout.paths + tuple(layout.paths[index] for index in again),
+        routing=sparse.csr_matrix(sparse.vstack([layout.routing, layout.routing[again]])),
+    )
+    return _Split(doubled, flows, tuple(again))

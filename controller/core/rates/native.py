@@ -1,5 +1,6 @@
-"""The rate problem on the compiled solver (``native.rates``): the same algorithm as ``solver`` and ``interior_point``,
-which remain the reference and take over where there is no library.
+"""The rate problem on the compiled solver (``native.rates``): the same algorithm as ``solver`` and ``interior_point``.
+
+These remain the reference, and take over where there is no library.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from .reduction import Reduced
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Safe positive rates; for a warm start also the earlier slot's rates and prices, and the gap that they leave
-    (else both are empty).
-    """
+    """Safe positive rates; for a warm start (else empty) also the earlier slot's rates and prices, and their gap."""
 
     safe_mbps: FloatArray
     warm_rates: FloatArray
@@ -44,7 +43,7 @@ def solve_native(
     """
     try:
         return kernel.solve(
-            {**_arrays(reduced), **_start_arrays(start)},
+            _arrays(reduced, start),
             columns=len(reduced.columns),
             rows=len(reduced.groups),
             boundary=boundary,
@@ -55,8 +54,8 @@ def solve_native(
         raise PlanningError(str(error)) from error
 
 
-def _arrays(reduced: Reduced) -> Mapping[str, NDArray[Any]]:
-    """The arrays of a reduced problem; the request points into them, so they must outlive it."""
+def _arrays(reduced: Reduced, start: Start) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a request, which points into them: they must outlive it."""
     starts = np.searchsorted(reduced.flow, np.arange(len(reduced.flows) + 1))
     utilities = reduced.utilities
     return {
@@ -72,11 +71,6 @@ def _arrays(reduced: Reduced) -> Mapping[str, NDArray[Any]]:
         "alpha": _float64(utilities.alpha),
         "shift_mbps": _float64(utilities.shift_mbps),
         "demand_mbps": _float64(reduced.demand_mbps),
-    }
-
-
-def _start_arrays(start: Start) -> Mapping[str, NDArray[Any]]:
-    return {
         "start_mbps": _float64(start.safe_mbps),
         "warm_rates": _float64(start.warm_rates),
         "warm_prices": _float64(start.warm_prices),

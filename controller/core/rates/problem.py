@@ -10,9 +10,7 @@ What changes with topology and paths only is a :class:`Layout`, made once; what 
 :class:`RateProblem` on it. Rows are one per link of the *whole* network, used or not, but links with the same domain
 (and, below, domains that the paths touch in the same way) share one row; see ``reduction``.
 
-*Utilities.* One family of functions covers log(1 + x) and every alpha-fair utility.
-
-All utilities are U(x) = w V(x + shift) with V'(y) = y^-alpha, that is V(y) = log y for alpha = 1 and
+*Utilities* are U(x) = w V(x + shift) with V'(y) = y^-alpha, that is V(y) = log y for alpha = 1 and
 V(y) = y^(1 - alpha) / (1 - alpha) otherwise (Mo and Walrand, "Fair end-to-end window-based congestion control",
 IEEE/ACM ToN 8(5), 2000). alpha = 1 with shift = 1 Mb/s is the default log(1 + x); alpha = 0 is total throughput,
 alpha = 1 proportional fairness, alpha = 2 minimum delay, alpha -> infinity max-min fairness. Rates are in Mb/s.
@@ -253,17 +251,22 @@ class RateProblem:
         return np.where(self.capacity_mbps > 0, self.budget, np.inf)
 
     @cached_property
+    def inverse_capacity(self) -> FloatArray:
+        """d of every link, 1 / capacity in s/Mb, shape L; 0 without capacity."""
+        capacity = self.capacity_mbps
+        return np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
+
+    @cached_property
     def alone_mbps(self) -> FloatArray:
         """R(P), what each path carries alone on an idle network, in Mb/s, shape P [2.8]; 0 without capacity.
 
         R(P) = 1 / max over l in P of sum_{m in I_l, m in P} d_m: hops that contend share the airtime.
         """
-        routing, usable = self.layout.routing, self.capacity_mbps > 0
+        routing = self.layout.routing
         if not routing.nnz:
             return np.zeros(0)
-        airtime = np.divide(1.0, self.capacity_mbps, out=np.zeros_like(self.capacity_mbps), where=usable)
-        busiest = np.maximum.reduceat(self.layout.contention_on_paths @ airtime, routing.indptr[:-1])
-        carries = routing @ ~usable == 0
+        busiest = np.maximum.reduceat(self.layout.contention_on_paths @ self.inverse_capacity, routing.indptr[:-1])
+        carries = routing @ (self.capacity_mbps <= 0) == 0
         return np.divide(1.0, busiest, out=np.zeros_like(busiest), where=carries)
 
     def busiest(self, path_rates: FloatArray) -> float:

@@ -173,8 +173,7 @@ def _distinct_rows(domains: sparse.csr_matrix) -> tuple[sparse.csr_matrix, Index
     content = domains.indices.astype(np.int32).tobytes()
     numbers: dict[bytes, int] = {b"": -1}
     group_of = np.array(
-        [numbers.setdefault(content[4 * a : 4 * b], len(numbers) - 1) for a, b in pairwise(bounds)],
-        dtype=np.intp,
+        [numbers.setdefault(content[4 * a : 4 * b], len(numbers) - 1) for a, b in pairwise(bounds)], dtype=np.intp
     )
     first = np.zeros(len(numbers) - 1, dtype=np.intp)
     filled = np.flatnonzero(group_of >= 0)[::-1]

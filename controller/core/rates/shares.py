@@ -1,5 +1,4 @@
-"""Airtime shares of slices: the rate problem with bounds on what the flows of a slice take together
-(docs/explanation/rates.md).
+"""Airtime shares of slices: bounds on what the flows of a slice take together (docs/explanation/rates.md).
 
 With b_m the airtime that a domain m has for our flows, a_{s,m} that of the flows of slice s there, and sigma_{s,m} the
 slice's share (1 where it has none, as production): let e be the airtimes a at the optimum in which *every* slice keeps
@@ -143,9 +142,7 @@ class _Demands:
         self.problem, self.shares = problem, shares
         layout = problem.layout
         self.of_path = shares.slice_of[layout.path_flow]
-        capacity = problem.capacity_mbps
-        inverse = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=capacity > 0)
-        self._per_link: Any = sparse.diags(inverse) @ layout.routing.T
+        self._per_link: Any = sparse.diags(problem.inverse_capacity) @ layout.routing.T
 
     def may_break(self, found: Allocation) -> bool:
         """Whether a slice is above its share where others want more."""
@@ -284,7 +281,7 @@ def _families(share: FloatArray) -> tuple[tuple[tuple[int, ...], ...], BoolArray
 
 @lru_cache(maxsize=4)
 def _wide(layout: Layout, shares: SliceShares) -> _Wide:
-    """RestoredState for the slots that share layout and shares (both compare by identity)."""
+    """The wide layout, kept for the slots that share layout and shares (both compare by identity)."""
     links, classes, slices = layout.link_count, layout.domains.shape[0], len(shares.names)
     sets, has = _families(shares.share)
     row_set, row_link = np.nonzero(has)

@@ -1,5 +1,4 @@
-"""Exact rates: the optimum of the rate problem in one call, with a certificate ("solver mode" of
-docs/explanation/rates.md).
+"""Exact rates: the optimum of the rate problem in one call, with a certificate (docs/explanation/rates.md).
 
 The interior-point method of ``interior_point`` runs on few rows: first a set of loaded domains that covers every used
 link, then, after each step, rows that the point violates, at most one per neighbourhood and step. It ends when *all*
@@ -26,7 +25,7 @@ from hyroads.controller.native.rates import kernel
 from .allocation import Allocation, allocation, duality_gap, feasible_rates
 from .interior_point import Flows, InteriorPoint, Iterate, Pace
 from .native import Start, solve_native
-from .problem import FloatArray, IndexArray, Layout, RateProblem, Utilities, sums_by
+from .problem import FloatArray, IndexArray, RateProblem, Utilities, sums_by
 from .reduction import Pattern, Reduced, reduce_problem
 
 MAX_STEPS = 100
@@ -101,10 +100,8 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
     return allocation(problem, reduced, rates, found.row_prices, steps=found.steps, rows=found.rows)
 
 
-@lru_cache(maxsize=16)
-def _pattern(layout: Layout) -> Pattern:
-    """The reduction of a layout, kept for the slots that share it (layouts compare by identity)."""
-    return Pattern.of(layout)
+# The reduction of a layout, kept for the slots that share it (layouts compare by identity).
+_pattern = lru_cache(maxsize=16)(Pattern.of)
 
 
 def _easier_rates(problem: RateProblem, reduced: Reduced) -> FloatArray:
@@ -223,9 +220,7 @@ class _Search:
         return rows if len(rows) <= _MANY_ROWS else self._covering(self._spread_out(order, _THIN))
 
     def _covering(self, rows: IndexArray) -> IndexArray:
-        """These rows, and more until every used link is in one: each time the one with the most links that are in
-        none.
-        """
+        """These rows, and more until every used link is in one: each time that with the most links in none."""
         matrix = self.reduced.rows
         missing = (np.diff(self.reduced.rows_t.indptr) > 0) & (self.reduced.airtime > 0)
         taken = rows.tolist()
@@ -244,15 +239,12 @@ class _Search:
         violated = np.flatnonzero(others > 1.0 + 1e-9)
         if not len(violated):
             return False
-        shrink = self._shrink(loads)
+        # Factors for the rates of columns that leave slack in every row that is overloaded.
+        worst = _worst_of_columns(self.reduced, loads)
+        shrink = np.where(worst > 1.0 + 1e-9, 0.9 / np.maximum(worst, 1.0), 1.0)
         order = violated[np.argsort(-loads[violated], kind="stable")]
         method.add_rows(self._choose(self._spread_out(order, _OVERLAP)), shrink)
         return True
-
-    def _shrink(self, loads: FloatArray) -> FloatArray:
-        """Factors for the rates of columns that leave slack in every row that is overloaded."""
-        worst = _worst_of_columns(self.reduced, loads)
-        return np.where(worst > 1.0 + 1e-9, 0.9 / np.maximum(worst, 1.0), 1.0)
 
     def _spread_out(self, order: IndexArray, overlap: float) -> IndexArray:
         """Rows in the given order, without those of which a share ``overlap`` or more is in earlier ones."""

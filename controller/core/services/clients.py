@@ -1,5 +1,4 @@
-"""Which interface of which client is where, and which addresses are whose (docs/explanation/services.md, section 2).
-Pure.
+"""Which interface of which client is where, and whose addresses are which (docs/explanation/services.md, section 2).
 
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
 MAC) is at no more than one place; nothing but the new place is left after a move; nobody takes the place, MAC or IP of
@@ -8,16 +7,15 @@ an interface that is active elsewhere unless it associates anew (or DHCP gives i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import TypeVar
 
+from hyroads.controller.core.checking import interface_mac
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Place
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -58,6 +56,11 @@ class Interface:
     heard_s: float
     client: str | None = None
     signal_dbm: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an association holds it at its place."""
+        return self.place is not None and self.evidence is Evidence.ASSOCIATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,8 @@ def handed_over(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     """
     mac = checked_mac(mac)
     old = state.interfaces.get(mac)
-    if old is not None and old.place != place and old.place is not None and old.evidence is Evidence.ASSOCIATION:
-        return Change(state, allowed=False)
-    if old is not None and old.place == place:
-        return Change(state)
+    if old is not None and (old.place == place or old.is_held):
+        return Change(state, allowed=old.place == place)
     client = old.client if old is not None else None
     return _put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
 
@@ -173,9 +174,7 @@ def place_down(state: Clients, place: Place, now_s: float) -> Change:
 def untold(state: Clients, node: str) -> Clients:
     """A node's access point tells nothing any more: associations there hold no longer than what is heard."""
     interfaces = {
-        mac: replace(i, evidence=Evidence.TRAFFIC)
-        if i.place is not None and i.place.node == node and i.evidence is Evidence.ASSOCIATION
-        else i
+        mac: replace(i, evidence=Evidence.TRAFFIC) if i.place is not None and i.place.node == node and i.is_held else i
         for mac, i in state.interfaces.items()
     }
     return replace(state, interfaces=interfaces)
@@ -238,8 +237,7 @@ def reported(state: Clients, client: str, places: Mapping[str, Place | None], no
         if old is not None and old.client not in (None, client) and _is_active(state.limits, old, now_s):
             notices += (Notice(Happened.SPOOFED_MAC, mac, place, old.place),)
             continue
-        held = old is not None and old.place is not None and old.evidence is Evidence.ASSOCIATION
-        if old is not None and (held or old.place == place):
+        if old is not None and (old.is_held or old.place == place):
             state = _with(state, replace(old, client=client, heard_s=max(now_s, old.heard_s)))
             continue
         change = _put(state, Interface(mac, place, Evidence.AGENT, now_s, now_s, client), now_s)
@@ -255,7 +253,7 @@ def address_seen(state: Clients, mac: str, ip: str, now_s: float, *, by_dhcp: bo
         return Change(state, allowed=False)
     if owner is not None and owner.mac != mac and not by_dhcp:
         other = state.interfaces.get(owner.mac)
-        if other is not None and other.place is not None and _is_active(state.limits, other, now_s):
+        if other and other.place is not None and _is_active(state.limits, other, now_s):
             return Change(state, (Notice(Happened.SPOOFED_IP, mac, claim.place, other.place, ip),), allowed=False)
     by_dhcp = by_dhcp or (owner is not None and owner.mac == mac and owner.by_dhcp)
     addresses = _last(state.addresses, ip, Address(ip, mac, by_dhcp, now_s))
@@ -281,20 +279,18 @@ def are_all_told(switches: Iterable[str], read: Container[str], age_s: float, gr
 
 def checked_mac(mac: str) -> str:
     """A unicast MAC in lower case; raises :class:`ClientError` for anything else."""
-    text = mac.lower()
-    if not _MAC.fullmatch(text) or int(text[:2], 16) & 1 or text == "00:00:00:00:00:00":
+    text = interface_mac(mac)
+    if text is None:
         raise ClientError(f"{mac[:40]!r}: expected the MAC address of an interface, like 02:00:00:00:00:01")
     return text
 
 
 def _is_active(limits: Limits, interface: Interface, now_s: float) -> bool:
-    held = interface.place is not None and interface.evidence is Evidence.ASSOCIATION
-    return held or now_s - interface.heard_s < limits.quiet_s
+    return interface.is_held or now_s - interface.heard_s < limits.quiet_s
 
 
 def _is_forgettable(interface: Interface, before_s: float) -> bool:
-    held = interface.place is not None and interface.evidence is Evidence.ASSOCIATION
-    return not held and interface.heard_s <= before_s
+    return not interface.is_held and interface.heard_s <= before_s
 
 
 def _put(state: Clients, new: Interface, now_s: float) -> Change:

@@ -1,14 +1,11 @@
-"""What hosts say of groups: IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810) reports, and what queriers ask, read
-from frames. Pure.
+"""Membership of multicast groups: what hosts and queriers say in IGMP and MLD frames, and our own querier. Pure.
 
-Frames come from anybody: every length is bounded, and what is not a sound message is none. Sources are not told apart:
-a host that wants some sources of a group wants the group.
+*Frames*: IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810). They come from anybody: every length is bounded, and
+what is not a sound message is none. Sources are not told apart: who wants some sources of a group wants the group.
 
-Who asks hosts which groups they want: the querier of IGMP (RFC 2236, 3376) and MLD (RFC 2710, 3810). Pure.
-
-One per address family for the whole network, which to hosts is one link. It asks a few times when it begins, then once
-in an interval; while another querier with a lower address is heard it is quiet. Queries are those of IGMPv3 and MLDv2,
-which hosts of older versions take for their own (RFC 3376, section 7.2.1; RFC 3810, section 8.2.1).
+*Querier*: one per address family for the whole network, which to hosts is one link. It asks a few times when it begins,
+then once in an interval; while another querier with a lower address is heard it is quiet. Queries are those of IGMPv3
+and MLDv2, which older hosts take for their own (RFC 3376, section 7.2.1; RFC 3810, section 8.2.1).
 """
 
 from __future__ import annotations
@@ -17,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from struct import Struct, pack
+
+from .sightings import IPV4, IPV6, packet_of
 
 MAC = "02:00:02:00:00:00"
 """Queries come from here; no interface of the network has this address (core.addressing)."""
@@ -183,7 +182,6 @@ def checksum(data: bytes) -> bytes:
 
 
 MAX_RECORDS = 64
-_IPV4, _IPV6, _VLAN_TAGS = 0x0800, 0x86DD, (0x8100, 0x88A8)
 _IGMP, _ICMPV6, _HOP_BY_HOP = 2, 58, 0
 _IGMP_V1_REPORT, _IGMP_V2_REPORT, _IGMP_LEAVE, _IGMP_V3_REPORT = 0x12, 0x16, 0x17, 0x22
 _MLD_REPORT, _MLD_DONE, _MLD_V2_REPORT = 131, 132, 143
@@ -207,20 +205,20 @@ class Report:
 
 def reports(frame: bytes) -> tuple[Report, ...]:
     """What an Ethernet frame says of groups; nothing if it is no sound report."""
-    kind, packet = _packet(frame)
-    said = _of_igmp(_igmp(packet)) if kind == _IPV4 else _of_mld(_mld(packet)) if kind == _IPV6 else ()
+    kind, packet = packet_of(frame)
+    said = _of_igmp(_igmp(packet)) if kind == IPV4 else _of_mld(_mld(packet)) if kind == IPV6 else ()
     mac = frame[6:12].hex(":")
     return tuple(Report(mac, *one) for one in said)
 
 
 def query_of(frame: bytes) -> Query | None:
     """What a querier asks in an Ethernet frame; None if it is no sound query."""
-    kind, packet = _packet(frame)
-    if kind == _IPV4:
+    kind, packet = packet_of(frame)
+    if kind == IPV4:
         body = _igmp(packet)
         is_query = len(body) >= 8 and body[0] == _IGMP_QUERY
         return _query(IPv4Address(packet[12:16]), body[8:10]) if is_query else None
-    if kind == _IPV6:
+    if kind == IPV6:
         body = _mld(packet)
         source = IPv6Address(packet[8:24]) if len(body) >= 24 and body[0] == _MLD_QUERY else None
         # From elsewhere, or passed on by a router: RFC 3810, section 5.1.14.
@@ -237,18 +235,6 @@ def _query(source: IPv4Address | IPv6Address, times: bytes) -> Query | None:
 
 Said = tuple[str, bool, bool]
 """Group, whether it is wanted, whether others keep their reports back."""
-
-
-def _packet(frame: bytes) -> tuple[int, bytes]:
-    """The EtherType behind VLAN tags, and what follows."""
-    if len(frame) < 14 or frame[6] & 1:
-        return 0, b""
-    at, kind = 12, int.from_bytes(frame[12:14], "big")
-    for _ in range(2):
-        if kind in _VLAN_TAGS:
-            at += 4
-            kind = int.from_bytes(frame[at : at + 2], "big")
-    return kind, frame[at + 2 :]
 
 
 def _igmp(packet: bytes) -> bytes:

@@ -1,21 +1,16 @@
-"""What is declared of a multicast session, and its text in requests and in the state file. Pure.
-
-The address of a multicast session: an IPv4 or IPv6 multicast address, or a group MAC address. Pure.
-"""
+"""What is declared of a multicast session: its group address, its participants, and their text in documents. Pure."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
-from hyroads.controller.core.checking import id_problem
+from hyroads.controller.core.checking import MAC, id_problem
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _LINK_LOCAL_V4 = IPv4Network("224.0.0.0/24")
 # Global, organisation, site and the other scopes wider than a link (RFC 4291, section 2.7).
 _WIDER_THAN_LINK = range(3, 0xF)
@@ -54,7 +49,7 @@ def group_address(text: str) -> GroupAddress:
     Addresses that never leave a link are refused: the network itself speaks on them, and every host must hear it.
     """
     lower = text.strip().lower()
-    if _MAC.fullmatch(lower):
+    if MAC.fullmatch(lower):
         return _mac(lower)
     try:
         # A zone ("%eth0") means something to one host only.

@@ -8,13 +8,13 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from struct import unpack_from
 
-_ARP, _IPV4, _IPV6 = 0x0806, 0x0800, 0x86DD
+_ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 _VLANS = (0x8100, 0x88A8)
 _UDP, _ICMPV6 = 17, 58
 _SOLICITATION, _ADVERTISEMENT = 135, 136
 _DHCP_MAGIC = b"\x63\x82\x53\x63"
 _DHCP_TYPE, _DHCP_END, _DHCP_PAD, _DHCP_ACK = 53, 255, 0, 5
-_MAX_TAGS, _MAX_OPTIONS = 2, 64
+_MAX_OPTIONS = 64
 
 
 class By(Enum):
@@ -48,19 +48,22 @@ def sighting_of(frame: bytes) -> Sighting | None:
     """What is seen in a frame; None if its sender has no address of an interface."""
     if len(frame) < 14 or frame[6] & 1 or not any(frame[6:12]):
         return None
-    mac, offset = frame[6:12].hex(":"), 12
-    for _ in range(_MAX_TAGS):
-        if _u16(frame, offset) not in _VLANS:
-            break
-        offset += 4
-    kind, body = _u16(frame, offset), frame[offset + 2 :]
+    mac, (kind, body) = frame[6:12].hex(":"), packet_of(frame)
     if kind == _ARP:
         return Sighting(mac, tuple(_arp(mac, body)))
-    if kind == _IPV4:
+    if kind == IPV4:
         return _ipv4(mac, body)
-    if kind == _IPV6:
-        return _ipv6(mac, body)
-    return Sighting(mac)
+    return _ipv6(mac, body) if kind == IPV6 else Sighting(mac)
+
+
+def packet_of(frame: bytes) -> tuple[int, bytes]:
+    """The EtherType of an Ethernet frame behind up to two VLAN tags, and what follows; 0 without a sound sender."""
+    if len(frame) < 14 or frame[6] & 1:
+        return 0, b""
+    offset = 12
+    while offset < 20 and _u16(frame, offset) in _VLANS:
+        offset += 4
+    return max(0, _u16(frame, offset)), frame[offset + 2 :]
 
 
 def _arp(mac: str, body: bytes) -> Iterator[Claim]:

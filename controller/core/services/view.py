@@ -1,8 +1,6 @@
 """What plugins see of the network: frozen values, made once a slot, that nobody can change it by. Pure.
 
-The links over which a client of the network file could be reached are options for policies (:class:`Option`).
-
-Who should move where: the plugin interface of policies, and refusals with their back-off. Pure.
+Among them: where clients could be (:class:`Option`), what a policy answers (:class:`Wish`), and refusals.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ from typing import Protocol, TypeVar
 
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +79,8 @@ class NetworkView:
 
     def __post_init__(self) -> None:
         for name in ("nodes", "links", "flows", "clients"):
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
-
-
-def _read_only(table: Mapping[str, _Value]) -> Mapping[str, _Value]:
-    """A copy that can't be written to, whatever happens to the original."""
-    return MappingProxyType(dict(table))
+            # A copy that can't be written to, whatever happens to the original.
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
 
 Signal = Callable[[Place], float | None]
@@ -180,17 +172,10 @@ class Refusals:
 
     def allowed(self, view: NetworkView) -> NetworkView:
         """The view without the options that clients may not be asked for now."""
-        clients = {
-            name: replace(
-                client,
-                options=tuple(
-                    option
-                    for option in client.options
-                    if option.place == client.place or self.may_ask(name, option.place, view.time_s)
-                ),
-            )
-            for name, client in view.clients.items()
-        }
+        clients = {}
+        for name, client in view.clients.items():
+            places = {o.place for o in client.options if self.may_ask(name, o.place, view.time_s)} | {client.place}
+            clients[name] = replace(client, options=tuple(o for o in client.options if o.place in places))
         return replace(view, clients=clients)
 
 

@@ -7,19 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from probe_airtime import BusySample, airtime_per_mbps, busy_sample, optimal_rates, probe_vectors, repeat_at
 
-from hyroads.controller.core.bandit.busy_time_optimum import (
-    BusySample,
-    MeasurementError,
-    airtime_per_mbps,
-    busy_sample,
-    optimal_rates,
-    probe_vectors,
-    rates_from_airtime,
-    repeat_at,
-)
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.optimum import airtime_rows, multipath_rates
+from hyroads.controller.core.optimum import MeasurementError, airtime_rows, multipath_rates, rates_from_airtime
 
 TRIANGLE = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: client}}

@@ -17,8 +17,15 @@ from hyroads.controller.control.arm_airtime import (
     modelled_airtime,
 )
 from hyroads.controller.control.learner import Saturation, Trust
-from hyroads.controller.control.probing import MOST_LATE, PART_SLOTS, ArmProbe, BusyReading, busy_share, new_probe
-from hyroads.controller.core.bandit.busy_time_optimum import PROBE_SHARE
+from hyroads.controller.control.probing import (
+    MOST_LATE,
+    PART_SLOTS,
+    PROBE_SHARE,
+    ArmProbe,
+    BusyReading,
+    busy_share,
+    new_probe,
+)
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.files.documents import read_file
 

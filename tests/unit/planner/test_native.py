@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import study_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyroads.controller import native as package
-from hyroads.controller.core import planner, planner_native, topologies
+from hyroads.controller.core import planner, planner_native
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph
 from hyroads.controller.core.netfile import parse
@@ -62,12 +63,12 @@ def test_kernel_equals_reference(
 
 @needs_kernel
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("kind", [topologies.office22, topologies.enterprise, topologies.residential])
+@pytest.mark.parametrize("kind", [study_networks.office22, study_networks.enterprise, study_networks.residential])
 def test_kernel_equals_reference_on_the_networks_of_the_studies(kind, seed):
     rng = random.Random(seed)
     network = kind(rng)
     graph = interface_graph(network)
-    source, target = (graph.node(name) for name in topologies.endpoints(network, rng))
+    source, target = (graph.node(name) for name in study_networks.endpoints(network, rng))
     native, reference = both(network, TreeQuery(source, target, 5, len(network.technologies), 5))
     assert native == reference
     assert native.arms
@@ -185,4 +186,4 @@ def test_without_a_library_the_reference_plans(monkeypatch):
     monkeypatch.setattr(planner, "kernel", lambda: None)
     network, _, _ = triangle()
     assert planner.engine() == "python"
-    assert planner.plan(network, "a", "c").multipath.total_mbps == pytest.approx(50 / 3)
+    assert planner.Planner(network).plan("a", "c").multipath.total_mbps == pytest.approx(50 / 3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
-from hyroads.controller.core.routes import all_routes, broadcast_tree, routes_to
+from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.core.tree import n_shortest
 
 SEEDS = st.integers(0, 2**32)
@@ -35,7 +35,7 @@ def test_following_next_hops_is_the_shortest_path(seed, technologies, tied, clie
     )
     graph = interface_graph(network)
     metric = metric_of(graph, capacities_of(network))
-    routes = routes_to(network, "n6")
+    routes = all_routes(network, ["n6"])["n6"]
     for node in list(network.nodes)[:-1]:
         best = n_shortest(metric, graph.node(node), graph.node("n6"), 1)
         assert ((node, None) in routes) == bool(best)
@@ -52,7 +52,7 @@ def test_following_next_hops_is_the_shortest_path(seed, technologies, tied, clie
 @given(seed=SEEDS, technologies=st.integers(2, 3), tied=st.booleans())
 def test_next_hop_differs_by_ingress_only_where_it_must(seed, technologies, tied, random_network):
     network = random_network(seed, size=6, technologies=technologies, tied=tied, density=0.4)
-    routes = routes_to(network, "n5")
+    routes = all_routes(network, ["n5"])["n5"]
     for (node, came_in_on), index in routes.items():
         default = routes[node, None]
         if index != default:
@@ -70,7 +70,7 @@ def test_compiled_tables_equal_the_reference(seed, technologies, tied, clients, 
 
 def test_unknown_target_is_an_error(random_network):
     with pytest.raises(PlanningError, match="nowhere"):
-        routes_to(random_network(1), "nowhere")
+        all_routes(random_network(1), ["nowhere"])["nowhere"]
 
 
 @settings(max_examples=80, deadline=None)

@@ -7,11 +7,11 @@ from itertools import pairwise
 import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_paths import is_loop_free
 
 from hyroads.controller.core.interface_graph import (
     capacities_of,
     interface_graph,
-    is_loop_free,
     metric_of,
 )
 from hyroads.controller.core.netfile import parse

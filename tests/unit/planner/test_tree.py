@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_paths import is_loop_free
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of, is_loop_free, link_ids
+from hyroads.controller.core.interface_graph import capacities_of, link_ids
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps, multipath_rates

@@ -5,11 +5,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import study_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multicast_optimum import is_tree, least_airtime
 
-from hyroads.controller.core import topologies
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.multicast import GroupRate, Media, Tree, grown, pruned, source_tree
@@ -146,7 +146,7 @@ def test_ratio_to_the_exact_optimum(capsys):
         uniform = random_network(rng, 10)
         for name, media in (
             ("uniform, 10 nodes", Media(uniform)),
-            ("office, 10 nodes", Media(topologies.enterprise(rng))),
+            ("office, 10 nodes", Media(study_networks.enterprise(rng))),
             ("uniform, groups at the slowest neighbour's rate", Media(uniform, group_rate=GroupRate.NEIGHBOURS)),
         ):
             nodes = list(media.network.nodes)
@@ -198,7 +198,7 @@ def test_joins_and_leaves(seed, row):
 
 def test_a_join_changes_few_links():
     rng = random.Random(5)
-    network = topologies.office22(rng)
+    network = study_networks.office22(rng)
     media, nodes = Media(network), list(network.nodes)
     session = among(media, Session("chat"), nodes[:6])
     bigger = among(media, session, [*nodes[:6], nodes[9]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import ConflictInterference, TechnologyInterference
-from hyroads.controller.core.ncast import branches, choose, loss_of
+from hyroads.controller.core.ncast import choose, loss_of
 from hyroads.controller.core.network import Link, Network, Node, Role
 
 
@@ -96,14 +96,6 @@ def test_loss_of_disjoint_and_of_shared_links():
     # A shared first link loses for both: then nothing helps.
     network = net([("s", "x", "lan", 9.0), ("x", "c", "wifi", 9.0), ("x", "c", "plc", 9.0)])
     assert loss_of(network, [(0, 1), (0, 2)]) == pytest.approx(0.03 + 0.97 * 0.03**2)
-
-
-def test_branches_are_where_paths_part():
-    links = [("s", "x", "lan", 9.0), ("x", "y", "wifi", 9.0), ("x", "c", "plc", 9.0), ("y", "c", "wifi", 9.0)]
-    network = net([*links, ("y", "c", "lte", 9.0)])
-    found = branches(network, [(0, 1, 3), (0, 2), (0, 1, 4)])
-    assert [(b.node, b.prefix, b.links) for b in found] == [("x", (0,), (1, 2)), ("y", (0, 1), (3, 4))]
-    assert branches(network, [(0, 2)]) == ()
 
 
 def test_what_cannot_be_done_is_an_error():

@@ -1,44 +1,25 @@
-"""The optimal rates of a multipath from busy times alone, without capacities or domains (docs/explanation/bandit.md).
+"""What an arm's paths cost in airtime, from probes of its rates: the estimator of the thesis, for tests and benchmarks.
 
 A probe sends S rate vectors x^(i) over the M paths, one after the other, and measures the busy time mu_l^(i) of every
-link l of the multipath; a silent slot before it measured mu_l^(0), the traffic of others. Busy time is linear in the
-rates (thesis [2.2]), so alpha_l, the busy time of link l per Mb/s on each path, follows from
+link l of the multipath; a silent slot before it measured mu_l^(0), the traffic of others. alpha_l, the busy time of
+link l per Mb/s on each path, follows from (Henri, EPFL thesis 9056, 2018, [4.5])
 
-    min  || X alpha_l - (mu_l - mu_l^(0)) ||,   alpha_l >= 0          [4.5], rows weighted by 1 / |x^(i)|
+    min  || X alpha_l - (mu_l - mu_l^(0)) ||,   alpha_l >= 0          rows weighted by 1 / |x^(i)|
 
-which is X^-1 mu_l for M independent vectors without noise. The optimum is the LP
-
-    max  1'x   subject to   alpha_l' x <= (1 - delta) / F_l for every link l,   x >= 0          [2.4]
-
-with F_l the number of flows that interfere on l. A vector that saturates a link measured nothing (busy time stops at
-1): its measurement is void and is repeated at half the rate. Probes must be sent in batches, or frames do not
-aggregate and busy time is not linear.
-
-*Noise.* A maximum over links of noisy busy times is biased upwards, and the rates downwards: 20 % noise on four equally
-busy links costs 15 % of the rate, and averaging rates afterwards does not undo it. So several measurements are solved
-together, and links that are known to be busy at the same times (``groups``: one domain) are averaged before the LP.
+which is X^-1 mu_l for M independent vectors without noise. A vector that saturates a link is repeated at half the rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog, nnls
+from scipy.optimize import nnls
 
-from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.optimum import binding_rows
-
-from .policy import FloatArray, IndexArray
-
-PROBE_SHARE = 0.75
-SATURATED_BUSY = 0.97
-
-
-class MeasurementError(HyroadsError):
-    """Busy times do not tell the rates: some path was never measured, or values make no sense."""
+from hyroads.controller.control.probing import PROBE_SHARE, SATURATED_BUSY
+from hyroads.controller.core.bandit.policy import FloatArray, IndexArray
+from hyroads.controller.core.optimum import MeasurementError, rates_from_airtime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,44 +92,21 @@ def airtime_per_mbps(samples: Sequence[BusySample]) -> FloatArray:
     return np.array([nnls(rates, column)[0] for column in busy.T])
 
 
-def rates_from_airtime(
-    airtime: FloatArray,
-    flows_on_link: Sequence[float] | FloatArray,
-    margin: float = 0.0,
-    groups: IndexArray | None = None,
-) -> FloatArray:
-    """The optimal rates [M] in Mb/s for ``airtime`` alpha [L, M], F [L] >= 1 and delta = ``margin``.
-
-    ``groups`` [L]: links with the same number are in one interference domain; their rows are averaged.
-    """
-    sharing = np.asarray(flows_on_link, dtype=np.float64)
-    if airtime.ndim != 2 or sharing.shape != airtime.shape[:1] or not (sharing >= 1).all():
-        raise MeasurementError("F must have one number, at least 1, per link")
-    if not 0.0 <= margin < 1.0:
-        raise MeasurementError(f"the margin must be in [0, 1), got {margin}")
-    loads = airtime * (sharing / (1.0 - margin))[:, None]
-    if groups is not None:
-        loads = _averaged(loads, np.asarray(groups))
-    silent_paths = np.flatnonzero(~(loads > 0).any(axis=0))
-    if len(silent_paths):
-        raise MeasurementError(f"path {silent_paths[0]} made no link busy: its probe did not get through")
-    # Every path is scaled to its own best rate, so that the solver's absolute tolerances fit slow and fast paths alike.
-    scale = loads.max(axis=0)
-    rows = binding_rows(loads / scale)
-    solved: Any = linprog(-1.0 / scale, A_ub=rows, b_ub=np.ones(len(rows)), method="highs")
-    if solved.x is None:
-        raise MeasurementError(f"no optimum from the measured busy times: {solved.message}")
-    return np.asarray(np.maximum(solved.x, 0.0) / scale)
-
-
 def optimal_rates(
     samples: Sequence[BusySample],
     flows_on_link: Sequence[float] | FloatArray,
     margin: float = 0.0,
     groups: IndexArray | None = None,
 ) -> FloatArray:
-    """Both steps: the optimal rates [M] in Mb/s of the multipath that was probed."""
-    return rates_from_airtime(airtime_per_mbps(samples), flows_on_link, margin, groups)
+    """The optimal rates [M] in Mb/s of the multipath that was probed.
+
+    ``groups`` [L]: links with the same number are in one interference domain; their rows are averaged.
+    """
+    alpha = airtime_per_mbps(samples)
+    if groups is None:
+        return rates_from_airtime(alpha, flows_on_link, margin)
+    loads = _averaged(alpha * np.asarray(flows_on_link, dtype=np.float64)[:, None], np.asarray(groups))
+    return rates_from_airtime(loads, np.ones(len(loads)), margin)
 
 
 def _averaged(loads: FloatArray, groups: IndexArray) -> FloatArray:
