@@ -1,18 +1,10 @@
-"""A plugin's own process: reads calls from the controller, runs them one at a time, answers
-(docs/reference/plugins.md).
+"""A plugin's own process: reads calls from the controller, runs them one at a time, answers.
 
     -> {"call": n, "do": "load" | ..., "with": {...}}        <- {"done": n, "value": ...} or {"failed": n, "what": ...}
     <- {"ask": m, "do": "request" | "view", "with": {...}}   -> {"answer": m, "value": ...} or {"refused": m, ...}
 
-Lines of JSON on the socket that is the only argument. Whatever the plugin does here, the controller only sees lines.
-
-The calls that a plugin's process answers, by kind. What goes in and out is JSON of the types named here.
-
-What a plugin's process may not do to the machine, set by itself before a plugin's code is imported (Linux).
-
-It dies with the controller, runs after everything else that wants the processor, has bounded memory and descriptors,
-leaves no core files, and can't start processes: these would outlive it. This bounds faults, not malice: against that
-give it a user of its own.
+Lines of JSON on the socket that is the only argument (docs/reference/plugins.md). Whatever the plugin does here, the
+controller only sees lines.
 """
 
 from __future__ import annotations
@@ -132,7 +124,12 @@ _MACHINES = {
 
 
 def confine(memory_mb: int, user: str | None) -> None:
-    """Bound this process. ``OSError``, ``KeyError``: it can't be done."""
+    """Bound what this process may do to the machine, before a plugin's code is imported (Linux).
+
+    It dies with the controller, runs after everything else that wants the processor, has bounded memory and
+    descriptors, leaves no core files, and can't start processes: these would outlive it. This bounds faults, not
+    malice: against that give it a user of its own. ``OSError``, ``KeyError``: it can't be done.
+    """
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     os.nice(NICE)
@@ -158,7 +155,6 @@ def _no_processes(calls: Calls) -> bytes:
 
     ``clone3`` hides its flags from filters; told that it does not exist, the C library takes ``clone``.
     """
-    refused = (*calls.forks,)
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUALS, 1, 0, calls.architecture),
@@ -168,7 +164,7 @@ def _no_processes(calls: Calls) -> bytes:
         (_RETURN, 0, 0, _UNKNOWN_CALL),
         (_ANY_BIT, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
-        *(step for number in refused for step in ((_EQUALS, 0, 1, number), (_RETURN, 0, 0, _REFUSE))),
+        *(step for number in calls.forks for step in ((_EQUALS, 0, 1, number), (_RETURN, 0, 0, _REFUSE))),
         (_EQUALS, 1, 0, calls.clone),
         (_RETURN, 0, 0, _ALLOW),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),

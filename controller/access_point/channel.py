@@ -1,5 +1,4 @@
-"""The access point's end of the radio channel (docs/explanation/live.md, section 2): dials the controller, tells what
-radios read.
+"""The access point's end of the radio channel (docs/explanation/live.md, section 2): tells what radios read.
 
 One thread serves the sessions of any number of nodes: an access point has one, an emulated network has one per node. A
 controller that does not read gets no backlog: readings that can't be sent at once are left out, the next are newer.
@@ -17,11 +16,12 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
+from .hostapd import Document, HostapdFollower
 from .model import Reading
 
 VERSION = 1
@@ -35,31 +35,12 @@ MAX_LINE = 1 << 16
 MAX_UNSENT = 1 << 20
 INTERVAL_MS = (20, 10_000)
 
-Document = dict[str, Any]
-
 
 class Readings(Protocol):
     """Where readings come from: ``collect`` gives new ones of some nodes, waiting for at most ``patience_s``."""
 
     def collect(self, nodes: Collection[str], patience_s: float) -> Mapping[str, Document]:
         """Node -> ``time_s`` and ``interfaces`` of a message ``radio``; a node without anything new is left out."""
-
-
-class Follower(Protocol):
-    """Follows what happens to the stations of an access point's interface (``hostapd_follower``)."""
-
-    def poll(self, now_s: float) -> list[Document]:
-        """Messages since the last time; does not wait."""
-
-    def snapshot(self) -> list[Document]:
-        """All that is known, as messages."""
-
-    def transition(self, mac: str, neighbour: str) -> str | None:
-        """Ask a station to go to a neighbour; what is wrong, if anything is."""
-
-    @property
-    def technology(self) -> str:
-        """Of the interface."""
 
 
 def interface_document(technology: str, reading: Reading) -> Document:
@@ -111,7 +92,7 @@ class Channel:
         readings: Readings,
         complain: Callable[[str], None],
         *,
-        followers: Sequence[Follower] = (),
+        followers: Sequence[HostapdFollower] = (),
     ) -> None:
         self._followers = followers
         self._address = address
@@ -301,11 +282,7 @@ class Channel:
             document = found.get(session.node)
             if document is None or (session.unsent and asked == [None]):
                 continue
-            try:
-                for seq in asked:
-                    self._queue(session, {"type": "radio", "seq": seq, **document})
-            except (OSError, ValueError) as error:
-                self._drop(session, str(getattr(error, "strerror", None) or error))
+            self._tell(session, [{"type": "radio", "seq": seq, **document} for seq in asked])
 
 
 def address_of(text: str) -> tuple[str, int]:

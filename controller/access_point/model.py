@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -109,6 +109,6 @@ class SteadyCounters:
         return busy / active if active > 0 else 0.0
 
 
-def named(neighbours: Sequence[Neighbour], nodes: dict[str, str]) -> tuple[Neighbour, ...]:
+def named(neighbours: Sequence[Neighbour], nodes: Mapping[str, str]) -> tuple[Neighbour, ...]:
     """The neighbours with the names of their nodes, by MAC; a name that a back end gave stays."""
     return tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in neighbours)

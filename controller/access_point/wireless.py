@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -218,25 +218,12 @@ def made_up_mac(name: str) -> str:
 
 def document_of(wireless: Wireless) -> dict[str, Any]:
     """As JSON; holds passphrases."""
-    return {
-        "radios": {
-            name: {"channel": radio.channel, "power_mbm": radio.power_mbm, "up": radio.up}
-            for name, radio in wireless.radios.items()
-        },
-        "bsss": {
-            name: {
-                "radio": bss.radio,
-                "ssid": bss.ssid.hex(),
-                "security": bss.security,
-                "passphrase": bss.passphrase,
-                "enabled": bss.enabled,
-                "slice": bss.slice_name,
-                "airtime_weight": bss.airtime_weight,
-                "bssid": bss.bssid,
-            }
-            for name, bss in wireless.bsss.items()
-        },
+    bsss = {
+        name: {**asdict(bss), "ssid": bss.ssid.hex(), "slice": bss.slice_name} for name, bss in wireless.bsss.items()
     }
+    for entry in bsss.values():
+        del entry["name"], entry["slice_name"]
+    return {"radios": {name: asdict(radio) for name, radio in wireless.radios.items()}, "bsss": bsss}
 
 
 def restored(document: Any, abilities: Mapping[str, RadioAbilities]) -> Wireless:

@@ -1,7 +1,4 @@
-"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered.
-
-It knows how to speak and nothing of what is said: that is the agents' server's (``agents``) and its listeners'.
-"""
+"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered."""
 
 from __future__ import annotations
 

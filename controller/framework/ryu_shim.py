@@ -43,12 +43,10 @@ CONF = _load("cfg").CONF
 
 AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
 OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
-HANDSHAKE, CONFIG = _handler.HANDSHAKE_DISPATCHER, _handler.CONFIG_DISPATCHER
 MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
 Item = TypeVar("Item")
-Message = bytes
 
 
 def on(event: Any, dispatchers: Sequence[str]) -> Callable[[Handler], Handler]:
@@ -61,53 +59,44 @@ class Connection:
     """One OpenFlow connection: what the controller needs of the framework's datapath, and nothing else."""
 
     def __init__(self, datapath: Any) -> None:
-        self._datapath = datapath
+        self.datapath = datapath
+        """The framework's object, for this module."""
 
     @property
     def key(self) -> int:
         """Identity of the connection (not of the switch)."""
-        return id(self._datapath)
+        return id(self.datapath)
 
     @property
     def dpid(self) -> int:
         """Datapath id of the switch."""
-        return int(self._datapath.id)
+        return int(self.datapath.id)
 
     @property
     def peer(self) -> str:
         """Where it comes from, for logs."""
-        address = self._datapath.address
+        address = self.datapath.address
         return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else "local"
-
-    @property
-    def datapath(self) -> Any:
-        """The framework's object, for this module."""
-        return self._datapath
 
     def ports(self) -> dict[str, int]:
         """Names of ports that are up -> OpenFlow port number."""
-        down = ofproto.OFPPC_PORT_DOWN
-        ports = self._datapath.ports or {}
         return {
             port.name.decode("ascii", "replace"): number
-            for number, port in ports.items()
-            if number <= ofproto.OFPP_MAX and not port.config & down and not port.state & ofproto.OFPPS_LINK_DOWN
+            for number, port in (self.datapath.ports or {}).items()
+            if number <= ofproto.OFPP_MAX
+            and not port.config & ofproto.OFPPC_PORT_DOWN
+            and not port.state & ofproto.OFPPS_LINK_DOWN
         }
-
-    def next_xid(self) -> int:
-        """A transaction number that no other request of this connection has."""
-        self._datapath.xid = (self._datapath.xid + 1) & 0xFFFFFFFF
-        return int(self._datapath.xid)
 
     def send(self, data: bytes) -> bool:
         """Queue bytes (whole messages); False if the connection is closing."""
-        return bool(self._datapath.send(data))
+        return bool(self.datapath.send(data))
 
     def close(self) -> None:
         """Drop the connection; the switch dials again by itself."""
-        self._datapath.close()
+        self.datapath.close()
         with contextlib.suppress(OSError):
-            self._datapath.socket.shutdown(socket.SHUT_RDWR)
+            self.datapath.socket.shutdown(socket.SHUT_RDWR)
 
 
 def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
@@ -116,16 +105,14 @@ def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
     The framework calls the parser through its module, so that replacing the name there is enough. What the parser
     itself raises ends the connection, as before; it cannot end the application.
     """
-    parse = _ofproto_parser.msg
+    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
 
     def guarded(  # noqa: PLR0917 - the framework's signature
         datapath: Any, version: int, kind: int, length: int, xid: int, data: Any
     ) -> Any:
         return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
 
-    guarded.unguarded = getattr(parse, "unguarded", parse)  # type: ignore[attr-defined]
-    if hasattr(parse, "unguarded"):
-        parse = parse.unguarded
+    guarded.unguarded = parse  # type: ignore[attr-defined]
     _ofproto_parser.msg = guarded
 
 
@@ -149,13 +136,15 @@ def parse_flow(message: bytes, place: int) -> Any:
     return rule
 
 
-def port_mac(connection: Any, number: int) -> str:
+def port_mac(connection: Connection, number: int) -> str:
     """The MAC of a switch's port."""
     port = connection.datapath.ports.get(number)
     return str(port.hw_addr) if port is not None else "00:00:00:00:00:00"
 
 
-def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+def ask_switch(
+    connection: Connection, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]
+) -> tuple[Any, bool]:
     """What ``ofctl_v1_3.get_...`` makes of a switch's answer, and whether there was any within its time.
 
     ``waiters[dpid][xid]`` is where whoever hears switches puts answers. ValueRefusedError: a filter that is none.
@@ -176,7 +165,7 @@ def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: M
     return answer, any(done.is_set() for done, _ in told)
 
 
-def match_problem(connection: Any, match: Mapping[str, Any]) -> str | None:
+def match_problem(connection: Connection, match: Mapping[str, Any]) -> str | None:
     """What is wrong with a match in the framework's notation; None: nothing."""
     try:
         made = _load("lib.ofctl_v1_3").to_match(connection.datapath, dict(match))
@@ -281,7 +270,7 @@ def new_lock() -> Any:
     return eventlet.semaphore.Semaphore()
 
 
-QueueFull, QueueEmpty = eventlet.queue.Full, eventlet.queue.Empty
+QueueFull = eventlet.queue.Full
 
 
 class Signal:

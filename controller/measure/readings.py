@@ -12,11 +12,14 @@ from hyroads.controller.access_point.mib import (
     NEIGHBOUR_ENTRY,
     NODE_NAME,
     RECORD,
+    SHARE_UNIT,
     SNAPSHOT_AGE,
     Oid,
 )
 from hyroads.controller.access_point.model import UNKNOWN_SIGNAL_DBM
 from hyroads.controller.core.errors import HyroadsError
+
+from .samples import NeighbourSample
 
 IF_OPER_STATUS: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 8)
 IF_HC_IN_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
@@ -39,20 +42,6 @@ class ReadingError(HyroadsError):
 
 
 @dataclass(frozen=True, slots=True)
-class RawNeighbour:
-    """A row of hyroadsNeighbourTable, in its own units."""
-
-    mac: str
-    node: str
-    tx_capacity_kbps: int
-    rx_capacity_kbps: int
-    tx_loss: int
-    signal_dbm: int
-    last_heard_ms: int
-    modulation: str
-
-
-@dataclass(frozen=True, slots=True)
 class RawInterface:
     """A row of hyroadsInterfaceTable and its row in IF-MIB (None if there is none)."""
 
@@ -65,7 +54,7 @@ class RawInterface:
     oper_status: int | None
     in_bytes: int | None
     out_bytes: int | None
-    neighbours: tuple[RawNeighbour, ...]
+    neighbours: tuple[NeighbourSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +101,7 @@ def _rows(values: Values, column: int) -> tuple[Oid, ...]:
 
 def reading(values: Values) -> RawReading:
     """All of a poll; rows that vanished half-way through it are left out."""
-    neighbours: dict[int, list[RawNeighbour]] = {}
+    neighbours: dict[int, list[NeighbourSample]] = {}
     for index in neighbour_indices(values):
         row = _neighbour(values, index)
         if row is not None:
@@ -127,7 +116,7 @@ def reading(values: Values) -> RawReading:
     )
 
 
-def _interface(values: Values, index: int, neighbours: tuple[RawNeighbour, ...]) -> RawInterface | None:
+def _interface(values: Values, index: int, neighbours: tuple[NeighbourSample, ...]) -> RawInterface | None:
     own = {column: (*INTERFACE_ENTRY, column, index) for column in (*INTERFACE_FAST, *INTERFACE_SLOW)}
     if not all(oid in values for oid in own.values()):
         return None
@@ -146,7 +135,7 @@ def _interface(values: Values, index: int, neighbours: tuple[RawNeighbour, ...])
     )
 
 
-def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
+def _neighbour(values: Values, index: Oid) -> NeighbourSample | None:
     own = {column: (*NEIGHBOUR_ENTRY, column, *index) for column in (*NEIGHBOUR_FAST, *NEIGHBOUR_SLOW)}
     if not all(oid in values for oid in own.values()) or not all(part < 256 for part in index[1:]):
         return None
@@ -154,21 +143,16 @@ def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
     if len(numbers) != RECORD.size:
         raise ReadingError(f"SNMP: hyroadsNeighbourRecord: expected {RECORD.size} octets, got {len(numbers)}")
     tx_kbps, rx_kbps, last_heard_ms, tx_loss, signal_dbm = RECORD.unpack(numbers)
-    return RawNeighbour(
+    return NeighbourSample(
         mac=":".join(f"{part:02x}" for part in index[1:]),
         node=_text(values, own[2]),
-        tx_capacity_kbps=tx_kbps,
-        rx_capacity_kbps=rx_kbps,
-        tx_loss=tx_loss,
-        signal_dbm=signal_dbm,
+        tx_capacity_mbps=tx_kbps / 1000 or None,
+        rx_capacity_mbps=rx_kbps / 1000 or None,
+        tx_loss=tx_loss / SHARE_UNIT,
+        signal_dbm=None if signal_dbm == UNKNOWN_SIGNAL_DBM else signal_dbm,
         last_heard_ms=last_heard_ms,
         modulation=_text(values, own[8]),
     )
-
-
-def signal(dbm: int) -> int | None:
-    """The signal, None for the number that stands for 'not known'."""
-    return None if dbm == UNKNOWN_SIGNAL_DBM else dbm
 
 
 def _number(values: Values, oid: Oid) -> int:

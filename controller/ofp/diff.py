@@ -1,10 +1,9 @@
-"""Wanted against installed rules -> the flow-mods that lead from one to the other without a gap in forwarding.
+"""Wanted against installed rules -> the messages that lead from one to the other without a gap in forwarding.
 
-Batches of flow-mods and group-mods: one byte string to send, and the answers that belong to it.
-
-A batch is the groups and then the rules that a change adds, then the rules and the groups that it deletes, with a
-barrier after each of these. A switch answers a modification only when it refuses it; the answer names the transaction
-id, and once the last barrier's reply is there, everything not refused is in force (OpenFlow 1.3.5, section 6.2).
+A batch is one byte string to send, and the answers that belong to it: the groups and then the rules that a change
+adds, then the rules and the groups that it deletes, with a barrier after each of these. A switch answers a modification
+only when it refuses it; the answer names the transaction id, and once the last barrier's reply is there, everything
+not refused is in force (OpenFlow 1.3.5, section 6.2).
 """
 
 from __future__ import annotations
@@ -159,6 +158,7 @@ class Refusal:
 class Batch:
     """Messages of one change on their way; feed it ``on_error`` and ``on_barrier`` until ``done``."""
 
+    change: Change
     data: bytes
     messages: int
     first_xid: int
@@ -171,6 +171,18 @@ class Batch:
     def ok(self) -> bool:
         """Everything is in force."""
         return self.done and not self.refusals
+
+    @property
+    def refused(self) -> dict[RuleKey, Rule | Installed]:
+        """The rules that were not added, or not deleted."""
+        subjects = (refusal.subject for refusal in self.refusals)
+        return {subject.key: subject for subject in subjects if isinstance(subject, Rule | Installed)}
+
+    def in_force(self) -> tuple[list[Installed], list[Installed]]:
+        """Once it is done: the rules that the switch has now, and those that it has no more."""
+        refused = self.refused
+        added = [rule for rule in as_installed(self.change.adds) if rule.key not in refused]
+        return added, [rule for rule in self.change.deletes if rule.key not in refused]
 
     def on_error(self, xid: int, error_type: int, code: int) -> bool:
         """Takes an error message from the switch; False if it does not belong to this batch."""
@@ -216,7 +228,7 @@ def batch_of(change: Change, first_xid: int) -> Batch:
     if not parts:
         parts.append(wire.barrier_request(xid))
         xid += 1
-    return Batch(b"".join(parts), len(parts), first_xid, xid - 1, subjects)
+    return Batch(change, b"".join(parts), len(parts), first_xid, xid - 1, subjects)
 
 
 def next_xid(last_xid: int, room: int = 1 << 24) -> int:

@@ -1,5 +1,4 @@
-"""Hosts that the controller learned at access ports -> their rules on one switch (docs/reference/openflow.md, section
-5).
+"""Hosts learned at access ports -> their rules on one switch (docs/reference/openflow.md, section 5).
 
 They come and go by the dozen each second, so they are kept apart from the rules of an intent: by priorities of their
 own. A rule names the label of the node where the host is and leaves the way there to table LABEL; so it depends on
@@ -21,14 +20,11 @@ from .sessions import behind
 
 _LEARNED = frozenset(
     {
-        (Table.PORT, Priority.LEARNED_SOURCE),
-        (Table.PORT, Priority.BARRED_SOURCE),
-        (Table.PORT, Priority.BARRED_SERVER),
-        (Table.CHECK, Priority.LEARNED_SOURCE),
-        (Table.CHECK, Priority.BARRED_SOURCE),
-        (Table.FORWARD, Priority.LEARNED),
-        (Table.DELIVER, Priority.LEARNED),
-        (Table.DELIVER, Priority.LEARNED_VARIANT),
+        Priority.LEARNED,
+        Priority.LEARNED_VARIANT,
+        Priority.LEARNED_SOURCE,
+        Priority.BARRED_SOURCE,
+        Priority.BARRED_SERVER,
     }
 )
 _OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
@@ -114,9 +110,9 @@ def host_rules(intents: Iterable[HostIntent], ports: Mapping[str, int]) -> tuple
     return tuple(rule for intent in intents for rule in intent.rules(ports))
 
 
-def is_learned(table: int, priority: int) -> bool:
-    """Whether a rule of ours at this place is one of these."""
-    return (table, priority) in _LEARNED
+def is_learned(priority: int) -> bool:
+    """Whether a rule of ours with this priority is one of these."""
+    return priority in _LEARNED
 
 
 def host_of(match_fields: bytes) -> str | None:

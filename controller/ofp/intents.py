@@ -1,9 +1,6 @@
-"""What one switch shall do, in the network's terms: ports by name, neighbours, labels.
+"""The network's state -> the intent of every switch: what it shall do, by names of ports and neighbours, and labels.
 
-The network's state -> the intent of every switch.
-
-Everything is looked up by name; port numbers come in later (``rules.rules_for``), once a switch has described its
-ports.
+Port numbers come in later (``rules.rules_for``), once a switch has described its ports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What a rule matches and what it does with a packet (its actions), as immutable data.
-
-Only the actions that HyRoads' rules use are here.
+"""What a rule matches and what it does with a packet (the actions that we use), as immutable data.
 
 ``encap``, ``decap``, ``resubmit`` and ``clone`` are Open vSwitch extensions (experimenter 0x2320); everything else
 is OpenFlow 1.3. The bytes are made in ``wire``.

@@ -140,8 +140,8 @@ def test_two_groups_of_one_id_by_chance_are_written_out(monkeypatch: pytest.Monk
 
     groups, first = Groups(), [(act.Output(1),), (act.Output(2),)]
     (one,) = groups.copies(first)
-    entry = groups.entries[0]
-    groups._by_id = {GroupEntry(((act.Output(3),), (act.Output(4),))).id: entry}
+    (entry,) = groups.by_id.values()
+    groups.by_id = {GroupEntry(((act.Output(3),), (act.Output(4),))).id: entry}
     assert isinstance(one, act.Group)
     assert groups.copies([(act.Output(3),), (act.Output(4),)]) == (
         act.Clone((act.Output(3),)),
