@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
 
-from .mib import Oid, Value
+from .mib import Objects, Oid, Value
 from .wireless_mib import COMMIT_FAILED, WRONG_TYPE, SetError
 
 VERSION = 1
@@ -38,14 +38,8 @@ class AgentXError(HyroadsError):
     """snmpd says something that can't be understood, or refuses us."""
 
 
-class Served(Protocol):
+class Served(Objects, Protocol):
     """What is served, and set in the steps of RFC 2741, 7.2.4."""
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
 
     def test(self, bindings: Sequence[tuple[Oid, Value]]) -> None:
         """Whether these can be set; :class:`SetError`."""

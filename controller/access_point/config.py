@@ -229,7 +229,9 @@ def _listen(document: _Document, raw: Any) -> tuple[str, ...]:
 
 def _user(document: _Document, raw: Any, place: str) -> User:
     entry = document.mapping(raw, place, ("name", "auth_password", "priv_password", "write"))
-    name = document.word(entry.get("name"), f"{place}.name", _NAME.fullmatch, "a name of letters, digits, '.', '_' or '-'")
+    name = document.word(
+        entry.get("name"), f"{place}.name", _NAME.fullmatch, "a name of letters, digits, '.', '_' or '-'"
+    )
     passwords = [_secret(document, entry.get(key), f"{place}.{key}") for key in ("auth_password", "priv_password")]
     write = entry.get("write", False)
     if not isinstance(write, bool):

@@ -6,6 +6,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from .model import UNKNOWN_SIGNAL_DBM, Interface, Neighbour, Snapshot
 
@@ -35,6 +36,16 @@ class Value:
 
     kind: str
     value: int | bytes
+
+
+class Objects(Protocol):
+    """What an agent serves."""
+
+    def get(self, oid: Oid) -> Value | None:
+        """The object, or None."""
+
+    def following(self, oid: Oid) -> Oid | None:
+        """The first object after ``oid``."""
 
 
 def gauge(number: float) -> Value:

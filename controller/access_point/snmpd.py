@@ -9,28 +9,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from hyroads.controller.core.errors import ConfigError
 
 from .agentx import TIMEOUT_S
 from .config import AgentConfig
-from .mib import BASE, Oid, Value
+from .mib import BASE, Objects, Oid, Value
 from .wireless_mib import WIRELESS
 
 MAX_LINE_BYTES = 4096
 MAX_OID_LENGTH = 128
 NONE = b"NONE\n"
-
-
-class Objects(Protocol):
-    """What is served."""
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
 
 
 def parse_oid(line: bytes) -> Oid | None:

@@ -22,10 +22,13 @@ AUTOMATIC_MBM = -1
 MOST_MBM = 4000
 MOST_WEIGHT = 256
 MAX_SSID_BYTES, MAX_NAME_BYTES, MAX_SLICE_BYTES = 32, 15, 32
-_PASSPHRASE = re.compile(r"[ -~]{8,63}")
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+is_passphrase = re.compile(r"[ -~]{8,63}").fullmatch
+"""Whether WPA takes a text: 8 to 63 printable characters of ASCII."""
+is_interface = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}").fullmatch
+"""Whether a BSS may have this name."""
+is_slice_name = re.compile(r"[A-Za-z0-9_.-]{0,32}").fullmatch
+"""Whether a slice may be called so; empty is no slice's."""
 _BSSID = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_SLICE = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 _ADDRESSES = 63
 """How many addresses one radio can have: six bits of the first byte."""
 
@@ -131,21 +134,6 @@ def frequency_mhz(channel: int) -> int | None:
 def first_of(abilities: Iterable[RadioAbilities]) -> Wireless:
     """What a new access point does: nothing is on the air."""
     return Wireless({each.interface: Radio(each.channels[0]) for each in abilities})
-
-
-def is_interface(name: str) -> bool:
-    """Whether a BSS may have this name."""
-    return _INTERFACE.fullmatch(name) is not None
-
-
-def is_passphrase(text: str) -> bool:
-    """Whether WPA takes it: 8 to 63 printable characters of ASCII."""
-    return _PASSPHRASE.fullmatch(text) is not None
-
-
-def is_slice_name(text: str) -> bool:
-    """Whether a slice may be called so; empty is no slice's."""
-    return _SLICE.fullmatch(text) is not None
 
 
 def check(wireless: Wireless, abilities: Mapping[str, RadioAbilities]) -> None:

@@ -168,7 +168,7 @@ def _bytes(value: Value, longest: int) -> bytes:
     return value.value
 
 
-def _text(value: Value, longest: int, fits: Callable[[str], bool], expected: str) -> str:
+def _text(value: Value, longest: int, fits: Callable[[str], object], expected: str) -> str:
     text = _bytes(value, longest).decode("latin-1")
     if not fits(text):
         # What was sent is not repeated: it may be a passphrase.
@@ -186,7 +186,7 @@ def _channel(value: Value) -> dict[str, Any]:
 def _passphrase(value: Value) -> dict[str, Any]:
     if value.kind == "octet" and isinstance(value.value, bytes) and 0 < len(value.value) < 8:
         raise _Refused(WRONG_LENGTH, "expected a passphrase of 8 to 63 characters")
-    fits: Callable[[str], bool] = lambda text: not text or is_passphrase(text)  # noqa: E731
+    fits: Callable[[str], object] = lambda text: not text or is_passphrase(text)  # noqa: E731
     return {"passphrase": _text(value, 63, fits, "printable ASCII")}
 
 

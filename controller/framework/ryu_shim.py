@@ -184,6 +184,12 @@ def set_defaults(**values: object) -> None:
             CONF.set_default(name, value)
 
 
+sleep: Callable[[float], None] = hub.sleep
+"""Let others run, for so many seconds."""
+later: Callable[[float, Callable[[], object]], object] = eventlet.spawn_after
+"""Call a function after so many seconds, in a green thread of its own."""
+
+
 def spawn(function: Callable[..., object], *arguments: object) -> Any:
     """A green thread; an exception that leaves it is logged by the framework."""
     return hub.spawn(function, *arguments)
@@ -206,16 +212,6 @@ def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     theirs.
     """
     return eventlet.tpool.execute(function, *arguments)
-
-
-def later(delay_s: float, function: Callable[[], object]) -> None:
-    """Call a function after a while, in a green thread of its own."""
-    eventlet.spawn_after(delay_s, function)
-
-
-def sleep(seconds: float) -> None:
-    """Let others run."""
-    hub.sleep(seconds)
 
 
 def signals(numbers: Sequence[int]) -> Iterator[int]:
@@ -260,17 +256,10 @@ def wait_readable(descriptor: int) -> None:
     eventlet.hubs.trampoline(descriptor, read=True)
 
 
-def new_queue(size: int) -> Any:
-    """A bounded queue between green threads."""
-    return eventlet.queue.LightQueue(size)
-
-
-def new_lock() -> Any:
-    """A lock between green threads."""
-    return eventlet.semaphore.Semaphore()
-
-
-QueueFull = eventlet.queue.Full
+new_queue, QueueFull = eventlet.queue.LightQueue, eventlet.queue.Full
+"""A bounded queue between green threads, and what its ``put_nowait`` raises."""
+new_lock = eventlet.semaphore.Semaphore
+"""A lock between green threads."""
 
 
 class Signal:

@@ -68,14 +68,9 @@ class RawReading:
     interfaces: tuple[RawInterface, ...]
 
 
-def interface_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
-    """OIDs of columns of the interface table."""
-    return tuple((*INTERFACE_ENTRY, column) for column in columns)
-
-
-def neighbour_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
-    """OIDs of columns of the neighbour table."""
-    return tuple((*NEIGHBOUR_ENTRY, column) for column in columns)
+def columns_of(entry: Oid, columns: tuple[int, ...]) -> tuple[Oid, ...]:
+    """OIDs of columns of a table."""
+    return tuple((*entry, column) for column in columns)
 
 
 def interface_indices(values: Values) -> tuple[int, ...]:
@@ -84,17 +79,8 @@ def interface_indices(values: Values) -> tuple[int, ...]:
     return tuple(sorted(oid[-1] for oid in values if oid[:-1] == column))
 
 
-def neighbour_indices(values: Values) -> tuple[Oid, ...]:
-    """Rows of the neighbour table of which an answer has the numbers: ifIndex and six numbers of the MAC."""
-    return _rows(values, NEIGHBOUR_FAST[0])
-
-
-def neighbour_names(values: Values) -> tuple[Oid, ...]:
-    """Rows of the neighbour table that an answer names."""
-    return _rows(values, NEIGHBOUR_SLOW[0])
-
-
-def _rows(values: Values, column: int) -> tuple[Oid, ...]:
+def neighbour_rows(values: Values, column: int = NEIGHBOUR_FAST[0]) -> tuple[Oid, ...]:
+    """Rows of the neighbour table of which an answer has this column: ifIndex and six numbers of the MAC."""
     start, depth = (*NEIGHBOUR_ENTRY, column), len(NEIGHBOUR_ENTRY) + 1
     return tuple(sorted(oid[depth:] for oid in values if oid[:depth] == start and len(oid) == depth + 7))
 
@@ -102,7 +88,7 @@ def _rows(values: Values, column: int) -> tuple[Oid, ...]:
 def reading(values: Values) -> RawReading:
     """All of a poll; rows that vanished half-way through it are left out."""
     neighbours: dict[int, list[NeighbourSample]] = {}
-    for index in neighbour_indices(values):
+    for index in neighbour_rows(values):
         row = _neighbour(values, index)
         if row is not None:
             neighbours.setdefault(index[0], []).append(row)

@@ -231,9 +231,9 @@ def batch_of(change: Change, first_xid: int) -> Batch:
     return Batch(change, b"".join(parts), len(parts), first_xid, xid - 1, subjects)
 
 
-def next_xid(last_xid: int, room: int = 1 << 24) -> int:
-    """The first transaction id after ``last_xid``, back to 1 when fewer than ``room`` are left."""
-    return last_xid + 1 if last_xid + room < 0xFFFF_FFFF else 1
+def next_xid(last_xid: int) -> int:
+    """The first transaction id after ``last_xid``, back to 1 when fewer than 2^24 are left."""
+    return last_xid + 1 if last_xid + (1 << 24) < 0xFFFF_FFFF else 1
 
 
 def error_of(message: bytes) -> tuple[int, int, int]:

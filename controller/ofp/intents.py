@@ -16,15 +16,6 @@ from .match import Match
 
 
 @dataclass(frozen=True, slots=True)
-class MediumPort:
-    """Own interface on a technology."""
-
-    name: str
-    technology: str
-    mac: str
-
-
-@dataclass(frozen=True, slots=True)
 class AccessPort:
     """A port to hosts that are not part of the hybrid network's media."""
 
@@ -155,7 +146,8 @@ class SwitchIntent:
     dpid: int
     node_label: int
     flood_label: int
-    media: tuple[MediumPort, ...] = ()
+    macs: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of own interfaces on the media, by name of the port."""
     access: tuple[AccessPort, ...] = ()
     agent: AgentPorts | None = None
     neighbours: tuple[Neighbour, ...] = ()
@@ -229,7 +221,7 @@ def intents_for(
             dpid=dpid,
             node_label=labels.node[node],
             flood_label=labels.flood,
-            media=compiler.media(node),
+            macs=compiler.macs(node),
             access=(
                 AccessPort(
                     addressing.access_port[node],
@@ -296,9 +288,9 @@ class _Compiler:
             self.clients[place.node] += (AttachedClient(mac, port, label),)
             self._home[mac] = (place.node, label)
 
-    def media(self, node: str) -> tuple[MediumPort, ...]:
+    def macs(self, node: str) -> dict[str, str]:
         names, macs = self._addressing.interface_name, self._addressing.interface_mac
-        return tuple(MediumPort(names[node, k], k, macs[node, k]) for k in self._addressing.technologies(node))
+        return {names[node, k]: macs[node, k] for k in self._addressing.technologies(node)}
 
     def agent(self, node: str) -> AgentPorts | None:
         if not self._addressing.has_agent(node):

@@ -99,13 +99,6 @@ class DecMplsTtl:
 
 
 @dataclass(frozen=True, slots=True)
-class PushMpls:
-    """Push an MPLS entry between the Ethernet header and its payload."""
-
-    eth_type: int = 0x8847
-
-
-@dataclass(frozen=True, slots=True)
 class PopMpls:
     """Pop the outermost MPLS entry; what follows has ``eth_type``."""
 
@@ -154,7 +147,6 @@ Action = (
     | SetMplsLabel
     | SetMplsTtl
     | DecMplsTtl
-    | PushMpls
     | PopMpls
     | Encap
     | Decap

@@ -31,14 +31,11 @@ _REPORTS = (
 
 
 class Ports:
-    """A switch's ports by name with their OpenFlow numbers; ``missing`` collects those that were needed and not there.
-
-    ``macs`` are the addresses of its ports to media.
-    """
+    """A switch's ports by name, as OpenFlow numbers; ``missing`` collects those that were needed and are not there."""
 
     def __init__(self, intent: SwitchIntent, ports: Mapping[str, int]) -> None:
         self._ports = ports
-        self.macs = {medium.name: medium.mac for medium in intent.media}
+        self.macs = intent.macs
         self.missing: set[str] = set()
 
     def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:

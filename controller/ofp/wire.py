@@ -232,7 +232,6 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.SetMplsLabel: _mpls_label,
     act.SetMplsTtl: lambda a: _ACTION_U8.pack(15, 8, a.ttl),
     act.DecMplsTtl: lambda _: _ACTION_U32.pack(16, 8, 0),
-    act.PushMpls: lambda a: _ACTION_U16.pack(19, 8, a.eth_type),
     act.PopMpls: lambda a: _ACTION_U16.pack(20, 8, a.eth_type),
     act.Group: lambda a: _ACTION_U32.pack(22, 8, a.group),
     act.Encap: lambda a: _NX_ENCAP.pack(0xFFFF, 16, VENDOR_NICIRA, 46, 0, a.packet_type),

@@ -364,7 +364,7 @@ def test_a_client_with_an_agent_may_turn_up_at_any_node_that_could_hear_it() -> 
 def test_who_may_send_labels_costs_a_rule_for_each_neighbour_interface(network: Network) -> None:
     built = Built(network, places={})
     for node, rules in built.rules.items():
-        media = {built.model.numbers[node][medium.name] for medium in built.intents[node].media}
+        media = {built.model.numbers[node][name] for name in built.intents[node].macs}
         mine = [rule for rule in rules if rule.table == Table.PORT and rule.match.eth_type == 0x8847]
         into = {
             (link.source, link.technology)

@@ -51,7 +51,6 @@ simple = st.one_of(
     labels.map(lambda n: (act.SetMplsLabel(n), ryu_parser.OFPActionSetField(mpls_label=n))),
     st.integers(0, 255).map(lambda n: (act.SetMplsTtl(n), ryu_parser.OFPActionSetMplsTtl(n))),
     st.just((act.DecMplsTtl(), ryu_parser.OFPActionDecMplsTtl())),
-    st.just((act.PushMpls(), ryu_parser.OFPActionPushMpls(0x8847))),
     u16.map(lambda n: (act.PopMpls(n), ryu_parser.OFPActionPopMpls(n))),
     st.integers(0, 1000).map(lambda n: (act.Group(n), ryu_parser.OFPActionGroup(n))),
     st.sampled_from([1, 77, act.IN_PORT]).map(lambda n: (act.Output(n), ryu_parser.OFPActionOutput(n, 0))),
