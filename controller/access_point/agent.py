@@ -18,7 +18,7 @@ from .channel import interface_document
 from .config import AgentConfig, InterfaceConfig
 from .hostapd import Document
 from .mib import Oid, Tree, Value
-from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters, named
+from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters
 
 REFRESH_US = 100_000
 PATIENCE_S = 0.2
@@ -128,7 +128,7 @@ class LiveObjects:
 
     def get(self, oid: Oid) -> Value | None:
         """The object, or None."""
-        return self._current().get(oid, _now_us())
+        return self._current().at(oid, _now_us())
 
     def following(self, oid: Oid) -> Oid | None:
         """The first object after ``oid``."""
@@ -158,8 +158,10 @@ class LiveObjects:
             self._complain(f"{entry.name}: {error}")
             return None
         counters = reading.busy_us, reading.active_us, busy_share
-        neighbours = named(reading.neighbours, self._config.neighbours)
-        return Interface(index, entry.name, entry.technology, entry.medium, *counters, neighbours)
+        # A name that a back end gave stays.
+        nodes = self._config.neighbours
+        named = tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in reading.neighbours)
+        return Interface(index, entry.name, entry.technology, entry.medium, *counters, named)
 
 
 def _now_us() -> int:

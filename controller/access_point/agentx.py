@@ -237,8 +237,6 @@ class Session:
         payload = struct.pack(">I2H", 0, error, index) + bindings
         return message(RESPONSE, header.session, header.transaction, header.packet, payload)
 
-    # -- reading
-
     def _get(self, header: Header, reader: _Reader) -> bytes:
         found = []
         for start, _, _ in _ranges(reader):
@@ -269,8 +267,6 @@ class Session:
             columns = [onward for _, onward in rows]
             repetitions -= 1
         return self._response(header, bindings=b"".join(found))
-
-    # -- setting
 
     def _test(self, header: Header, reader: _Reader) -> bytes:
         bindings: list[tuple[Oid, Value]] = []

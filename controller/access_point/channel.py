@@ -137,8 +137,6 @@ class Channel:
         known = [session.interval_s for session in self._sessions if session.interval_s is not None]
         return min(known, default=None)
 
-    # -- stations
-
     def _follow(self, now_s: float) -> None:
         """Tell what happens to stations, as soon as it is known. Followers are those of the one node there is."""
         documents = [document for follower in self._followers for document in follower.poll(now_s)]
@@ -160,8 +158,6 @@ class Channel:
         wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
         answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
         self._queue(session, {**answer, "seq": _seq(message)})
-
-    # -- connections
 
     def _dial(self, session: _Session, now_s: float) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
@@ -192,8 +188,6 @@ class Channel:
         self._complain(f"{session.node}: {why}; dialling again")
         session.dial_s = time.monotonic() + session.backoff_s * random.uniform(0.75, 1.25)  # noqa: S311
         session.backoff_s = min(2 * session.backoff_s, BACKOFF_S[1])
-
-    # -- lines
 
     def _serve(self, patience_s: float) -> None:
         for key, events in self._selector.select(patience_s):
@@ -262,8 +256,6 @@ class Channel:
                 del session.unsent[: session.socket.send(session.unsent)]
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if session.unsent else 0)
         self._selector.modify(session.socket, wanted, session)
-
-    # -- readings
 
     def _report(self) -> None:
         """What is due, or was asked for: one collection serves all sessions."""

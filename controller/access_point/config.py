@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
@@ -45,6 +45,7 @@ class WirelessConfig:
     driver: str = "nl80211"
 
 
+Item = TypeVar("Item")
 BACKENDS = ("emulated", "linux-wifi", "plc")
 MIN_PASSWORD_LENGTH = 8  # RFC 3414, 11.2
 DEFAULT_LISTEN = "127.0.0.1:161"
@@ -118,10 +119,10 @@ class _Document:
                 raise self.fail(f"{place}.{key}".lstrip("."), f"one of the keys {', '.join(keys)}")
         return value
 
-    def items(self, value: Any, place: str) -> list[Any]:
+    def each(self, value: Any, place: str, read: Callable[[_Document, Any, str], Item]) -> tuple[Item, ...]:
         if not isinstance(value, list):
             raise self.fail(place, "a list")
-        return value
+        return tuple(read(self, item, f"{place}.{i}") for i, item in enumerate(value))
 
     def word(self, value: Any, place: str, fits: Callable[[str], object], expected: str) -> str:
         if not isinstance(value, str) or not fits(value):
@@ -151,27 +152,23 @@ def parse(text: str, name: str) -> AgentConfig:
     top = document.mapping(raw, "", tuple(f.name for f in fields(AgentConfig)))
     if "node" not in top:
         raise document.fail("node", "the node's name")
-    listed = enumerate(document.items(top.get("interfaces", []), "interfaces"))
-    interfaces = tuple(_interface(document, entry, f"interfaces.{i}") for i, entry in listed)
+    interfaces = document.each(top.get("interfaces", []), "interfaces", _interface)
     socket = top.get("medium_socket")
     if socket is None and any(interface.backend == "emulated" for interface in interfaces):
         raise document.fail("medium_socket", "the path of hyroads-medium's control socket")
     community = top.get("community")
+    listen = document.each(top.get("listen", [DEFAULT_LISTEN]), "listen", _address)
+    if not listen:
+        raise document.fail("listen", "at least one address")
     return AgentConfig(
         node=document.text(top["node"], "node"),
         interfaces=interfaces,
-        listen=_listen(document, top.get("listen", [DEFAULT_LISTEN])),
+        listen=listen,
         community=None if community is None else _secret(document, community, "community"),
-        users=tuple(
-            _user(document, entry, f"users.{i}")
-            for i, entry in enumerate(document.items(top.get("users", []), "users"))
-        ),
+        users=document.each(top.get("users", []), "users", _user),
         neighbours=_neighbours(document, top.get("neighbours", {})),
         medium_socket=socket,
-        hostapd=tuple(
-            _hostapd(document, entry, f"hostapd.{i}")
-            for i, entry in enumerate(document.items(top.get("hostapd", []), "hostapd"))
-        ),
+        hostapd=document.each(top.get("hostapd", []), "hostapd", _hostapd),
         errors=_errors(document, top.get("errors", {})),
         wireless=_wireless(document, top["wireless"]) if "wireless" in top else None,
     )
@@ -191,13 +188,12 @@ def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:
     if entry.get("backend") not in BACKENDS:
         raise document.fail(f"{place}.backend", f"one of {', '.join(BACKENDS)}")
     technology = document.text(entry.get("technology", ""), f"{place}.technology")
-    peers = enumerate(document.items(entry.get("peers", []), f"{place}.peers"))
     return InterfaceConfig(
         name=document.word(entry.get("name"), f"{place}.name", _IFNAME.fullmatch, "an interface's name"),
         technology=technology,
         medium=document.text(entry.get("medium", technology), f"{place}.medium"),
         backend=entry["backend"],
-        peers=tuple(_peer(document, peer, f"{place}.peers.{i}") for i, peer in peers),
+        peers=document.each(entry.get("peers", []), f"{place}.peers", _peer),
     )
 
 
@@ -211,20 +207,16 @@ def _peer(document: _Document, raw: Any, place: str) -> Peer:
     )
 
 
-def _listen(document: _Document, raw: Any) -> tuple[str, ...]:
-    listen = document.items(raw, "listen")
-    for i, address in enumerate(listen):
-        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        try:
-            ipaddress.IPv4Address(host)
-            valid = port.isdecimal() and 0 < int(port) < 0x10000
-        except ValueError:
-            valid = False
-        if not valid:
-            raise document.fail(f"listen.{i}", "an IPv4 address and port such as 127.0.0.1:161")
-    if not listen:
-        raise document.fail("listen", "at least one address")
-    return tuple(listen)
+def _address(document: _Document, raw: Any, place: str) -> str:
+    host, _, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
+    try:
+        ipaddress.IPv4Address(host)
+        valid = port.isdecimal() and 0 < int(port) < 0x10000
+    except ValueError:
+        valid = False
+    if not valid:
+        raise document.fail(place, "an IPv4 address and port such as 127.0.0.1:161")
+    return str(raw)
 
 
 def _user(document: _Document, raw: Any, place: str) -> User:
@@ -277,7 +269,7 @@ def _wireless(document: _Document, raw: Any) -> WirelessConfig:
         raise document.fail("wireless.backend", f"one of {', '.join(WIRELESS_BACKENDS)}")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_RADIOS:
         raise document.fail("wireless.radios", f"a list of 1 to {MAX_RADIOS} radios")
-    radios = [_radio(document, entry, f"wireless.radios.{i}") for i, entry in enumerate(listed)]
+    radios = document.each(listed, "wireless.radios", _radio)
     by_name = {radio.interface: radio for radio in radios}
     if len(by_name) < len(radios):
         raise document.fail("wireless.radios", "each interface once")

@@ -113,9 +113,6 @@ def _is_utf8(ssid: bytes) -> bool:
     return True
 
 
-# -- changes ----------------------------------------------------------------------------------------------------------
-
-
 class What(StrEnum):
     """What is done to a radio: all that is wanted of it goes on the air, or goes off; one BSS joins or leaves, while
     the others stay; its transmit power is set.
@@ -167,9 +164,6 @@ def _needs_restart(name: str, was: Radio, radio: Radio, old: Mapping[str, Bss], 
     """The channel, the first BSS and whether airtime is weighted at all are the radio's."""
     weighted = [any(bss.airtime_weight != 1 for bss in each.values()) for each in (old, new)]
     return was.channel != radio.channel or old.get(name) != new.get(name) or weighted[0] != weighted[1]
-
-
-# -- reading back -----------------------------------------------------------------------------------------------------
 
 
 def fields_of(answer: str) -> dict[str, str]:

@@ -201,9 +201,6 @@ def made_up_mac(name: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (2, *sha256(name.encode()).digest()[:5]))
 
 
-# -- the state that is kept -------------------------------------------------------------------------------------------
-
-
 def document_of(wireless: Wireless) -> dict[str, Any]:
     """As JSON; holds passphrases."""
     bsss = {

@@ -131,8 +131,6 @@ class HostapdBackend:
             self._start(name, wanted)
             self._power(name, wanted)
 
-    # -- steps
-
     def _do(self, step: Step, wanted: Wireless) -> None:
         match step.what:
             case What.START:
@@ -199,8 +197,6 @@ class HostapdBackend:
 
     def _ask_global(self, question: str) -> str:
         return ask(self._config.global_socket, question, CHANGE_S).strip()
-
-    # -- reading back
 
     def _status(self, name: str, question: str = "STATUS") -> Mapping[str, str]:
         """What hostapd answers for a radio or BSS; nothing if it is off the air."""

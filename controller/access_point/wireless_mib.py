@@ -83,9 +83,6 @@ class Shown:
     problem: str = ""
 
 
-# -- what is read -----------------------------------------------------------------------------------------------------
-
-
 def _integer(number: int) -> Value:
     return Value("integer", number)
 
@@ -147,9 +144,6 @@ def objects(shown: Shown) -> Iterator[tuple[Oid, Value]]:
     for name, bss in shown.wireless.bsss.items():
         for column, bss_value_of in BSS_COLUMNS.items():
             yield (*BSS_ENTRY, column, *bss_index(name)), bss_value_of((bss, shown.report.bsss.get(name, nothing)))
-
-
-# -- what is set ------------------------------------------------------------------------------------------------------
 
 
 def _number(value: Value, low: int, high: int) -> int:

@@ -88,8 +88,6 @@ class SequenceMarkers:
         self._markers: dict[_Flow, dict[int, PathMarkers]] = {}
         self._waiting: Counter[_Flow] = Counter()
 
-    # -- what agents say
-
     def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
         """The agent of a flow's first edge changed its paths in use: flow number -> first number under the new ones.
 
@@ -102,8 +100,6 @@ class SequenceMarkers:
         """What has come by a flow's watched paths."""
         if self._take(node, flow, paths):
             self._news()
-
-    # -- those who wait
 
     def await_(self, node: str, number: int) -> None:
         """From now on, markers of a flow at its last edge count; earlier ones don't."""

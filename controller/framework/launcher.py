@@ -35,14 +35,6 @@ def prepare_eventlet() -> None:
         wsgi.ALREADY_HANDLED = ()  # type: ignore[attr-defined]
 
 
-def _allow_many_connections() -> None:
-    """The bounds on connections are ours; the usual limit of 1024 descriptors is below them in large networks."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
     prepare_eventlet()
@@ -50,7 +42,11 @@ def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     # set up its log, the handler of last resort is the only one.
     if logging.lastResort is not None:
         logging.lastResort.setLevel(logging.CRITICAL)
-    _allow_many_connections()
+    # The bounds on connections are ours; the usual limit of 1024 descriptors is below them in large networks.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     # A terminal that closes, or a habit of reloading, ends no controller. The application says so in its log.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     try:

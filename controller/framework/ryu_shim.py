@@ -31,6 +31,8 @@ def _load(name: str) -> Any:
 
 eventlet = import_module("eventlet")
 import_module("eventlet.tpool")
+_wsgi = import_module("eventlet.wsgi")
+_HttpBase: Any = _wsgi.HttpProtocol
 hub = _load("lib.hub")
 _ofproto_parser = _load("ofproto.ofproto_parser")
 ofproto = _load("ofproto.ofproto_v1_3")
@@ -61,11 +63,8 @@ class Connection:
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
         """The framework's object, for this module."""
-
-    @property
-    def key(self) -> int:
+        self.key = id(datapath)
         """Identity of the connection (not of the switch)."""
-        return id(self.datapath)
 
     @property
     def dpid(self) -> int:
@@ -222,7 +221,8 @@ def signals(numbers: Sequence[int]) -> Iterator[int]:
     # The hub sleeps in a system call, which a handler of Python's does not end; what is in the pipe does.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
-        signal.signal(number, _noted)
+        # The wakeup descriptor has it.
+        signal.signal(number, lambda _number, _frame: None)
 
     def received() -> Iterator[int]:
         while True:
@@ -232,10 +232,6 @@ def signals(numbers: Sequence[int]) -> Iterator[int]:
                 yield from (number for number in os.read(reader, 64) if number in numbers)
 
     return received()
-
-
-def _noted(_number: int, _frame: object) -> None:
-    """The wakeup descriptor has it."""
 
 
 def let_end(numbers: Iterable[int]) -> None:
@@ -374,38 +370,6 @@ class Timer:
         return self.fired
 
 
-def _http_protocol(wsgi: Any) -> Any:
-    """The server's side of HTTP: the framework's, but for requests about whose end two programs could differ."""
-
-    class HttpProtocol(wsgi.HttpProtocol):  # type: ignore[misc]
-        """Refuses with a problem document, and ends the connection: what follows may be anything."""
-
-        rfile: Any
-
-        def parse_request(self) -> bool:
-            lines: list[bytes] = []
-            self.rfile = _Remembering(self.rfile, lines)
-            if not super().parse_request():
-                return False
-            refused = refusal(self.raw_requestline, lines)
-            if refused is not None:
-                self.send_error(*refused)
-            return refused is None
-
-        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-            status = HTTPStatus(code)
-            told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
-            body = json.dumps(told).encode() + b"\n"
-            head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
-            self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-            self.close_connection = 1
-
-        def log_message(self, *_: object) -> None:
-            """Strangers can't fill the disk with what they send."""
-
-    return HttpProtocol
-
-
 class _Remembering:
     """The lines that are read, as they are."""
 
@@ -420,10 +384,36 @@ class _Remembering:
         return line
 
 
+class _HttpProtocol(_HttpBase):  # type: ignore[misc]
+    """Refuses with a problem document, and ends the connection: what follows may be anything."""
+
+    rfile: Any
+
+    def parse_request(self) -> bool:
+        lines: list[bytes] = []
+        self.rfile = _Remembering(self.rfile, lines)
+        if not super().parse_request():
+            return False
+        refused = refusal(self.raw_requestline, lines)
+        if refused is not None:
+            self.send_error(*refused)
+        return refused is None
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        status = HTTPStatus(code)
+        told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
+        body = json.dumps(told).encode() + b"\n"
+        head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
+        self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        self.close_connection = 1
+
+    def log_message(self, *_: object) -> None:
+        """Strangers can't fill the disk with what they send."""
+
+
 def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
     """Serve a WSGI application for ever in the calling green thread."""
-    wsgi = import_module("eventlet.wsgi")
     # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
     # What an application gives goes out at once: events must not wait for 16 KiB of them.
-    options = {"protocol": _http_protocol(wsgi), "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
-    wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)
+    options = {"protocol": _HttpProtocol, "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
+    _wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

@@ -16,7 +16,7 @@ from hyroads.controller.core.errors import OpenFlowError
 
 from . import wire
 from .pipeline import ADD_ORDER
-from .rule import FULL_MASK, GroupDelete, GroupEntry, Rule, RuleKey, is_our_group, is_ours
+from .rule import FULL_MASK, GroupEntry, Rule, RuleKey, is_our_group, is_ours
 
 _POSITION: Mapping[int, int] = {table: i for i, table in enumerate(ADD_ORDER)}
 
@@ -57,7 +57,7 @@ class Change:
     adds: tuple[Rule, ...] = ()
     deletes: tuple[Installed, ...] = ()
     group_adds: tuple[GroupEntry, ...] = ()
-    group_deletes: tuple[GroupDelete, ...] = ()
+    group_deletes: tuple[int, ...] = ()
     conflicts: tuple[Rule, ...] = ()
     """Wanted rules that are left out because a rule of somebody else has their table, priority and match."""
 
@@ -103,7 +103,7 @@ def difference(
         tuple(adds),
         tuple(deletes),
         tuple(group for number, group in needed.items() if number not in there),
-        tuple(GroupDelete(number) for number in sorted(there) if number not in needed and is_our_group(number)),
+        tuple(number for number in sorted(there) if number not in needed and is_our_group(number)),
         tuple(conflicts),
     )
 
@@ -122,8 +122,8 @@ def _by_key(rules: Iterable[Rule]) -> dict[RuleKey, Rule]:
 
 _ERROR = Struct("!HH")
 
-Subject = Rule | Installed | GroupEntry | GroupDelete
-"""What a message of a batch is about."""
+Subject = Rule | Installed | GroupEntry | int
+"""What a message of a batch is about; a group that goes by its id."""
 
 ERROR_TYPES = {
     0: "hello failed",
@@ -149,8 +149,8 @@ class Refusal:
 
     def __str__(self) -> str:
         kind, about = ERROR_TYPES.get(self.type, f"type {self.type}"), self.subject
-        if isinstance(about, GroupEntry | GroupDelete):
-            return f"group {about.id:#x}: {kind}, code {self.code}"
+        if isinstance(about, GroupEntry | int):
+            return f"group {about if isinstance(about, int) else about.id:#x}: {kind}, code {self.code}"
         return f"table {about.table} priority {about.priority}: {kind}, code {self.code}"
 
 
@@ -214,7 +214,7 @@ def batch_of(change: Change, first_xid: int) -> Batch:
         (wire.GROUP_MOD, [(group, group.add_body) for group in change.group_adds]),
         (wire.FLOW_MOD, [(rule, rule.add_body) for rule in change.adds]),
         (wire.FLOW_MOD, [(rule, rule.delete_body) for rule in change.deletes]),
-        (wire.GROUP_MOD, [(group, group.delete_body) for group in change.group_deletes]),
+        (wire.GROUP_MOD, [(group, wire.group_mod_body(wire.GROUP_DELETE, group)) for group in change.group_deletes]),
     )
     for kind, messages in steps:
         if not messages:

@@ -41,9 +41,6 @@ def check(data: bytes) -> None:
     checker(data, 8, length, name)
 
 
-# -- lists of elements ------------------------------------------------------------------------------------------------
-
-
 def _need(data: bytes, start: int, end: int, size: int, where: str) -> None:
     if end - start < size:
         raise GuardError(f"{where} at byte {start}: {end - start} bytes left, expected at least {size}")
@@ -104,9 +101,6 @@ def _list(name: str, length_at: int, minimum: int, checker: _Checker, skip: int 
             checker(data, first + skip, last, f"{where}: {name}")
 
     return check_list
-
-
-# -- match, actions, instructions, buckets ----------------------------------------------------------------------------
 
 
 def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
@@ -200,9 +194,6 @@ def _instructions(data: bytes, start: int, end: int, where: str) -> None:
             raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
 
 
-# -- multipart replies ------------------------------------------------------------------------------------------------
-
-
 def _flow(data: bytes, start: int, end: int, where: str) -> None:
     _instructions(data, _match(data, start + 48, end, where), end, where)
 
@@ -264,9 +255,6 @@ def _multipart(data: bytes, start: int, end: int, where: str) -> None:
         raise GuardError(f"{where}: type {kind} is none that was asked for")
     name, checker = entry
     checker(data, start + 8, end, f"{where}: {name}")
-
-
-# -- other messages ---------------------------------------------------------------------------------------------------
 
 
 def _packet_in(data: bytes, start: int, end: int, where: str) -> None:

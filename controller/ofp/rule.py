@@ -98,18 +98,6 @@ class GroupEntry:
         object.__setattr__(self, "add_body", wire.group_mod_body(wire.GROUP_ADD, number, buckets))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDelete:
-    """A group of ours that is not wanted any more."""
-
-    id: int
-
-    @property
-    def delete_body(self) -> bytes:
-        """The group-mod that deletes it."""
-        return wire.group_mod_body(wire.GROUP_DELETE, self.id)
-
-
 def is_our_group(number: int) -> bool:
     """Whether a group with this id was made by HyRoads."""
     return number & GROUP_MARK_MASK == GROUP_MARK_VALUE

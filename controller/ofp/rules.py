@@ -125,8 +125,6 @@ class _Builder(Ports):
         self.intent = intent
         self.client_ports = tuple(dict.fromkeys(client.port for client in intent.clients))
 
-    # -- table 0
-
     def port(self) -> Iterator[Rule]:
         """What may come in, by port."""
         intent = self.intent
@@ -158,8 +156,6 @@ class _Builder(Ports):
                     match = Match(in_port=number, eth_type=ETH_TYPE_HELLO, eth_src=peer.mac)
                     yield Rule(Table.PORT, Priority.HELLO, match, (act.Output(agent),))
 
-    # -- table 1
-
     def classify(self) -> Iterator[Rule]:
         """Flows that this edge splits."""
         if any(port.guarded for port in self.intent.access):
@@ -173,8 +169,6 @@ class _Builder(Ports):
             for flow in self.intent.flows:
                 actions = (encap, act.SetMplsLabel(flow.number), ethernet, output)
                 yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match, actions)
-
-    # -- table 2
 
     def forward(self) -> Iterator[Rule]:
         """The single path of users' frames."""
@@ -213,8 +207,6 @@ class _Builder(Ports):
         copies = tuple(action for hop in self.intent.tree for action in self.towards(hop, came_in))
         actions = (act.Clone(behind(self.intent.flood_label) + copies),) if copies else ()
         return Rule(Table.FORWARD, priority, match, actions, goto=Table.DELIVER)
-
-    # -- table 3
 
     def label(self) -> Iterator[Rule]:
         """Labelled frames.
@@ -272,8 +264,6 @@ class _Builder(Ports):
                 if send:
                     match = label_match(hello.label, agent)
                     yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_HELLO), *send))
-
-    # -- table 4
 
     def deliver(self) -> Iterator[Rule]:
         """Users' frames to the hosts that are here."""

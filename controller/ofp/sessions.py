@@ -16,7 +16,7 @@ from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.network import Network, Place
 
 from . import match as act
-from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
+from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch, hop_to
 from .match import Match
 from .pipeline import ETH_TYPE_MPLS, LABEL_TTL, TREE_ADDRESS, Priority, Table
 from .rule import GroupEntry, Rule
@@ -244,13 +244,10 @@ def rooted(names: Names, plan: TreePlan, label: int) -> RootedTree | None:
             # It is delivered to as one of the participants there.
             homes.add(sender)
             continue
-        port = addressing.interface_name[sender, technology]
-        by_group = len(links) > 1
-        to = TREE_ADDRESS if by_group else addressing.interface_mac[first, technology]
-        copies.setdefault(sender, []).append(Hop(port, to))
+        by_group, hop = len(links) > 1, hop_to(addressing, sender, first, technology)
+        copies.setdefault(sender, []).append(Hop(hop.port, TREE_ADDRESS) if by_group else hop)
         for link in links:
-            own = addressing.interface_name[link.target, technology]
-            parents[link.target] = Hop(own, addressing.interface_mac[sender, technology]), by_group
+            parents[link.target] = hop_to(addressing, link.target, sender, technology), by_group
     branches = {}
     for node in sorted({root, *parents}):
         parent, by_group = parents.get(node, (None, False))

@@ -71,9 +71,6 @@ def message(body: bytes, xid: int, kind: int = FLOW_MOD) -> bytes:
     return HEADER.pack(VERSION, kind, len(body) + 8, xid) + body
 
 
-# -- match ------------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=65536)
 def mac_bytes(text: str) -> bytes:
     """Six bytes of ``aa:bb:cc:dd:ee:ff``."""
@@ -260,9 +257,6 @@ def instructions(items: tuple[act.Action, ...], goto: int | None) -> bytes:
     if goto is not None:
         out += _INSTRUCTION_GOTO.pack(1, 8, goto)
     return out
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def flow_mod_body(

@@ -16,7 +16,7 @@ the next one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -161,8 +161,6 @@ class HostTables:
             return [entry.spot.node]
         return [node for node, switch in self._switches.items() if not switch.hosts.is_confirmed(mac)]
 
-    # -- inside
-
     def _step(self, mac: str, entry: _Entry, now_s: float) -> None:
         home = entry.spot.node
         if entry.step is Step.HOME:
@@ -260,15 +258,14 @@ class HostLayer:
 
     def sources(self) -> list[tuple[int, str]]:
         """Port number and host of all that are let in by what is in the switch."""
-        rules = (rule for known in self._installed.values() for rule in known.values())
-        found = (source_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
-        return [source for source in found if source is not None]
+        return [source for rule in self._rules() if (source := source_of(rule)) is not None]
 
     def claims(self) -> list[tuple[str, str]]:
         """Host and address of all claims that pass by what is in the switch."""
-        rules = (rule for known in self._installed.values() for rule in known.values())
-        found = (claim_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
-        return [claim for claim in found if claim is not None]
+        return [claim for rule in self._rules() if (claim := claim_of(rule)) is not None]
+
+    def _rules(self) -> Iterator[Installed]:
+        return (rule for known in self._installed.values() for rule in known.values())
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
         """All rules of one host, sent with the next :meth:`flush`."""
@@ -364,5 +361,5 @@ class HostLayer:
 
 
 def _packets(stats: Iterable[FlowStat]) -> dict[tuple[int, str], int]:
-    sources = ((source_of(s.rule.table, s.rule.priority, s.rule.match_fields), s.packets) for s in stats)
+    sources = ((source_of(s.rule), s.packets) for s in stats)
     return {source: packets for source, packets in sources if source is not None}

@@ -283,8 +283,6 @@ class SwitchSession:
         """The ports changed."""
         self.ports = self.connection.ports()
 
-    # -- inside
-
     def _advance(self) -> None:
         """Send the difference between goal and switch, if nothing is under way."""
         goal = self._goal
@@ -318,7 +316,7 @@ class SwitchSession:
             installed.pop(rule.key, None)
         no_groups = {refusal.subject.id for refusal in batch.refusals if isinstance(refusal.subject, GroupEntry)}
         self._groups |= {group.id for group in batch.change.group_adds} - no_groups
-        self._groups -= {group.id for group in batch.change.group_deletes}
+        self._groups.difference_update(batch.change.group_deletes)
         for refusal in batch.refusals:
             self.report(f"refused: {refusal}")
         if batch.refused:
@@ -355,13 +353,8 @@ def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports
     bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
     rules = rules_for(replace(bare, flows=tuple(flows.values())), ports).rules
     by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
-    found = {flow: by_key.get(_flow_key(classified)) for flow, classified in flows.items()}
-    return {flow: rule for flow, rule in found.items() if rule is not None}
-
-
-def _flow_key(flow: ClassifiedFlow) -> RuleKey:
-    """Where the rule of a flow is in a switch."""
-    return Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key
+    keys = {f: Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key for f, flow in flows.items()}
+    return {flow: by_key[key] for flow, key in keys.items() if key in by_key}
 
 
 def _has(installed: Mapping[RuleKey, Installed], rule: Rule) -> bool:

@@ -187,7 +187,7 @@ def answer(interfaces=3, peers=2):
     )  # fmt: skip
     snapshot = Snapshot("a", b"12345678", 5_000_000, rows)
     values = {oid: value.value for oid, value in objects(snapshot)}
-    values.update({oid: Tree(snapshot).get(oid, 5_007_000).value for oid in [(*CLOCK[:-2], 4, 0)]})
+    values.update({oid: Tree(snapshot).at(oid, 5_007_000).value for oid in [(*CLOCK[:-2], 4, 0)]})
     for row in rows:
         values.update(
             {(*IF_OPER_STATUS, row.index): 1, (*IF_HC_IN_OCTETS, row.index): 7, (*IF_HC_OUT_OCTETS, row.index): 8}

@@ -39,7 +39,7 @@ class Frozen:
         self.tree = Tree(snapshot)
 
     def get(self, oid):
-        return self.tree.get(oid, self.tree.clock_us)
+        return self.tree.at(oid, self.tree.clock_us)
 
     def following(self, oid):
         return self.tree.following(oid)
