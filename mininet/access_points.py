@@ -25,9 +25,10 @@ from pathlib import Path
 
 from hyroads.controller.access_point.agent import Complaints
 from hyroads.controller.access_point.backends import MediumSource
-from hyroads.controller.access_point.channel import Channel, Document, address_of, interface_document
+from hyroads.controller.access_point.channel import Channel, address_of, interface_document
 from hyroads.controller.access_point.config import AgentConfig, parse
 from hyroads.controller.access_point.emulated import EmulatedRadio, MediumState
+from hyroads.controller.access_point.hostapd import Document
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing

@@ -44,36 +44,11 @@ from hyroads.controller.core.services.view import (
 API_VERSION = 1
 
 __all__ = [
-    "API_VERSION",
-    "App",
-    "Arrived",
-    "Associated",
-    "Cancelled",
-    "ClientView",
-    "Confirmed",
-    "DesiredState",
-    "Event",
-    "FlowView",
-    "Handover",
-    "Left",
-    "LinkView",
-    "MobilityEvent",
-    "MobilityManager",
-    "MobilityPolicy",
-    "Network",
-    "NetworkView",
-    "Option",
-    "Passed",
-    "Phase",
-    "Place",
-    "Refused",
-    "Request",
-    "RequestError",
-    "Requests",
-    "Steady",
-    "Timings",
-    "Wish",
-]
+    "API_VERSION", "App", "Arrived", "Associated", "Cancelled", "ClientView", "Confirmed", "DesiredState",
+    "Event", "FlowView", "Handover", "Left", "LinkView", "MobilityEvent", "MobilityManager", "MobilityPolicy",
+    "Network", "NetworkView", "Option", "Passed", "Phase", "Place", "Refused", "Request", "RequestError",
+    "Requests", "Steady", "Timings", "Wish",
+]  # fmt: skip
 
 Document = Mapping[str, Any]
 _WAIT = {True: "", False: "?wait=false"}

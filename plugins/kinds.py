@@ -1,10 +1,4 @@
-"""The kinds of plugins: how each is found and what it must have.
-
-What is known of a plugin before it runs: where it is, what it may do and use.
-
-Which plugin serves a request, the pure part. Who asks for none gets what is set for the flow, else for the client,
-else the default.
-"""
+"""The kinds of plugins, what is known of a plugin before it runs, and which plugin serves a request. Pure."""
 
 from __future__ import annotations
 
@@ -85,7 +79,7 @@ class DiscoveredPlugin:
 
 @dataclass(frozen=True)
 class Selection:
-    """Names of plugins: by flow, by client, and for all others."""
+    """Names of plugins. Who asks for none gets what is set for the flow, else for the client, else the default."""
 
     default: str
     by_client: Mapping[str, str] = field(default_factory=dict)

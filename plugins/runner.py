@@ -1,18 +1,10 @@
-"""A plugin's own process: reads calls from the controller, runs them one at a time, answers
-(docs/reference/plugins.md).
+"""A plugin's own process: reads calls from the controller, runs them one at a time, answers.
 
     -> {"call": n, "do": "load" | ..., "with": {...}}        <- {"done": n, "value": ...} or {"failed": n, "what": ...}
     <- {"ask": m, "do": "request" | "view", "with": {...}}   -> {"answer": m, "value": ...} or {"refused": m, ...}
 
-Lines of JSON on the socket that is the only argument. Whatever the plugin does here, the controller only sees lines.
-
-The calls that a plugin's process answers, by kind. What goes in and out is JSON of the types named here.
-
-What a plugin's process may not do to the machine, set by itself before a plugin's code is imported (Linux).
-
-It dies with the controller, runs after everything else that wants the processor, has bounded memory and descriptors,
-leaves no core files, and can't start processes: these would outlive it. This bounds faults, not malice: against that
-give it a user of its own.
+Lines of JSON on the socket that is the only argument (docs/reference/plugins.md). Whatever the plugin does here, the
+controller only sees lines.
 """
 
 from __future__ import annotations
@@ -32,7 +24,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
@@ -115,24 +106,18 @@ _CLONE_THREAD = 0x00010000
 _X32 = 0x40000000
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """Numbers of system calls on a machine."""
-
-    architecture: int
-    clone: int
-    forks: tuple[int, ...]
-    clone3: int = 435
-
-
-_MACHINES = {
-    "x86_64": Calls(0xC000003E, 56, (57, 58)),
-    "aarch64": Calls(0xC00000B7, 220, ()),
-}
+_CLONE3 = 435
+_MACHINES = {"x86_64": (0xC000003E, 56, (57, 58)), "aarch64": (0xC00000B7, 220, ())}
+"""The architecture as filters name it, and the numbers of its system calls ``clone`` and those that fork."""
 
 
 def confine(memory_mb: int, user: str | None) -> None:
-    """Bound this process. ``OSError``, ``KeyError``: it can't be done."""
+    """Bound what this process may do to the machine, before a plugin's code is imported (Linux).
+
+    It dies with the controller, runs after everything else that wants the processor, has bounded memory and
+    descriptors, leaves no core files, and can't start processes: these would outlive it. This bounds faults, not
+    malice: against that give it a user of its own. ``OSError``, ``KeyError``: it can't be done.
+    """
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     os.nice(NICE)
@@ -148,28 +133,27 @@ def confine(memory_mb: int, user: str | None) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
-    calls = _MACHINES.get(platform.machine())
-    if calls is not None:
-        _filter(libc, _no_processes(calls))
+    machine = _MACHINES.get(platform.machine())
+    if machine is not None:
+        _filter(libc, _no_processes(*machine))
 
 
-def _no_processes(calls: Calls) -> bytes:
+def _no_processes(architecture: int, clone: int, forks: tuple[int, ...]) -> bytes:
     """A filter for system calls: threads may be started, processes may not.
 
     ``clone3`` hides its flags from filters; told that it does not exist, the C library takes ``clone``.
     """
-    refused = (*calls.forks,)
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUALS, 1, 0, calls.architecture),
+        (_EQUALS, 1, 0, architecture),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
-        (_EQUALS, 0, 1, calls.clone3),
+        (_EQUALS, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _UNKNOWN_CALL),
         (_ANY_BIT, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
-        *(step for number in refused for step in ((_EQUALS, 0, 1, number), (_RETURN, 0, 0, _REFUSE))),
-        (_EQUALS, 1, 0, calls.clone),
+        *(step for number in forks for step in ((_EQUALS, 0, 1, number), (_RETURN, 0, 0, _REFUSE))),
+        (_EQUALS, 1, 0, clone),
         (_RETURN, 0, 0, _ALLOW),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
         (_ANY_BIT, 1, 0, _CLONE_THREAD),

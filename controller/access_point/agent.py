@@ -1,11 +1,7 @@
-"""The live snapshot of an access point: reads its radios when asked, at most every 100 ms, in a thread of its own.
+"""Readings of an access point's own radios: for its snmpd (:class:`LiveObjects`) and for the radio channel.
 
-snmpd waits for its ``pass_persist`` program, so a radio that is slow to answer must not hold up the answer: after
-``PATIENCE_S`` the old snapshot is served, and ``hyroadsSnapshotAge`` says how old it is.
-
-Readings of an access point's own radios for the channel: one thread per radio, so that a slow one holds up none.
-
-Complaints on stderr, each at most once in ten seconds: a radio that fails, fails ten times a second.
+A radio is read when somebody asks, each in a thread of its own, so that a slow one holds up neither the others nor an
+answer: snmpd waits for its ``pass_persist`` program. What fails is said on stderr, at most once in ten seconds each.
 """
 
 from __future__ import annotations
@@ -18,90 +14,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from .channel import Document, interface_document
-from .config import AgentConfig
+from .channel import interface_document
+from .config import AgentConfig, InterfaceConfig
+from .hostapd import Document
 from .mib import Oid, Tree, Value
-from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters, named
+from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters
 
-REFRESH_S = 0.1
+REFRESH_US = 100_000
 PATIENCE_S = 0.2
 COMPLAIN_EVERY_S = 10.0
-
-
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
-
-
-class LiveObjects:
-    """The objects of HYROADS-MIB as they are now; ``get`` and ``following`` refresh them."""
-
-    def __init__(self, config: AgentConfig, radios: Mapping[str, Radio]) -> None:
-        self._config = config
-        self._radios = radios
-        self._boot = os.urandom(8)
-        self._counters = {name: SteadyCounters() for name in radios}
-        self._complained_s: dict[str, float] = {}
-        self._tree = Tree(Snapshot(config.node, self._boot, _now_us(), ()))
-        self._fresh = threading.Condition()
-        self._wanted = threading.Event()
-        self._busy = False
-        self._read_once = False
-        threading.Thread(target=self._refresh_for_ever, daemon=True).start()
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-        return self._current().get(oid, _now_us())
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
-        return self._current().following(oid)
-
-    def _current(self) -> Tree:
-        tree = self._tree
-        if self._read_once and _now_us() - tree.clock_us < REFRESH_S * 1e6:
-            return tree
-        with self._fresh:
-            already_late = self._busy
-            self._wanted.set()
-            # A refresh that kept one request waiting in vain does not keep the following ones waiting too.
-            if not already_late:
-                self._busy = True
-                self._fresh.wait_for(lambda: not self._busy, PATIENCE_S)
-            return self._tree
-
-    def _refresh_for_ever(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            tree = Tree(self._snapshot())
-            with self._fresh:
-                self._tree, self._busy, self._read_once = tree, False, True
-                self._fresh.notify_all()
-
-    def _snapshot(self) -> Snapshot:
-        clock_us = _now_us()
-        interfaces = (self._interface(i, radio) for i, radio in enumerate(self._radios.values()))
-        return Snapshot(self._config.node, self._boot, clock_us, tuple(i for i in interfaces if i is not None))
-
-    def _interface(self, place: int, radio: Radio) -> Interface | None:
-        """The interface, or None: what could not be read is not served, rather than served old."""
-        entry = self._config.interfaces[place]
-        try:
-            index = socket.if_nametoindex(entry.name)
-            reading: Reading = radio.read(time.monotonic())
-        except (RadioError, OSError) as error:
-            self._complain(entry.name, error)
-            return None
-        busy_us, active_us, busy_share = self._counters[entry.name].add(reading.busy_us, reading.active_us)
-        neighbours = named(reading.neighbours, dict(self._config.neighbours))
-        return Interface(index, entry.name, entry.technology, entry.medium, busy_us, active_us, busy_share, neighbours)
-
-    def _complain(self, name: str, error: Exception) -> None:
-        now_s = time.monotonic()
-        if now_s - self._complained_s.get(name, -COMPLAIN_EVERY_S) >= COMPLAIN_EVERY_S:
-            self._complained_s[name] = now_s
-            print(f"hyroads ap-agent: {name}: {error}", file=sys.stderr, flush=True)
-
+MAX_KNOWN = 256
 
 RadioMaker = Callable[[AgentConfig, int], Radio]
 
@@ -115,10 +37,12 @@ class _Worker:
     """Reads one radio whenever it is asked to; at most one reading at a time."""
 
     def __init__(
-        self, technology: str, radio: Radio, done: threading.Condition, complain: Callable[[str], None]
+        self, entry: InterfaceConfig, radio: Radio, done: threading.Condition, complain: Callable[[str], None]
     ) -> None:
-        self.technology = technology
+        self.entry = entry
         self.latest: Reading | None = None
+        """Its counters only grow; None if the radio can't be read: nothing is told rather than old news."""
+        self.busy_share = 0.0
         self.busy = False
         self._radio = radio
         self._done = done
@@ -136,20 +60,17 @@ class _Worker:
         while True:
             self._wanted.wait()
             self._wanted.clear()
-            reading = self._read()
+            reading: Reading | None = None
+            try:
+                reading = self._radio.read(time.monotonic())
+            except (RadioError, OSError) as error:
+                self._complain(f"{self.entry.name}: {error}")
+            else:
+                busy_us, active_us, self.busy_share = self._counters.add(reading.busy_us, reading.active_us)
+                reading = replace(reading, busy_us=busy_us, active_us=active_us)
             with self._done:
                 self.latest, self.busy = reading, False
                 self._done.notify_all()
-
-    def _read(self) -> Reading | None:
-        """A reading whose counters only grow; None if the radio can't be read: nothing is told rather than old news."""
-        try:
-            reading = self._radio.read(time.monotonic())
-        except (RadioError, OSError) as error:
-            self._complain(f"{self.technology}: {error}")
-            return None
-        busy_us, active_us, _ = self._counters.add(reading.busy_us, reading.active_us)
-        return replace(reading, busy_us=busy_us, active_us=active_us)
 
 
 class OwnReadings:
@@ -158,28 +79,93 @@ class OwnReadings:
     def __init__(self, config: AgentConfig, radios: Mapping[str, Radio], complain: Callable[[str], None]) -> None:
         self._node = config.node
         self._done = threading.Condition()
-        self._workers = [
-            _Worker(entry.technology, radios[entry.name], self._done, complain) for entry in config.interfaces
-        ]
+        self._workers = [_Worker(entry, radios[entry.name], self._done, complain) for entry in config.interfaces]
+
+    def ask(self) -> None:
+        """Reads each radio that is not being read, and whose latest reading was taken."""
+        with self._done:
+            for worker in self._workers:
+                if not worker.busy and worker.latest is None:
+                    worker.ask()
+
+    def all_read(self, patience_s: float) -> bool:
+        """Whether no radio is being read any more, at the latest after so long."""
+        with self._done:
+            return self._done.wait_for(lambda: not any(worker.busy for worker in self._workers), patience_s)
+
+    def take(self) -> list[tuple[InterfaceConfig, Reading, float]]:
+        """Interfaces with what was read since the last call and the busy share of the last second."""
+        with self._done:
+            fresh = [(worker.entry, worker.latest, worker.busy_share) for worker in self._workers]
+            for worker in self._workers:
+                worker.latest = None
+        return [(entry, reading, share) for entry, reading, share in fresh if reading is not None]
 
     def collect(self, nodes: Collection[str], patience_s: float) -> dict[str, Document]:
         """Asks all radios; those that don't answer in time are told of when they do."""
         if self._node not in nodes:
             return {}
-        with self._done:
-            for worker in self._workers:
-                if not worker.busy and worker.latest is None:
-                    worker.ask()
-            self._done.wait_for(lambda: not any(worker.busy for worker in self._workers), patience_s)
-            fresh = [(worker.technology, worker.latest) for worker in self._workers]
-            for worker in self._workers:
-                worker.latest = None
-        interfaces = [interface_document(name, reading) for name, reading in fresh if reading is not None]
+        self.ask()
+        self.all_read(patience_s)
+        interfaces = [interface_document(entry.technology, reading) for entry, reading, _ in self.take()]
         return {self._node: {"time_s": time.monotonic(), "interfaces": interfaces}} if interfaces else {}
 
 
-EVERY_S = 10.0
-MAX_KNOWN = 256
+class LiveObjects:
+    """The objects of HYROADS-MIB as they are now; ``get`` and ``following`` read the radios at most every 100 ms.
+
+    After ``PATIENCE_S`` the old snapshot is served, and ``hyroadsSnapshotAge`` says how old it is.
+    """
+
+    def __init__(self, config: AgentConfig, radios: Mapping[str, Radio]) -> None:
+        self._config = config
+        self._boot = os.urandom(8)
+        self._complain = Complaints("hyroads ap-agent")
+        self._readings = OwnReadings(config, radios, self._complain)
+        self._asked_us: int | None = None
+        # So old that the first question reads.
+        self._tree = Tree(Snapshot(config.node, self._boot, _now_us() - REFRESH_US, ()))
+
+    def get(self, oid: Oid) -> Value | None:
+        """The object, or None."""
+        return self._current().at(oid, _now_us())
+
+    def following(self, oid: Oid) -> Oid | None:
+        """The first object after ``oid``."""
+        return self._current().following(oid)
+
+    def _current(self) -> Tree:
+        # A reading that kept one request waiting in vain does not keep the following ones waiting too.
+        self._renew(0.0)
+        if self._asked_us is None and _now_us() - self._tree.clock_us >= REFRESH_US:
+            self._asked_us = _now_us()
+            self._readings.ask()
+            self._renew(PATIENCE_S)
+        return self._tree
+
+    def _renew(self, patience_s: float) -> None:
+        """What was asked for is the snapshot once all radios are read."""
+        if self._asked_us is not None and self._readings.all_read(patience_s):
+            found = (self._interface(*fresh) for fresh in self._readings.take())
+            interfaces = tuple(interface for interface in found if interface is not None)
+            self._tree = Tree(Snapshot(self._config.node, self._boot, self._asked_us, interfaces))
+            self._asked_us = None
+
+    def _interface(self, entry: InterfaceConfig, reading: Reading, busy_share: float) -> Interface | None:
+        try:
+            index = socket.if_nametoindex(entry.name)
+        except OSError as error:
+            self._complain(f"{entry.name}: {error}")
+            return None
+        counters = reading.busy_us, reading.active_us, busy_share
+        # A name that a back end gave stays.
+        nodes = self._config.neighbours
+        named = tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in reading.neighbours)
+        return Interface(index, entry.name, entry.technology, entry.medium, *counters, named)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000
 
 
 class Complaints:
@@ -198,5 +184,5 @@ class Complaints:
                 return
             if len(self._until_s) >= MAX_KNOWN:
                 self._until_s.clear()
-            self._until_s[what] = now_s + EVERY_S
+            self._until_s[what] = now_s + COMPLAIN_EVERY_S
         print(f"{self._program}: {what}", file=sys.stderr, flush=True)

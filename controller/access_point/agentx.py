@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
 
-from .mib import Oid, Value
+from .mib import Objects, Oid, Value
 from .wireless_mib import COMMIT_FAILED, WRONG_TYPE, SetError
 
 VERSION = 1
@@ -38,14 +38,8 @@ class AgentXError(HyroadsError):
     """snmpd says something that can't be understood, or refuses us."""
 
 
-class Served(Protocol):
+class Served(Objects, Protocol):
     """What is served, and set in the steps of RFC 2741, 7.2.4."""
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
 
     def test(self, bindings: Sequence[tuple[Oid, Value]]) -> None:
         """Whether these can be set; :class:`SetError`."""
@@ -243,8 +237,6 @@ class Session:
         payload = struct.pack(">I2H", 0, error, index) + bindings
         return message(RESPONSE, header.session, header.transaction, header.packet, payload)
 
-    # -- reading
-
     def _get(self, header: Header, reader: _Reader) -> bytes:
         found = []
         for start, _, _ in _ranges(reader):
@@ -275,8 +267,6 @@ class Session:
             columns = [onward for _, onward in rows]
             repetitions -= 1
         return self._response(header, bindings=b"".join(found))
-
-    # -- setting
 
     def _test(self, header: Header, reader: _Reader) -> bytes:
         bindings: list[tuple[Oid, Value]] = []

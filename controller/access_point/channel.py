@@ -1,5 +1,4 @@
-"""The access point's end of the radio channel (docs/explanation/live.md, section 2): dials the controller, tells what
-radios read.
+"""The access point's end of the radio channel (docs/explanation/live.md, section 2): tells what radios read.
 
 One thread serves the sessions of any number of nodes: an access point has one, an emulated network has one per node. A
 controller that does not read gets no backlog: readings that can't be sent at once are left out, the next are newer.
@@ -17,11 +16,12 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
+from .hostapd import Document, HostapdFollower
 from .model import Reading
 
 VERSION = 1
@@ -35,31 +35,12 @@ MAX_LINE = 1 << 16
 MAX_UNSENT = 1 << 20
 INTERVAL_MS = (20, 10_000)
 
-Document = dict[str, Any]
-
 
 class Readings(Protocol):
     """Where readings come from: ``collect`` gives new ones of some nodes, waiting for at most ``patience_s``."""
 
     def collect(self, nodes: Collection[str], patience_s: float) -> Mapping[str, Document]:
         """Node -> ``time_s`` and ``interfaces`` of a message ``radio``; a node without anything new is left out."""
-
-
-class Follower(Protocol):
-    """Follows what happens to the stations of an access point's interface (``hostapd_follower``)."""
-
-    def poll(self, now_s: float) -> list[Document]:
-        """Messages since the last time; does not wait."""
-
-    def snapshot(self) -> list[Document]:
-        """All that is known, as messages."""
-
-    def transition(self, mac: str, neighbour: str) -> str | None:
-        """Ask a station to go to a neighbour; what is wrong, if anything is."""
-
-    @property
-    def technology(self) -> str:
-        """Of the interface."""
 
 
 def interface_document(technology: str, reading: Reading) -> Document:
@@ -111,7 +92,7 @@ class Channel:
         readings: Readings,
         complain: Callable[[str], None],
         *,
-        followers: Sequence[Follower] = (),
+        followers: Sequence[HostapdFollower] = (),
     ) -> None:
         self._followers = followers
         self._address = address
@@ -156,8 +137,6 @@ class Channel:
         known = [session.interval_s for session in self._sessions if session.interval_s is not None]
         return min(known, default=None)
 
-    # -- stations
-
     def _follow(self, now_s: float) -> None:
         """Tell what happens to stations, as soon as it is known. Followers are those of the one node there is."""
         documents = [document for follower in self._followers for document in follower.poll(now_s)]
@@ -179,8 +158,6 @@ class Channel:
         wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
         answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
         self._queue(session, {**answer, "seq": _seq(message)})
-
-    # -- connections
 
     def _dial(self, session: _Session, now_s: float) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
@@ -211,8 +188,6 @@ class Channel:
         self._complain(f"{session.node}: {why}; dialling again")
         session.dial_s = time.monotonic() + session.backoff_s * random.uniform(0.75, 1.25)  # noqa: S311
         session.backoff_s = min(2 * session.backoff_s, BACKOFF_S[1])
-
-    # -- lines
 
     def _serve(self, patience_s: float) -> None:
         for key, events in self._selector.select(patience_s):
@@ -282,8 +257,6 @@ class Channel:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if session.unsent else 0)
         self._selector.modify(session.socket, wanted, session)
 
-    # -- readings
-
     def _report(self) -> None:
         """What is due, or was asked for: one collection serves all sessions."""
         interval_s, now_s = self._interval_s(), time.monotonic()
@@ -301,11 +274,7 @@ class Channel:
             document = found.get(session.node)
             if document is None or (session.unsent and asked == [None]):
                 continue
-            try:
-                for seq in asked:
-                    self._queue(session, {"type": "radio", "seq": seq, **document})
-            except (OSError, ValueError) as error:
-                self._drop(session, str(getattr(error, "strerror", None) or error))
+            self._tell(session, [{"type": "radio", "seq": seq, **document} for seq in asked])
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -1,8 +1,4 @@
-"""The access point's agent file (docs/reference/measurement.md, section 2): JSON -> validated :class:`AgentConfig`.
-Pure.
-
-The section ``wireless`` of the access point's file (docs/reference/measurement.md, section 8). Pure.
-"""
+"""The access point's file (docs/reference/measurement.md, sections 2 and 8): JSON -> :class:`AgentConfig`. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
@@ -49,98 +45,7 @@ class WirelessConfig:
     driver: str = "nl80211"
 
 
-def parse_wireless(raw: Any, document: str) -> WirelessConfig:
-    """Validates; :class:`ConfigError` names the place."""
-    return _Reader(document).section(raw)
-
-
-class _Reader:
-    def __init__(self, document: str) -> None:
-        self._document = document
-
-    def fail(self, place: str, expected: str) -> ConfigError:
-        return ConfigError(self._document, f"wireless{place}", f"expected {expected}")
-
-    def section(self, raw: Any) -> WirelessConfig:
-        self._mapping(raw, "", _KEYS)
-        backend = raw.get("backend", "hostapd")
-        if backend not in WIRELESS_BACKENDS:
-            raise self.fail(".backend", f"one of {', '.join(WIRELESS_BACKENDS)}")
-        listed = raw.get("radios")
-        if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_RADIOS:
-            raise self.fail(".radios", f"a list of 1 to {MAX_RADIOS} radios")
-        radios = [self._radio(entry, f".radios.{i}") for i, entry in enumerate(listed)]
-        names = [radio.interface for radio in radios]
-        if len(set(names)) < len(names):
-            raise self.fail(".radios", "each interface once")
-        return WirelessConfig(
-            {radio.interface: radio for radio in radios},
-            backend,
-            self._path(raw, "state"),
-            self._word(raw.get("bridge"), ".bridge", is_interface, "the name of a bridge") if "bridge" in raw else None,
-            self._path(raw, "global") or DEFAULT_GLOBAL,
-            self._word(raw.get("driver", "nl80211"), ".driver", str.isalnum, "a driver such as nl80211"),
-        )
-
-    def _mapping(self, raw: Any, place: str, keys: tuple[str, ...]) -> None:
-        if not isinstance(raw, dict):
-            raise self.fail(place, "an object")
-        for key in raw:
-            if key not in keys:
-                raise self.fail(f"{place}.{key}", f"one of the keys {', '.join(keys)}")
-
-    def _word(self, value: Any, place: str, fits: Callable[[str], bool], expected: str) -> str:
-        if not isinstance(value, str) or not fits(value):
-            raise self.fail(place, expected)
-        return value
-
-    def _path(self, raw: Mapping[str, Any], key: str) -> str | None:
-        if key not in raw:
-            return None
-        fits: Callable[[str], bool] = lambda p: p[:1] == "/" and "\0" not in p and len(p.encode()) <= _MAX_PATH_BYTES  # noqa: E731
-        return self._word(raw[key], f".{key}", fits, f"an absolute path of at most {_MAX_PATH_BYTES} bytes")
-
-    def _radio(self, raw: Any, place: str) -> RadioAbilities:
-        self._mapping(raw, place, _RADIO_KEYS)
-        interface = self._word(raw.get("interface"), f"{place}.interface", is_interface, "an interface's name")
-        most_dbm = raw.get("most_dbm", 20)
-        if isinstance(most_dbm, bool) or not isinstance(most_dbm, int | float) or not 0 <= most_dbm <= MOST_MBM / 100:
-            raise self.fail(f"{place}.most_dbm", f"a number from 0 to {MOST_MBM // 100}")
-        most_bss = raw.get("most_bss", 8)
-        if isinstance(most_bss, bool) or not isinstance(most_bss, int) or not 1 <= most_bss <= MAX_BSS:
-            raise self.fail(f"{place}.most_bss", f"a whole number from 1 to {MAX_BSS}")
-        return RadioAbilities(
-            interface,
-            self._channels(raw.get("channels"), f"{place}.channels"),
-            most_bss,
-            round(100 * most_dbm),
-            self._optional(raw, place, "country", _COUNTRY, "two capital letters"),
-            self._options(raw.get("options", []), f"{place}.options"),
-            self._optional(raw, place, "mac", _BSSID, "a MAC address such as 02:00:00:00:00:01"),
-        )
-
-    def _channels(self, raw: Any, place: str) -> tuple[int, ...]:
-        whole = isinstance(raw, list) and all(isinstance(c, int) and not isinstance(c, bool) for c in raw)
-        if not whole or not raw or any(frequency_mhz(channel) is None for channel in raw):
-            raise self.fail(place, "a list of channels at 2.4 or 5 GHz")
-        return tuple(dict.fromkeys(raw))
-
-    def _optional(
-        self, raw: Mapping[str, Any], place: str, key: str, pattern: re.Pattern[str], what: str
-    ) -> str | None:
-        if key not in raw:
-            return None
-        return self._word(raw[key], f"{place}.{key}", lambda text: pattern.fullmatch(text) is not None, what)
-
-    def _options(self, raw: Any, place: str) -> tuple[str, ...]:
-        if not isinstance(raw, list):
-            raise self.fail(place, "a list of lines for hostapd")
-        for number, line in enumerate(raw):
-            if not isinstance(line, str) or not _OPTION.fullmatch(line) or line.split("=")[0] in _RESERVED:
-                raise self.fail(f"{place}.{number}", "a line such as ieee80211n=1 that nothing else here decides")
-        return tuple(raw)
-
-
+Item = TypeVar("Item")
 BACKENDS = ("emulated", "linux-wifi", "plc")
 MIN_PASSWORD_LENGTH = 8  # RFC 3414, 11.2
 DEFAULT_LISTEN = "127.0.0.1:161"
@@ -214,15 +119,20 @@ class _Document:
                 raise self.fail(f"{place}.{key}".lstrip("."), f"one of the keys {', '.join(keys)}")
         return value
 
-    def items(self, value: Any, place: str) -> list[Any]:
+    def each(self, value: Any, place: str, read: Callable[[_Document, Any, str], Item]) -> tuple[Item, ...]:
         if not isinstance(value, list):
             raise self.fail(place, "a list")
-        return value
+        return tuple(read(self, item, f"{place}.{i}") for i, item in enumerate(value))
 
-    def word(self, value: Any, place: str, pattern: re.Pattern[str], expected: str) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
+    def word(self, value: Any, place: str, fits: Callable[[str], object], expected: str) -> str:
+        if not isinstance(value, str) or not fits(value):
             raise self.fail(place, expected)
         return value
+
+    def optional(
+        self, section: Mapping[str, Any], place: str, key: str, fits: Callable[[str], object], expected: str
+    ) -> str | None:
+        return self.word(section[key], f"{place}.{key}", fits, expected) if key in section else None
 
     def text(self, value: Any, place: str) -> str:
         if not isinstance(value, str) or len(value) > 64 or not value.isprintable():
@@ -242,29 +152,25 @@ def parse(text: str, name: str) -> AgentConfig:
     top = document.mapping(raw, "", tuple(f.name for f in fields(AgentConfig)))
     if "node" not in top:
         raise document.fail("node", "the node's name")
-    listed = enumerate(document.items(top.get("interfaces", []), "interfaces"))
-    interfaces = tuple(_interface(document, entry, f"interfaces.{i}") for i, entry in listed)
+    interfaces = document.each(top.get("interfaces", []), "interfaces", _interface)
     socket = top.get("medium_socket")
     if socket is None and any(interface.backend == "emulated" for interface in interfaces):
         raise document.fail("medium_socket", "the path of hyroads-medium's control socket")
     community = top.get("community")
+    listen = document.each(top.get("listen", [DEFAULT_LISTEN]), "listen", _address)
+    if not listen:
+        raise document.fail("listen", "at least one address")
     return AgentConfig(
         node=document.text(top["node"], "node"),
         interfaces=interfaces,
-        listen=_listen(document, top.get("listen", [DEFAULT_LISTEN])),
+        listen=listen,
         community=None if community is None else _secret(document, community, "community"),
-        users=tuple(
-            _user(document, entry, f"users.{i}")
-            for i, entry in enumerate(document.items(top.get("users", []), "users"))
-        ),
+        users=document.each(top.get("users", []), "users", _user),
         neighbours=_neighbours(document, top.get("neighbours", {})),
         medium_socket=socket,
-        hostapd=tuple(
-            _hostapd(document, entry, f"hostapd.{i}")
-            for i, entry in enumerate(document.items(top.get("hostapd", []), "hostapd"))
-        ),
+        hostapd=document.each(top.get("hostapd", []), "hostapd", _hostapd),
         errors=_errors(document, top.get("errors", {})),
-        wireless=parse_wireless(top["wireless"], name) if "wireless" in top else None,
+        wireless=_wireless(document, top["wireless"]) if "wireless" in top else None,
     )
 
 
@@ -282,13 +188,12 @@ def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:
     if entry.get("backend") not in BACKENDS:
         raise document.fail(f"{place}.backend", f"one of {', '.join(BACKENDS)}")
     technology = document.text(entry.get("technology", ""), f"{place}.technology")
-    peers = enumerate(document.items(entry.get("peers", []), f"{place}.peers"))
     return InterfaceConfig(
-        name=document.word(entry.get("name"), f"{place}.name", _IFNAME, "an interface's name"),
+        name=document.word(entry.get("name"), f"{place}.name", _IFNAME.fullmatch, "an interface's name"),
         technology=technology,
         medium=document.text(entry.get("medium", technology), f"{place}.medium"),
         backend=entry["backend"],
-        peers=tuple(_peer(document, peer, f"{place}.peers.{i}") for i, peer in peers),
+        peers=document.each(entry.get("peers", []), f"{place}.peers", _peer),
     )
 
 
@@ -302,25 +207,23 @@ def _peer(document: _Document, raw: Any, place: str) -> Peer:
     )
 
 
-def _listen(document: _Document, raw: Any) -> tuple[str, ...]:
-    listen = document.items(raw, "listen")
-    for i, address in enumerate(listen):
-        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        try:
-            ipaddress.IPv4Address(host)
-            valid = port.isdecimal() and 0 < int(port) < 0x10000
-        except ValueError:
-            valid = False
-        if not valid:
-            raise document.fail(f"listen.{i}", "an IPv4 address and port such as 127.0.0.1:161")
-    if not listen:
-        raise document.fail("listen", "at least one address")
-    return tuple(listen)
+def _address(document: _Document, raw: Any, place: str) -> str:
+    host, _, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
+    try:
+        ipaddress.IPv4Address(host)
+        valid = port.isdecimal() and 0 < int(port) < 0x10000
+    except ValueError:
+        valid = False
+    if not valid:
+        raise document.fail(place, "an IPv4 address and port such as 127.0.0.1:161")
+    return str(raw)
 
 
 def _user(document: _Document, raw: Any, place: str) -> User:
     entry = document.mapping(raw, place, ("name", "auth_password", "priv_password", "write"))
-    name = document.word(entry.get("name"), f"{place}.name", _NAME, "a name of letters, digits, '.', '_' or '-'")
+    name = document.word(
+        entry.get("name"), f"{place}.name", _NAME.fullmatch, "a name of letters, digits, '.', '_' or '-'"
+    )
     passwords = [_secret(document, entry.get(key), f"{place}.{key}") for key in ("auth_password", "priv_password")]
     write = entry.get("write", False)
     if not isinstance(write, bool):
@@ -331,14 +234,14 @@ def _user(document: _Document, raw: Any, place: str) -> User:
 def _secret(document: _Document, value: Any, place: str) -> str:
     least = 1 if place == "community" else MIN_PASSWORD_LENGTH
     expected = f"{least} to 64 printable characters without blanks, quotes, '#' or backslash"
-    if len(document.word(value, place, _SECRET, expected)) < least:
+    if len(document.word(value, place, _SECRET.fullmatch, expected)) < least:
         raise document.fail(place, expected)
     return str(value)
 
 
 def _mac(document: _Document, value: Any, place: str) -> str:
     lower = value.lower() if isinstance(value, str) else value
-    return document.word(lower, place, _MAC, "a MAC address such as 02:00:01:01:00:01")
+    return document.word(lower, place, _MAC.fullmatch, "a MAC address such as 02:00:01:01:00:01")
 
 
 def _neighbours(document: _Document, raw: Any) -> dict[str, str]:
@@ -357,3 +260,61 @@ def _errors(document: _Document, raw: Any) -> EstimateErrors:
         if isinstance(value, bool) or not isinstance(value, int | float) or not fits(value):
             raise document.fail(f"errors.{key}", expected)
     return EstimateErrors(**entry)
+
+
+def _wireless(document: _Document, raw: Any) -> WirelessConfig:
+    section = document.mapping(raw, "wireless", _KEYS)
+    backend, listed = section.get("backend", "hostapd"), section.get("radios")
+    if backend not in WIRELESS_BACKENDS:
+        raise document.fail("wireless.backend", f"one of {', '.join(WIRELESS_BACKENDS)}")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_RADIOS:
+        raise document.fail("wireless.radios", f"a list of 1 to {MAX_RADIOS} radios")
+    radios = document.each(listed, "wireless.radios", _radio)
+    by_name = {radio.interface: radio for radio in radios}
+    if len(by_name) < len(radios):
+        raise document.fail("wireless.radios", "each interface once")
+    path = f"an absolute path of at most {_MAX_PATH_BYTES} bytes"
+    return WirelessConfig(
+        by_name,
+        backend,
+        document.optional(section, "wireless", "state", _is_path, path),
+        document.optional(section, "wireless", "bridge", is_interface, "the name of a bridge"),
+        document.optional(section, "wireless", "global", _is_path, path) or DEFAULT_GLOBAL,
+        document.word(section.get("driver", "nl80211"), "wireless.driver", str.isalnum, "a driver such as nl80211"),
+    )
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and "\0" not in text and len(text.encode()) <= _MAX_PATH_BYTES
+
+
+def _radio(document: _Document, raw: Any, place: str) -> RadioAbilities:
+    entry = document.mapping(raw, place, _RADIO_KEYS)
+    interface = document.word(entry.get("interface"), f"{place}.interface", is_interface, "an interface's name")
+    most_dbm, most_bss = entry.get("most_dbm", 20), entry.get("most_bss", 8)
+    if isinstance(most_dbm, bool) or not isinstance(most_dbm, int | float) or not 0 <= most_dbm <= MOST_MBM / 100:
+        raise document.fail(f"{place}.most_dbm", f"a number from 0 to {MOST_MBM // 100}")
+    if isinstance(most_bss, bool) or not isinstance(most_bss, int) or not 1 <= most_bss <= MAX_BSS:
+        raise document.fail(f"{place}.most_bss", f"a whole number from 1 to {MAX_BSS}")
+    channels = entry.get("channels")
+    whole = isinstance(channels, list) and all(isinstance(c, int) and not isinstance(c, bool) for c in channels)
+    if not whole or not channels or any(frequency_mhz(channel) is None for channel in channels):
+        raise document.fail(f"{place}.channels", "a list of channels at 2.4 or 5 GHz")
+    return RadioAbilities(
+        interface,
+        tuple(dict.fromkeys(channels)),
+        most_bss,
+        round(100 * most_dbm),
+        document.optional(entry, place, "country", _COUNTRY.fullmatch, "two capital letters"),
+        _options(document, entry.get("options", []), f"{place}.options"),
+        document.optional(entry, place, "mac", _BSSID.fullmatch, "a MAC address such as 02:00:00:00:00:01"),
+    )
+
+
+def _options(document: _Document, raw: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise document.fail(place, "a list of lines for hostapd")
+    for number, line in enumerate(raw):
+        if not isinstance(line, str) or not _OPTION.fullmatch(line) or line.split("=")[0] in _RESERVED:
+            raise document.fail(f"{place}.{number}", "a line such as ieee80211n=1 that nothing else here decides")
+    return tuple(raw)

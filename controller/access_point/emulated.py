@@ -37,8 +37,7 @@ class EstimateErrors:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """A link since the medium's last reset (docs/reference/dataplane.md, section 3); capacity 0: nothing gets
-    through."""
+    """A link since the medium's last reset (docs/reference/dataplane.md, section 3); capacity 0: nothing arrives."""
 
     capacity_mbps: float
     sent: int
@@ -120,10 +119,9 @@ class EmulatedRadio:
         return Reading(int(self._busy_us), int(self._active_us), neighbours)
 
     def _neighbour(self, peer: Peer, interval: _Interval) -> Neighbour | None:
-        inbound = interval.state.links.get(peer.in_link) if peer.in_link else None
         # An access point sends beacons whether or not it has traffic: a live link is heard.
         overheard = peer.in_link is None and peer.out_link is None
-        if overheard or (inbound is not None and inbound.capacity_mbps > 0):
+        if overheard or interval.counted(peer.in_link).capacity_mbps > 0:
             self._last_heard_s[peer.mac] = interval.now_s
         heard_s = self._last_heard_s.get(peer.mac)
         if heard_s is None:
@@ -139,11 +137,14 @@ class EmulatedRadio:
         )
 
     def _kbps(self, link: str | None, interval: _Interval) -> int:
-        now = interval.state.links.get(link) if link else None
-        if now is None or link is None or now.capacity_mbps <= 0:
+        counted = interval.counted(link)
+        if link is None or counted.capacity_mbps <= 0:
             return 0
-        airtime = interval.airtime(link, now)
-        return round(1000 * estimate_mbps(now.capacity_mbps, airtime, link, interval.now_s, self._errors))
+        airtime = max(0.0, counted.airtime_s / interval.elapsed_s) if interval.elapsed_s > 0 else 0.0
+        return round(1000 * estimate_mbps(counted.capacity_mbps, airtime, link, interval.now_s, self._errors))
+
+
+_NO_LINK = LinkState(0.0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +156,13 @@ class _Interval:
     elapsed_s: float
     now_s: float
 
-    def airtime(self, link: str, now: LinkState) -> float:
-        """The link's own, as a share of the time."""
-        old = self.before.links.get(link) if self.before else None
-        used_s = now.airtime_s - (old.airtime_s if old else 0.0)
-        return max(0.0, used_s / self.elapsed_s) if self.elapsed_s > 0 else 0.0
+    def counted(self, link: str | None) -> LinkState:
+        """A link's capacity now, and what it counted in the interval."""
+        now = self.state.links.get(link or "", _NO_LINK)
+        old = self.before.links.get(link or "", _NO_LINK) if self.before else _NO_LINK
+        return LinkState(now.capacity_mbps, now.sent - old.sent, now.lost - old.lost, now.airtime_s - old.airtime_s)
 
     def loss(self, link: str | None) -> float:
         """The share of the frames sent that did not arrive."""
-        now = self.state.links.get(link) if link else None
-        if now is None or link is None:
-            return 0.0
-        old = self.before.links.get(link) if self.before else None
-        sent, lost = now.sent - (old.sent if old else 0), now.lost - (old.lost if old else 0)
-        return min(1.0, max(0.0, lost / sent)) if sent > 0 else 0.0
+        counted = self.counted(link)
+        return min(1.0, max(0.0, counted.lost / counted.sent)) if counted.sent > 0 else 0.0

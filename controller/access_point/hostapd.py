@@ -1,12 +1,8 @@
-"""hostapd's control interface as data: events of stations, lists of stations, 802.11v transitions. No I/O.
+"""Follows one hostapd over its control socket, and tells the radio channel what happens to its stations.
 
 Formats: hostapd 2.10, ``hostapd_cli``'s protocol over a Unix datagram socket. A message that is not understood is
-nothing; nothing that a station chooses is trusted beyond its form.
-
-Follows one hostapd over its control socket, and tells the radio channel what happens to its stations.
-
-A question is asked and answered in one step (hostapd answers within microseconds); what it tells meanwhile is kept. It
-is asked for a sign of life now and then; one that was started anew is followed anew, and its stations are listed again.
+nothing; nothing that a station chooses is trusted beyond its form. hostapd is asked for a sign of life now and then;
+one that was started anew is followed anew, and its stations are listed again.
 """
 
 from __future__ import annotations
@@ -25,34 +21,20 @@ from pathlib import Path
 from typing import Any
 
 MAX_MESSAGE = 4096
-ACCEPTED = 0
 _MAC = r"([0-9a-f]{2}(?::[0-9a-f]{2}){5})"
 _EVENT = re.compile(rf"(?:<\d>)?(AP-STA-CONNECTED|AP-STA-DISCONNECTED|BSS-TM-RESP) {_MAC}((?: [^\n]*)?)", re.IGNORECASE)
 _FIELD = re.compile(r"([a-z_0-9]+)=(\S+)", re.IGNORECASE)
 _STATION = re.compile(_MAC, re.IGNORECASE)
 _NEIGHBOUR = re.compile(rf"{_MAC} .*?\bnr=([0-9a-f]{{26}})", re.IGNORECASE)
 _REPORT = re.compile(rf"{_MAC},0x[0-9a-f]{{1,8}},\d{{1,3}},\d{{1,3}},\d{{1,3}}")
-_JOINED, _LEFT = "joined", "left"
+ANSWER_S = 1.0
+ALIVE_EVERY_S = 2.0
+SIGNAL_EVERY_S = 1.0
+MAX_STATIONS = 2048
+MAX_NEWS = 4096
 
-
-@dataclass(frozen=True, slots=True)
-class StationNews:
-    """A station joined or left."""
-
-    mac: str
-    event: str
-
-
-@dataclass(frozen=True, slots=True)
-class TransitionAnswer:
-    """What a station says to a transition request: 0 accepts, all else refuses (IEEE 802.11-2020, table 9-428)."""
-
-    mac: str
-    status: int
-    target: str | None
-
-
-News = StationNews | TransitionAnswer
+Document = dict[str, Any]
+"""A message of the radio channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +46,22 @@ class Station:
     signal_dbm: int | None
 
 
-def news_of(message: bytes) -> News | None:
-    """What an unsolicited message tells of a station."""
+def news_of(message: bytes) -> Document | None:
+    """What an unsolicited message tells of a station: that it joined or left, or answers a transition request.
+
+    ``status`` 0 accepts, all else refuses (IEEE 802.11-2020, table 9-428).
+    """
     found = _EVENT.fullmatch(_text(message).strip())
     if found is None:
         return None
     kind, mac, rest = found[1].upper(), found[2].lower(), dict(_FIELD.findall(found[3]))
     if kind != "BSS-TM-RESP":
-        return StationNews(mac, _JOINED if kind == "AP-STA-CONNECTED" else _LEFT)
+        return {"type": "station", "mac": mac, "event": "joined" if kind == "AP-STA-CONNECTED" else "left"}
     status, target = rest.get("status_code", ""), rest.get("target_bssid", "").lower()
     if not status.isascii() or not status.isdigit() or int(status[:4]) > 255:
         return None
-    return TransitionAnswer(mac, int(status), target if _STATION.fullmatch(target) else None)
-
-
-def is_news(message: bytes) -> bool:
-    """Whether a message is unsolicited, and not an answer."""
-    return message.startswith(b"<")
+    target_or_none = target if _STATION.fullmatch(target) else None
+    return {"type": "transition", "mac": mac, "status": int(status), "target": target_or_none}
 
 
 def station_of(answer: bytes) -> Station | None:
@@ -117,21 +98,56 @@ def is_neighbour(text: object) -> bool:
     return isinstance(text, str) and _REPORT.fullmatch(text) is not None
 
 
-def transition_request(mac: str, neighbour: str, valid_beacons: int = 255) -> bytes:
-    """Asks a station to go to a neighbour, which is the only candidate; it may refuse."""
-    return f"BSS_TM_REQ {mac} pref=1 abridged=1 valid_int={valid_beacons} neighbor={neighbour}".encode()
-
-
 def _text(message: bytes) -> str:
     return message[:MAX_MESSAGE].decode("ascii", "replace")
 
 
-Document = dict[str, Any]
-ANSWER_S = 1.0
-ALIVE_EVERY_S = 2.0
-SIGNAL_EVERY_S = 1.0
-MAX_STATIONS = 2048
-MAX_NEWS = 4096
+class Control:
+    """Our end of a control socket of hostapd; raises OSError. What it tells unasked is kept in ``told``.
+
+    A question is asked and answered in one step: mostly hostapd answers within microseconds.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.told: deque[Document] = deque(maxlen=MAX_NEWS)
+        self._own = Path(tempfile.gettempdir()) / f"hyroads-{os.getpid()}-{os.urandom(4).hex()}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(str(self._own))
+            self._own.chmod(0o600)
+            self._socket.connect(path)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it, and remove our own socket's file."""
+        self._socket.close()
+        self._own.unlink(missing_ok=True)
+
+    def receive(self) -> bytes | None:
+        """All that has come; the last of it that is an answer."""
+        answer = None
+        while True:
+            try:
+                message = self._socket.recv(MAX_MESSAGE)
+            except BlockingIOError:
+                return answer
+            if not message.startswith(b"<"):
+                answer = message
+            elif (news := news_of(message)) is not None:
+                self.told.append(news)
+
+    def ask(self, question: bytes, patience_s: float = ANSWER_S) -> bytes:
+        """hostapd's answer."""
+        self.receive()
+        self._socket.send(question)
+        until_s = time.monotonic() + patience_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if select.select([self._socket], [], [], left_s)[0] and (answer := self.receive()) is not None:
+                return answer
+        raise TimeoutError(f"no answer to {question.split(maxsplit=1)[0].decode()}")
 
 
 class HostapdFollower:
@@ -141,9 +157,7 @@ class HostapdFollower:
         self.technology = technology
         self._path = path
         self._complain = complain
-        self._socket: socket.socket | None = None
-        self._own: Path | None = None
-        self._news: deque[News] = deque(maxlen=MAX_NEWS)
+        self._control: Control | None = None
         self._stations: dict[str, int | None] = {}
         self._neighbour: str | None = None
         self._alive_s = 0.0
@@ -151,20 +165,20 @@ class HostapdFollower:
 
     def poll(self, now_s: float) -> list[Document]:
         """What happened since the last time; never waits for news."""
-        if self._socket is None:
-            if now_s < self._alive_s:
-                return []
-            return self._attach(now_s)
+        control = self._control
+        if control is None:
+            return self._attach(now_s) if now_s >= self._alive_s else []
         try:
-            self._receive()
-            documents = [document for news in self._take_news() for document in self._told(news)]
+            control.receive()
+            documents = [self._noted(news) for news in control.told]
+            control.told.clear()
             if now_s >= self._alive_s:
                 self._alive_s = now_s + ALIVE_EVERY_S
-                if self._ask(b"PING").strip() != b"PONG":
+                if control.ask(b"PING").strip() != b"PONG":
                     raise OSError("hostapd does not answer a ping")
             if now_s >= self._signal_s:
                 self._signal_s = now_s + SIGNAL_EVERY_S
-                documents += self._signals()
+                documents += self._signals(control)
         except OSError as error:
             return self._lost(error, now_s)
         return documents
@@ -178,8 +192,12 @@ class HostapdFollower:
         """Ask a station to go to a neighbour; what is wrong, or None if hostapd has sent the request."""
         if mac not in self._stations or not is_neighbour(neighbour):
             return "no such station" if mac not in self._stations else "no such neighbour"
+        if self._control is None:
+            return "hostapd: is not followed"
+        # The neighbour is the only candidate; the station may refuse.
+        request = f"BSS_TM_REQ {mac} pref=1 abridged=1 valid_int=255 neighbor={neighbour}"
         try:
-            answer = self._ask(transition_request(mac, neighbour)).strip()
+            answer = self._control.ask(request.encode()).strip()
         except OSError as error:
             return f"hostapd: {error.strerror or error}"
         # The answer to a request that was sent is its dialogue token.
@@ -187,31 +205,21 @@ class HostapdFollower:
 
     def close(self) -> None:
         """Stop following."""
-        if self._socket is not None:
+        if self._control is not None:
             with contextlib.suppress(OSError):
-                self._socket.send(b"DETACH")
-            self._socket.close()
-            self._socket = None
-        if self._own is not None:
-            self._own.unlink(missing_ok=True)
-            self._own = None
-
-    # -- inside
+                self._control.ask(b"DETACH", patience_s=0.0)
+            self._control.close()
+            self._control = None
 
     def _attach(self, now_s: float) -> list[Document]:
         self._alive_s = now_s + ALIVE_EVERY_S
         try:
-            self._own = Path(tempfile.gettempdir()) / f"hyroads-{os.getpid()}-{os.urandom(4).hex()}"
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)
-            self._socket.bind(str(self._own))
-            self._own.chmod(0o600)
-            self._socket.connect(self._path)
-            if self._ask(b"ATTACH").strip() != b"OK":
+            self._control = control = Control(self._path)
+            if control.ask(b"ATTACH").strip() != b"OK":
                 raise OSError("hostapd refuses to be followed")
-            bssid = own_bssid(self._ask(b"STATUS"))
-            self._neighbour = own_neighbour(self._ask(b"SHOW_NEIGHBOR"), bssid) if bssid else None
-            listed = self._list()
+            bssid = own_bssid(control.ask(b"STATUS"))
+            self._neighbour = own_neighbour(control.ask(b"SHOW_NEIGHBOR"), bssid) if bssid else None
+            listed = _listed(control)
         except OSError as error:
             return self._lost(error, now_s)
         gone = [self._station(mac, "left") for mac in self._stations if mac not in listed]
@@ -226,74 +234,36 @@ class HostapdFollower:
         gone, self._stations = self._stations, {}
         return [self._station(mac, "left") for mac in gone]
 
-    def _list(self) -> dict[str, int | None]:
-        found: dict[str, int | None] = {}
-        station = station_of(self._ask(b"STA-FIRST"))
-        while station is not None and len(found) < MAX_STATIONS:
-            if station.authorised:
-                found[station.mac] = station.signal_dbm
-            following = station_of(self._ask(b"STA-NEXT " + station.mac.encode()))
-            station = following if following is None or following.mac not in found else None
-        return found
-
-    def _signals(self) -> list[Document]:
+    def _signals(self, control: Control) -> list[Document]:
         """Of all stations whose signal changed."""
         documents = []
-        for mac, signal in self._list().items():
+        for mac, signal in _listed(control).items():
             if mac in self._stations and signal is not None and signal != self._stations[mac]:
                 self._stations[mac] = signal
                 documents.append(self._station(mac, "signal", signal))
         return documents
 
-    def _told(self, news: News) -> list[Document]:
-        if isinstance(news, TransitionAnswer):
-            return [{"type": "transition", "mac": news.mac, "status": news.status, "target": news.target}]
-        return self._moved(news)
-
-    def _moved(self, news: StationNews) -> list[Document]:
-        if news.event == "left":
-            self._stations.pop(news.mac, None)
+    def _noted(self, news: Document) -> Document:
+        if news["type"] != "station":
+            return news
+        if news["event"] == "left":
+            self._stations.pop(news["mac"], None)
         elif len(self._stations) < MAX_STATIONS:
-            self._stations[news.mac] = None
-        return [self._station(news.mac, news.event)]
+            self._stations[news["mac"]] = None
+        return self._station(news["mac"], news["event"])
 
     def _station(self, mac: str, event: str, signal_dbm: int | None = None) -> Document:
-        return {
-            "type": "station",
-            "technology": self.technology,
-            "mac": mac,
-            "event": event,
-            "signal_dbm": signal_dbm,
-        }
+        what = {"mac": mac, "event": event, "signal_dbm": signal_dbm}
+        return {"type": "station", "technology": self.technology, **what}
 
-    def _take_news(self) -> list[News]:
-        news = list(self._news)
-        self._news.clear()
-        return news
 
-    def _receive(self) -> bytes | None:
-        """All that has come; the last of it that is an answer."""
-        answer = None
-        while self._socket is not None:
-            try:
-                message = self._socket.recv(MAX_MESSAGE)
-            except BlockingIOError:
-                break
-            if is_news(message):
-                news = news_of(message)
-                if news is not None:
-                    self._news.append(news)
-            else:
-                answer = message
-        return answer
-
-    def _ask(self, question: bytes) -> bytes:
-        if self._socket is None:
-            raise ConnectionError("is not followed")
-        self._receive()
-        self._socket.send(question)
-        until_s = time.monotonic() + ANSWER_S
-        while (left_s := until_s - time.monotonic()) > 0:
-            if select.select([self._socket], [], [], left_s)[0] and (answer := self._receive()) is not None:
-                return answer
-        raise TimeoutError("no answer")
+def _listed(control: Control) -> dict[str, int | None]:
+    """Signals of the stations that are associated and authorised."""
+    found: dict[str, int | None] = {}
+    station = station_of(control.ask(b"STA-FIRST"))
+    while station is not None and len(found) < MAX_STATIONS:
+        if station.authorised:
+            found[station.mac] = station.signal_dbm
+        following = station_of(control.ask(b"STA-NEXT " + station.mac.encode()))
+        station = following if following is None or following.mac not in found else None
+    return found

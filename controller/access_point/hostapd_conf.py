@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .wireless import (
     OPEN,
@@ -100,14 +101,8 @@ KEY_MANAGEMENT = {OPEN: None, WPA2: "WPA-PSK", WPA3: "SAE"}
 
 def _closed() -> list[str]:
     """What the radio's own interface does while nobody has it: no beacons, and nobody is let in."""
-    return [
-        "ssid=closed",
-        "ignore_broadcast_ssid=2",
-        "auth_algs=1",
-        "ap_isolate=1",
-        "macaddr_acl=1",
-        "start_disabled=1",
-    ]
+    hidden = ["ssid=closed", "ignore_broadcast_ssid=2", "start_disabled=1"]
+    return [*hidden, "auth_algs=1", "ap_isolate=1", "macaddr_acl=1"]
 
 
 def _is_utf8(ssid: bytes) -> bool:
@@ -118,48 +113,25 @@ def _is_utf8(ssid: bytes) -> bool:
     return True
 
 
-# -- changes ----------------------------------------------------------------------------------------------------------
+class What(StrEnum):
+    """What is done to a radio: all that is wanted of it goes on the air, or goes off; one BSS joins or leaves, while
+    the others stay; its transmit power is set.
+    """
+
+    START = "start"
+    STOP = "stop"
+    JOIN = "join"
+    LEAVE = "leave"
+    POWER = "power"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A radio goes on the air with all that is wanted of it."""
+class Step:
+    """One step of a change; ``bss`` is who joins or leaves."""
 
+    what: What
     radio: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A radio goes off the air."""
-
-    radio: str
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A BSS joins those on a radio."""
-
-    radio: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """A BSS leaves, the others stay."""
-
-    radio: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Power:
-    """A radio's transmit power."""
-
-    radio: str
-    mbm: int
-
-
-Step = Start | Stop | Join | Leave | Power
+    bss: str = ""
 
 
 def steps(before: Wireless, wanted: Wireless) -> list[Step]:
@@ -177,24 +149,21 @@ def _radio_steps(name: str, before: Wireless, wanted: Wireless) -> tuple[list[St
     old = {bss.name: bss for bss in before.on(name)}
     new = {bss.name: bss for bss in wanted.on(name)}
     radio, was = wanted.radios[name], before.radios.get(name)
-    stop: list[Step] = [Stop(name)] if old else []
-    power: list[Step] = [Power(name, radio.power_mbm)]
+    stop = [Step(What.STOP, name)] if old else []
+    power = Step(What.POWER, name)
     if not new:
         return stop, []
     if not old or was is None or _needs_restart(name, was, radio, old, new):
-        return stop, [Start(name), *power]
-    leave: list[Step] = [Leave(name, bss) for bss in old if new.get(bss) != old[bss]]
-    join: list[Step] = [Join(name, bss) for bss in new if old.get(bss) != new[bss]]
-    return leave, join + (power if radio.power_mbm != was.power_mbm else [])
+        return stop, [Step(What.START, name), power]
+    leave = [Step(What.LEAVE, name, bss) for bss in old if new.get(bss) != old[bss]]
+    join = [Step(What.JOIN, name, bss) for bss in new if old.get(bss) != new[bss]]
+    return leave, join + ([power] if radio.power_mbm != was.power_mbm else [])
 
 
 def _needs_restart(name: str, was: Radio, radio: Radio, old: Mapping[str, Bss], new: Mapping[str, Bss]) -> bool:
     """The channel, the first BSS and whether airtime is weighted at all are the radio's."""
     weighted = [any(bss.airtime_weight != 1 for bss in each.values()) for each in (old, new)]
     return was.channel != radio.channel or old.get(name) != new.get(name) or weighted[0] != weighted[1]
-
-
-# -- reading back -----------------------------------------------------------------------------------------------------
 
 
 def fields_of(answer: str) -> dict[str, str]:

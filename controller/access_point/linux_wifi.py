@@ -1,11 +1,8 @@
 """WiFi of a Linux driver: ``iw dev IF survey dump`` and ``iw dev IF station dump`` (nl80211). Parsers are pure.
 
-Rates of IEEE 802.11: from an MCS to the rate on air, from that to what is left for L2 payload.
-
-    R = N_SD * N_BPSCS * C * N_SS / T_SYM
-
-data subcarriers, coded bits per subcarrier and stream, coding rate, streams, duration of a symbol with guard interval:
-IEEE Std 802.11-2020, 19.5 (HT), 21.5 (VHT), and 802.11ax-2021, 27.5 (HE). Pure.
+The rate on air of an MCS is R = N_SD * N_BPSCS * C * N_SS / T_SYM: data subcarriers, coded bits per subcarrier and
+stream, coding rate, streams, duration of a symbol with guard interval. IEEE Std 802.11-2020, 19.5 (HT), 21.5 (VHT),
+and 802.11ax-2021, 27.5 (HE).
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ MAX_AGGREGATE_US = 4000.0  # what most drivers allow, below the 5484 us of the s
 MAX_AGGREGATE_FRAMES = 64
 FRAME_PAYLOAD_BYTES = 1500
 FRAME_OVERHEAD_BYTES = 44  # MAC header with QoS and CCMP, LLC/SNAP, FCS, delimiter of the aggregate
-LEGACY_TOP_MBPS = 54.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +79,6 @@ RATE_TOLERANCE = 0.02
 _STATION = re.compile(r"Station ([0-9a-f]{2}(?::[0-9a-f]{2}){5}) \(on (\S+)\)", re.IGNORECASE)
 _FIELD = re.compile(r"\s+([a-z][a-z /]*):\s*(.*)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?) MBit/s(.*)")
-_HE_GUARDS_US = (0.8, 1.6, 3.2)
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The channel in use. Times are the driver's counters, in microseconds; a scan or channel change resets them."""
-
-    frequency_mhz: int
-    noise_dbm: int | None
-    active_us: int
-    busy_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +106,18 @@ class Station:
     expected_mbps: float | None
 
 
-def parse_survey(text: str) -> Survey | None:
-    """The survey of the channel marked ``[in use]``; None if there is none, or the driver counts no times."""
+def parse_survey(text: str) -> tuple[int, int]:
+    """Busy and active time of the channel marked ``[in use]``; 0 if there is none, or the driver counts no times.
+
+    They are the driver's counters, in microseconds; a scan or a change of channel resets them.
+    """
+    times = ("channel busy time", "channel active time")
     for block in text.split("Survey data from ")[1:]:
         fields = _fields(block)
-        frequency = fields.get("frequency", "")
-        if "[in use]" not in frequency:
-            continue
-        if "channel active time" not in fields or "channel busy time" not in fields:
-            return None
-        noise = fields.get("noise")
-        return Survey(
-            frequency_mhz=int(_number(frequency, "MHz", "frequency")),
-            noise_dbm=None if noise is None else int(_number(noise, "dBm", "noise")),
-            active_us=int(_number(fields["channel active time"], "ms", "channel active time") * 1000),
-            busy_us=int(_number(fields["channel busy time"], "ms", "channel busy time") * 1000),
-        )
-    return None
+        if "[in use]" in fields.get("frequency", ""):
+            busy_us, active_us = (int(_number(fields.get(key, "0 ms"), "ms", key) * 1000) for key in times)
+            return (busy_us, active_us) if all(key in fields for key in times) else (0, 0)
+    return 0, 0
 
 
 def parse_stations(text: str) -> tuple[Station, ...]:
@@ -170,8 +150,8 @@ def _modulation(words: str) -> Modulation | None:
     guard_us = 0.4 if "short GI" in words else 0.8
     if he := re.search(r"\bHE-MCS (\d+)", words):
         guard = re.search(r"HE-GI ([012])\b", words)
-        return Modulation("HE", int(he[1]), _streams("HE", words), width_mhz,
-                          _HE_GUARDS_US[int(guard[1])] if guard else 0.8)  # fmt: skip
+        guard_us = _GUARDS_US["HE"][int(guard[1]) if guard else 0]
+        return Modulation("HE", int(he[1]), _streams("HE", words), width_mhz, guard_us)
     if vht := re.search(r"\bVHT-MCS (\d+)", words):
         return Modulation("VHT", int(vht[1]), _streams("VHT", words), width_mhz, guard_us)
     if ht := re.search(r"(?<![-\w])MCS (\d+)", words):
@@ -240,11 +220,11 @@ class LinuxWifi:
 
     def read(self, now_s: float) -> Reading:
         """Two dumps; loss and retries count what happened since the last reading."""
-        survey = parse_survey(self._run(["iw", "dev", self._interface, "survey", "dump"]))
+        busy_us, active_us = parse_survey(self._run(["iw", "dev", self._interface, "survey", "dump"]))
         stations = parse_stations(self._run(["iw", "dev", self._interface, "station", "dump"]))
         neighbours = tuple(self._neighbour(station) for station in stations)
         self._before = {station.mac: station for station in stations}
-        return Reading(survey.busy_us if survey else 0, survey.active_us if survey else 0, neighbours)
+        return Reading(busy_us, active_us, neighbours)
 
     def _neighbour(self, now: Station) -> Neighbour:
         before = self._before.get(now.mac)

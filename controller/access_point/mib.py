@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from .model import UNKNOWN_SIGNAL_DBM, Interface, Neighbour, Snapshot
 
@@ -35,6 +36,16 @@ class Value:
 
     kind: str
     value: int | bytes
+
+
+class Objects(Protocol):
+    """What an agent serves."""
+
+    def get(self, oid: Oid) -> Value | None:
+        """The object, or None."""
+
+    def following(self, oid: Oid) -> Oid | None:
+        """The first object after ``oid``."""
 
 
 def gauge(number: float) -> Value:
@@ -106,21 +117,34 @@ def objects(snapshot: Snapshot) -> Iterator[tuple[Oid, Value]]:
                 yield (*NEIGHBOUR_ENTRY, column, *index), neighbour_value_of(neighbour)
 
 
-class Tree:
-    """A snapshot's objects by OID, and what follows any OID."""
+class Table:
+    """Objects by OID, and what follows any OID."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.clock_us = snapshot.clock_us
-        self._values = {**dict(objects(snapshot)), SNAPSHOT_AGE: gauge(0)}
+    def __init__(self, served: Iterable[tuple[Oid, Value]]) -> None:
+        self.serve(served)
+
+    def serve(self, served: Iterable[tuple[Oid, Value]]) -> None:
+        """These instead of the ones before."""
+        self._values = dict(served)
         self._order = sorted(self._values)
 
-    def get(self, oid: Oid, now_us: int) -> Value | None:
+    def get(self, oid: Oid) -> Value | None:
         """The object, or None."""
-        if oid == SNAPSHOT_AGE:
-            return gauge((now_us - self.clock_us) / 1000)
         return self._values.get(oid)
 
     def following(self, oid: Oid) -> Oid | None:
         """The first object after ``oid``, which need not exist; None at the end."""
         place = bisect_right(self._order, oid)
         return self._order[place] if place < len(self._order) else None
+
+
+class Tree(Table):
+    """A snapshot's objects."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__([*objects(snapshot), (SNAPSHOT_AGE, gauge(0))])
+        self.clock_us = snapshot.clock_us
+
+    def at(self, oid: Oid, now_us: int) -> Value | None:
+        """The object, or None; the snapshot's age counts from its clock."""
+        return gauge((now_us - self.clock_us) / 1000) if oid == SNAPSHOT_AGE else self.get(oid)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
@@ -107,8 +106,3 @@ class SteadyCounters:
             history.popleft()
         busy, active = self._busy_us - history[0][0], self._active_us - history[0][1]
         return busy / active if active > 0 else 0.0
-
-
-def named(neighbours: Sequence[Neighbour], nodes: dict[str, str]) -> tuple[Neighbour, ...]:
-    """The neighbours with the names of their nodes, by MAC; a name that a back end gave stays."""
-    return tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in neighbours)

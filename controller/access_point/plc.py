@@ -1,31 +1,24 @@
-"""Power line: the output of open-plc-utils (``plcstat -t``, ``plcstat -d tx``, ``plctone -qs``). Parsers are pure.
+"""Power line: the output of open-plc-utils (``plcstat -t``, ``plcstat -d tx``). Parsers are pure.
 
-Bit loading estimate of a tone map, IEEE Std 1901-2010 (13.2.8.1.4, BLE):
-
-    BLE = B * R * (1 - PB_err) / T_sym        bits per symbol, coding rate, error rate of blocks, symbol with guard
-
-Throughput is linear in it: BLE = 1.7 T - 0.65 for UDP over HomePlug AV, measured by C. Vlachou, S. Henri, P. Thiran,
-"Electri-Fi Your Data", IMC 2015. The adapters' own average PHY rate is taken as BLE.
+Throughput T is linear in the bit loading estimate of a tone map (IEEE Std 1901-2010, 13.2.8.1.4): BLE = 1.7 T - 0.65
+in Mb/s for UDP over HomePlug AV, measured by C. Vlachou, S. Henri, P. Thiran, "Electri-Fi Your Data", IMC 2015. The
+adapters' own average PHY rate is taken as BLE.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .model import Neighbour, RadioError, Reading
 
-CARRIERS = 917  # HomePlug AV, 1.8 to 28 MHz, North American tone mask
-CODING_RATE = 16 / 21
-SYMBOL_US = 40.96 + 5.56
 BLE_PER_THROUGHPUT = 1.7
 BLE_OFFSET_MBPS = -0.65
 MAX_STATIONS = 254  # TEIs of one network
 _MAC = r"[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}"
 _ROW = re.compile(rf"\s*(LOC|REM)\s+(STA|CCO|PCO)\s+(\d+)\s+({_MAC})\s+({_MAC})\s+(\d+|n/a)\s+(\d+|n/a)\b")
-_TX = re.compile(r"\s*TX\s+(\d+)\s+(\d+)\s+[\d.]+%\s+(\d+)\s+(\d+)(?:\s+(\d+))?\s+[\d.]+%")
+_TX = re.compile(r"\s*TX\s+\d+\s+\d+\s+[\d.]+%\s+(\d+)\s+(\d+)(?:\s+\d+)?\s+[\d.]+%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +34,8 @@ class PlcStation:
 
 @dataclass(frozen=True, slots=True)
 class TxCounts:
-    """The TX row of ``plcstat -d tx``: blocks of 512 bytes and frames on the line, since the adapter's start."""
+    """The TX row of ``plcstat -d tx``: frames on the line, since the adapter's start."""
 
-    blocks_passed: int
-    blocks_failed: int
     frames_acked: int
     frames_failed: int
 
@@ -63,24 +54,7 @@ def parse_stations(text: str) -> tuple[PlcStation, ...]:
 def parse_tx(text: str) -> TxCounts | None:
     """The TX row; None if there is none."""
     row = next((match for match in map(_TX.match, text.splitlines()) if match), None)
-    return None if row is None else TxCounts(*(int(row[i]) for i in (1, 2, 3, 4)))
-
-
-def parse_bits_per_carrier(text: str) -> tuple[float, ...]:
-    """The ``BPC`` row of ``plctone -qs``: mean bits per carrier, one number per slot of the mains cycle in use."""
-    for line in text.splitlines():
-        words = line.split()
-        if words[:1] == ["BPC"]:
-            # The last number is the mean of the slots; a slot without tone map is 'nan'.
-            values = [_float(word) for word in words[1:]]
-            return tuple(value for value in (values[:-1] if len(values) > 1 else values) if not math.isnan(value))
-    return ()
-
-
-def ble_mbps(bits_per_carrier: float, block_error: float = 0.0, *, carriers: int = CARRIERS,
-             coding_rate: float = CODING_RATE, symbol_us: float = SYMBOL_US) -> float:  # fmt: skip
-    """Bit loading estimate in Mb/s (bits per microsecond) of one slot's tone map."""
-    return bits_per_carrier * carriers * coding_rate * (1 - block_error) / symbol_us
+    return None if row is None else TxCounts(int(row[1]), int(row[2]))
 
 
 def l2_capacity_mbps(ble: float) -> float:
@@ -90,13 +64,6 @@ def l2_capacity_mbps(ble: float) -> float:
 
 def _rate(text: str) -> int | None:
     return None if text == "n/a" else int(text)
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise RadioError(f"plctone: expected a number of bits per carrier, got {text[:20]!a}") from error
 
 
 class Plc:
@@ -133,9 +100,9 @@ class Plc:
         )
 
     def _loss(self, mac: str, now: TxCounts) -> float:
-        before = self._before.get(mac, TxCounts(0, 0, 0, 0))
-        if now.frames_acked < before.frames_acked or now.frames_failed < before.frames_failed:
-            before = TxCounts(0, 0, 0, 0)
+        before = self._before.get(mac)
+        if before is None or now.frames_acked < before.frames_acked or now.frames_failed < before.frames_failed:
+            before = TxCounts(0, 0)
         self._before[mac] = now
         acked, failed = now.frames_acked - before.frames_acked, now.frames_failed - before.frames_failed
         return failed / (acked + failed) if acked + failed > 0 else 0.0

@@ -1,37 +1,26 @@
-"""net-snmp's ``pass_persist`` protocol (man snmpd.conf): lines on stdin, answers on stdout. Survives any input.
+"""How an access point's snmpd is told what we serve: its snmpd.conf, and its ``pass_persist`` protocol on pipes.
 
-The snmpd.conf of an access point, as text, and its file.
-
-Only what the controller polls can be read, by anyone; only the wireless configuration, the state of interfaces and
-their descriptions can be set, by users who may, authenticated and encrypted: passphrases are among it.
+The protocol (man snmpd.conf) is lines on stdin, answers on stdout, and survives any input. By the file only what the
+controller polls can be read, by anyone; only the wireless configuration, the state of interfaces and their descriptions
+can be set, by users who may, authenticated and encrypted: passphrases are among it.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from hyroads.controller.core.errors import ConfigError
 
 from .agentx import TIMEOUT_S
 from .config import AgentConfig
-from .mib import BASE, Oid, Value
+from .mib import BASE, Objects, Oid, Value
 from .wireless_mib import WIRELESS
 
 MAX_LINE_BYTES = 4096
 MAX_OID_LENGTH = 128
 NONE = b"NONE\n"
-
-
-class Objects(Protocol):
-    """What is served."""
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
 
 
 def parse_oid(line: bytes) -> Oid | None:
@@ -102,7 +91,7 @@ def snmpd_conf(config: AgentConfig, command: Sequence[str], place: str, agentx: 
     if any(set(word) & set(" \t\n\"'#\\") for word in command):
         raise ConfigError(place, "", f"snmpd cannot run a path with blanks or quotes: {shlex.join(command)}")
     lines = ["# Written by hyroads ap-agent; holds secrets, hence mode 0600."]
-    lines += [f"agentAddress {','.join(f'udp:{address}' for address in config.listen)}"]
+    lines.append(f"agentAddress {','.join(f'udp:{address}' for address in config.listen)}")
     lines += [f"view hyroads included {subtree}" for subtree in _SUBTREES]
     if config.community is not None:
         lines.append(f"rocommunity {config.community} default -V hyroads")

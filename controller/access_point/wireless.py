@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,13 @@ AUTOMATIC_MBM = -1
 MOST_MBM = 4000
 MOST_WEIGHT = 256
 MAX_SSID_BYTES, MAX_NAME_BYTES, MAX_SLICE_BYTES = 32, 15, 32
-_PASSPHRASE = re.compile(r"[ -~]{8,63}")
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+is_passphrase = re.compile(r"[ -~]{8,63}").fullmatch
+"""Whether WPA takes a text: 8 to 63 printable characters of ASCII."""
+is_interface = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}").fullmatch
+"""Whether a BSS may have this name."""
+is_slice_name = re.compile(r"[A-Za-z0-9_.-]{0,32}").fullmatch
+"""Whether a slice may be called so; empty is no slice's."""
 _BSSID = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_SLICE = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 _ADDRESSES = 63
 """How many addresses one radio can have: six bits of the first byte."""
 
@@ -133,21 +136,6 @@ def first_of(abilities: Iterable[RadioAbilities]) -> Wireless:
     return Wireless({each.interface: Radio(each.channels[0]) for each in abilities})
 
 
-def is_interface(name: str) -> bool:
-    """Whether a BSS may have this name."""
-    return _INTERFACE.fullmatch(name) is not None
-
-
-def is_passphrase(text: str) -> bool:
-    """Whether WPA takes it: 8 to 63 printable characters of ASCII."""
-    return _PASSPHRASE.fullmatch(text) is not None
-
-
-def is_slice_name(text: str) -> bool:
-    """Whether a slice may be called so; empty is no slice's."""
-    return _SLICE.fullmatch(text) is not None
-
-
 def check(wireless: Wireless, abilities: Mapping[str, RadioAbilities]) -> None:
     """:class:`Inconsistent` if a radio can't do what it shall, or a BSS lacks something."""
     for name, radio in wireless.radios.items():
@@ -213,30 +201,14 @@ def made_up_mac(name: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (2, *sha256(name.encode()).digest()[:5]))
 
 
-# -- the state that is kept -------------------------------------------------------------------------------------------
-
-
 def document_of(wireless: Wireless) -> dict[str, Any]:
     """As JSON; holds passphrases."""
-    return {
-        "radios": {
-            name: {"channel": radio.channel, "power_mbm": radio.power_mbm, "up": radio.up}
-            for name, radio in wireless.radios.items()
-        },
-        "bsss": {
-            name: {
-                "radio": bss.radio,
-                "ssid": bss.ssid.hex(),
-                "security": bss.security,
-                "passphrase": bss.passphrase,
-                "enabled": bss.enabled,
-                "slice": bss.slice_name,
-                "airtime_weight": bss.airtime_weight,
-                "bssid": bss.bssid,
-            }
-            for name, bss in wireless.bsss.items()
-        },
+    bsss = {
+        name: {**asdict(bss), "ssid": bss.ssid.hex(), "slice": bss.slice_name} for name, bss in wireless.bsss.items()
     }
+    for entry in bsss.values():
+        del entry["name"], entry["slice_name"]
+    return {"radios": {name: asdict(radio) for name, radio in wireless.radios.items()}, "bsss": bsss}
 
 
 def restored(document: Any, abilities: Mapping[str, RadioAbilities]) -> Wireless:

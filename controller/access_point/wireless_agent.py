@@ -13,7 +13,6 @@ import os
 import select
 import socket
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +20,7 @@ from typing import Protocol
 from hyroads.controller.files.private import write_atomically
 
 from .agentx import AgentXError, Session
-from .mib import Oid, Value
+from .mib import Oid, Table, Value
 from .wireless import (
     RadioAbilities,
     Report,
@@ -57,7 +56,7 @@ class Backend(Protocol):
         """What is on the air."""
 
 
-class WirelessObjects:
+class WirelessObjects(Table):
     """The wireless part of HYROADS-MIB as it is now, and the steps of a SET."""
 
     def __init__(
@@ -82,20 +81,7 @@ class WirelessObjects:
         self._look_s = self._begin_s = 0.0
         self._patience_s = LOOK_EVERY_S
         self._report = Report()
-        self._values: dict[Oid, Value] = {}
-        self._order: list[Oid] = []
-        self._show()
-
-    # -- reading
-
-    def get(self, oid: Oid) -> Value | None:
-        """The object, or None."""
-        return self._values.get(oid)
-
-    def following(self, oid: Oid) -> Oid | None:
-        """The first object after ``oid``."""
-        place = bisect_right(self._order, oid)
-        return self._order[place] if place < len(self._order) else None
+        super().__init__(objects(self._shown()))
 
     def look(self, now_s: float) -> None:
         """Now and then: what is on the air, and doing anew what was lost or failed at the start."""
@@ -127,10 +113,7 @@ class WirelessObjects:
         return Shown(self.wireless, self._abilities, self._report, known, self._problem)
 
     def _show(self) -> None:
-        self._values = dict(objects(self._shown()))
-        self._order = sorted(self._values)
-
-    # -- the steps of a SET
+        self.serve(objects(self._shown()))
 
     def test(self, bindings: Sequence[tuple[Oid, Value]]) -> None:
         """Whether it makes sense; :class:`SetError`."""
@@ -187,8 +170,6 @@ class WirelessObjects:
             raise
         self.wireless = wanted
         self._report = self._backend.report(wanted)
-
-    # -- what is kept
 
     def _addressed(self, wireless: Wireless) -> Wireless:
         return with_addresses(wireless, self._macs)

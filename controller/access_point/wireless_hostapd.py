@@ -1,22 +1,14 @@
 """Carries out the wanted wireless configuration on a hostapd that runs (``hostapd -g SOCKET``), and reads it back.
 
-What hostapd refuses is taken back: the radios that were touched get what they had.
-
-A stand-in for hostapd where there are no radios (emulations): it keeps what is wanted, and reports it as done.
-
-With a bridge each BSS becomes a pair of interfaces: one is a port of the bridge, under the name of the BSS, and whoever
-has the other is associated. What is on the air is in a file, where a test or a person finds that name too; it holds no
-passphrases.
+What hostapd refuses is taken back: the radios that were touched get what they had. :class:`RecordedBackend` stands in
+for hostapd where there are no radios (emulations).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -26,12 +18,11 @@ from hyroads.controller.files.private import write_atomically
 
 from . import hostapd_conf
 from .config import WirelessConfig
-from .hostapd import MAX_MESSAGE, is_news
-from .hostapd_conf import Join, Leave, Place, Power, Start, Step, Stop
+from .hostapd import ANSWER_S, Control
+from .hostapd_conf import Place, Step, What
 from .model import RadioError
 from .wireless import BssReport, Report, Wireless, WirelessError, document_of
 
-ANSWER_S = 1.0
 CHANGE_S = 8.0
 """A radio that starts loads firmware first."""
 SETTLE_S = 3.0
@@ -41,22 +32,11 @@ Run = Callable[[list[str]], str]
 
 def ask(path: str, question: str, patience_s: float = ANSWER_S) -> str:
     """Asks a control socket of hostapd; :class:`WirelessError` if nobody answers."""
-    own = Path(tempfile.gettempdir()) / f"hyroads-{os.getpid()}-{os.urandom(4).hex()}"
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mine:
-            mine.bind(str(own))
-            own.chmod(0o600)
-            mine.connect(path)
-            mine.send(question.encode())
-            until_s = time.monotonic() + patience_s
-            while (left_s := until_s - time.monotonic()) > 0:
-                if select.select([mine], [], [], left_s)[0] and not is_news(answer := mine.recv(MAX_MESSAGE)):
-                    return answer.decode("utf-8", "replace")
+        with contextlib.closing(Control(path)) as control:
+            return control.ask(question.encode(), patience_s).decode("utf-8", "replace")
     except OSError as error:
         raise WirelessError(f"hostapd at {path}: {error.strerror or error}") from error
-    finally:
-        own.unlink(missing_ok=True)
-    raise WirelessError(f"hostapd at {path}: no answer to {question.split(maxsplit=1)[0]}")
 
 
 class HostapdBackend:
@@ -66,6 +46,7 @@ class HostapdBackend:
         self._config = config
         self._directory = directory
         self._run = run
+        self._ports = BridgePorts(config.bridge, run)
         self._place = Place(str(directory / "control"), config.driver)
         self._set_power: set[str] = set()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,19 +69,19 @@ class HostapdBackend:
 
     def _take_back(self, radio: str, done: Sequence[Step], before: Wireless) -> None:
         """As it was; networks that were not touched keep their stations if the radio itself was not."""
-        if any(isinstance(step, Start | Stop) for step in done):
+        if any(step.what in (What.START, What.STOP) for step in done):
             self._begin(radio, before)
             return
         there = hostapd_conf.on_air(self._status(radio))
         for step in done:
-            if isinstance(step, Join) and step.name in there:
-                self._leave(Leave(radio, step.name), before)
+            if step.what is What.JOIN and step.bss in there:
+                self._leave(radio, step.bss, before)
         there = hostapd_conf.on_air(self._status(radio))
         for step in done:
-            if isinstance(step, Leave) and step.name not in there:
-                self._join(Join(radio, step.name), before)
+            if step.what is What.LEAVE and step.bss not in there:
+                self._join(radio, step.bss, before)
         write_atomically(self._file(radio), self._radio_text(radio, before))
-        self._power(Power(radio, before.radios[radio].power_mbm), before)
+        self._power(radio, before)
 
     def begin(self, wanted: Wireless, radios: set[str]) -> None:
         """These radios anew; :class:`WirelessError` says which of them could not, the others are on the air."""
@@ -145,52 +126,60 @@ class HostapdBackend:
         return Report(found)
 
     def _begin(self, name: str, wanted: Wireless) -> None:
-        self._stop(Stop(name), wanted)
+        self._stop(name, wanted)
         if wanted.on(name):
-            self._start(Start(name), wanted)
-            self._power(Power(name, wanted.radios[name].power_mbm), wanted)
-
-    # -- steps
+            self._start(name, wanted)
+            self._power(name, wanted)
 
     def _do(self, step: Step, wanted: Wireless) -> None:
-        _STEPS[type(step)](self, step, wanted)
+        match step.what:
+            case What.START:
+                self._start(step.radio, wanted)
+            case What.STOP:
+                self._stop(step.radio, wanted)
+            case What.JOIN:
+                self._join(step.radio, step.bss, wanted)
+            case What.LEAVE:
+                self._leave(step.radio, step.bss, wanted)
+            case What.POWER:
+                self._power(step.radio, wanted)
 
-    def _start(self, step: Start, wanted: Wireless) -> None:
-        self._add(step.radio, step.radio, self._radio_text(step.radio, wanted))
-        for bss in wanted.on(step.radio):
-            self._attach(bss.name, bss.slice_name)
+    def _start(self, radio: str, wanted: Wireless) -> None:
+        self._add(radio, radio, self._radio_text(radio, wanted))
+        for bss in wanted.on(radio):
+            self._ports.attach(bss.name, bss.slice_name)
 
-    def _stop(self, step: Stop, wanted: Wireless) -> None:
+    def _stop(self, radio: str, wanted: Wireless) -> None:
         # It may not run, and what is on it may be unknown: then there is nothing to take off the air.
-        self._ask_global(f"REMOVE {step.radio}")
-        for name in self._ports():
-            if name not in {bss.name for radio in wanted.radios for bss in wanted.on(radio)}:
-                self._detach(name)
+        self._ask_global(f"REMOVE {radio}")
+        for name in self._ports.names():
+            if name not in {bss.name for each in wanted.radios for bss in wanted.on(each)}:
+                self._ports.detach(name)
 
-    def _join(self, step: Join, wanted: Wireless) -> None:
-        bss = wanted.bsss[step.name]
-        able, radio = self._config.radios[step.radio], wanted.radios[step.radio]
-        self._add(step.radio, step.name, hostapd_conf.bss_text(bss, able, radio, wanted, self._place))
+    def _join(self, radio: str, name: str, wanted: Wireless) -> None:
+        bss, able = wanted.bsss[name], self._config.radios[radio]
+        self._add(radio, name, hostapd_conf.bss_text(bss, able, wanted.radios[radio], wanted, self._place))
         # What the next start of the radio reads.
-        write_atomically(self._file(step.radio), self._radio_text(step.radio, wanted))
-        self._attach(step.name, bss.slice_name)
+        write_atomically(self._file(radio), self._radio_text(radio, wanted))
+        self._ports.attach(name, bss.slice_name)
 
-    def _leave(self, step: Leave, wanted: Wireless) -> None:
-        self._detach(step.name)
-        if self._ask_global(f"REMOVE {step.name}") != "OK":
-            raise WirelessError(f"hostapd does not take {step.name} off the air")
-        self._file(step.name).unlink(missing_ok=True)
-        write_atomically(self._file(step.radio), self._radio_text(step.radio, wanted))
+    def _leave(self, radio: str, name: str, wanted: Wireless) -> None:
+        self._ports.detach(name)
+        if self._ask_global(f"REMOVE {name}") != "OK":
+            raise WirelessError(f"hostapd does not take {name} off the air")
+        self._file(name).unlink(missing_ok=True)
+        write_atomically(self._file(radio), self._radio_text(radio, wanted))
 
-    def _power(self, step: Power, wanted: Wireless) -> None:
+    def _power(self, radio: str, wanted: Wireless) -> None:
+        mbm = wanted.radios[radio].power_mbm
         # A radio whose power nobody has set is the driver's.
-        if step.mbm < 0 and step.radio not in self._set_power:
+        if mbm < 0 and radio not in self._set_power:
             return
-        self._run(hostapd_conf.power_command(step.radio, phy_of(step.radio), step.mbm))
-        self._set_power.add(step.radio)
+        self._run(hostapd_conf.power_command(radio, phy_of(radio), mbm))
+        self._set_power.add(radio)
         # A radio's own interface may be closed, and sends with nothing then.
-        shown = wanted.on(step.radio)[0].name
-        different = hostapd_conf.power_difference(step.radio, step.mbm, self._run(["iw", "dev", shown, "info"]))
+        shown = wanted.on(radio)[0].name
+        different = hostapd_conf.power_difference(radio, mbm, self._run(["iw", "dev", shown, "info"]))
         if different is not None:
             raise WirelessError(different)
 
@@ -209,13 +198,8 @@ class HostapdBackend:
     def _ask_global(self, question: str) -> str:
         return ask(self._config.global_socket, question, CHANGE_S).strip()
 
-    # -- reading back
-
-    def _status(self, radio: str) -> Mapping[str, str]:
-        """Nothing if the radio is off the air."""
-        return self._fields(radio, "STATUS")
-
-    def _fields(self, name: str, question: str) -> Mapping[str, str]:
+    def _status(self, name: str, question: str = "STATUS") -> Mapping[str, str]:
+        """What hostapd answers for a radio or BSS; nothing if it is off the air."""
         with contextlib.suppress(WirelessError):
             return hostapd_conf.fields_of(ask(f"{self._place.control}/{name}", question))
         return {}
@@ -230,24 +214,11 @@ class HostapdBackend:
 
     def _difference(self, radio: str, wanted: Wireless) -> str | None:
         for bss in wanted.on(radio):
-            status, configuration = self._fields(bss.name, "STATUS"), self._fields(bss.name, "GET_CONFIG")
+            status, configuration = self._status(bss.name), self._status(bss.name, "GET_CONFIG")
             different = hostapd_conf.difference(bss, wanted.radios[radio], status, configuration)
             if different is not None:
                 return different
         return None
-
-    # -- ports of the switch
-
-    def _ports(self) -> list[str]:
-        return ports_of(self._config.bridge, self._run)
-
-    def _attach(self, name: str, slice_name: str) -> None:
-        if self._config.bridge is not None:
-            self._run(attach_command(self._config.bridge, name, slice_name))
-
-    def _detach(self, name: str) -> None:
-        if self._config.bridge is not None:
-            self._run(detach_command(self._config.bridge, name))
 
 
 def phy_of(interface: str) -> str | None:
@@ -258,43 +229,48 @@ def phy_of(interface: str) -> str | None:
         return None
 
 
-_STEPS: dict[type, Callable[..., None]] = {
-    Start: HostapdBackend._start,
-    Stop: HostapdBackend._stop,
-    Join: HostapdBackend._join,
-    Leave: HostapdBackend._leave,
-    Power: HostapdBackend._power,
-}
+class BridgePorts:
+    """The ports of the switch's bridge that we have made; none without a bridge."""
 
-_MARK = "hyroads-bss"
-_VSCTL = ["ovs-vsctl", "--timeout=5"]
+    _mark = "external_ids:hyroads-bss=true"
+    _command = ("ovs-vsctl", "--timeout=5")
 
+    def __init__(self, bridge: str | None, run: Run) -> None:
+        self._bridge = bridge
+        self._run = run
 
-def ports_of(bridge: str | None, run: Run) -> list[str]:
-    """The ports of the bridge that we have made."""
-    if bridge is None:
-        return []
-    ours = set(run([*_VSCTL, "--bare", "--columns=name", "find", "Port", f"external_ids:{_MARK}=true"]).split())
-    return [name for name in run([*_VSCTL, "list-ports", bridge]).split() if name in ours]
+    def names(self) -> list[str]:
+        """Those that are there."""
+        if self._bridge is None:
+            return []
+        ours = set(self._run([*self._command, "--bare", "--columns=name", "find", "Port", self._mark]).split())
+        return [name for name in self._run([*self._command, "list-ports", self._bridge]).split() if name in ours]
 
+    def attach(self, name: str, slice_name: str) -> None:
+        """Makes an interface a port; the switch shows whose it is."""
+        if self._bridge is not None:
+            whose = f"external_ids:hyroads-slice={slice_name or 'production'}"
+            add = [*self._command, "--may-exist", "add-port", self._bridge, name]
+            self._run([*add, "--", "set", "Port", name, self._mark, whose])
 
-def attach_command(bridge: str, name: str, slice_name: str) -> list[str]:
-    """Makes an interface a port; the switch shows whose it is."""
-    marks = [f"external_ids:{_MARK}=true", f"external_ids:hyroads-slice={slice_name or 'production'}"]
-    return [*_VSCTL, "--may-exist", "add-port", bridge, name, "--", "set", "Port", name, *marks]
-
-
-def detach_command(bridge: str, name: str) -> list[str]:
-    """The port goes."""
-    return [*_VSCTL, "--if-exists", "del-port", bridge, name]
+    def detach(self, name: str) -> None:
+        """The port goes."""
+        if self._bridge is not None:
+            self._run([*self._command, "--if-exists", "del-port", self._bridge, name])
 
 
 class RecordedBackend:
-    """Radios that are not there; ``on-the-air.json`` in ``directory`` has what they would send."""
+    """Radios that are not there: it keeps what is wanted, and reports it as done.
+
+    With a bridge each BSS becomes a pair of interfaces: one is a port of the bridge, under the name of the BSS, and
+    whoever has the other is associated. What is on the air is in ``on-the-air.json`` in ``directory``, where a test or
+    a person finds that name too; it holds no passphrases.
+    """
 
     def __init__(self, config: WirelessConfig, directory: Path, run: Run) -> None:
         self._config = config
         self._run = run
+        self._ports = BridgePorts(config.bridge, run)
         self._file = directory / "on-the-air.json"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -324,19 +300,19 @@ class RecordedBackend:
         if self._config.bridge is None:
             return
         shown = {bss.name: bss for radio in wanted.radios for bss in wanted.on(radio)}
-        for name in ports_of(self._config.bridge, self._run):
+        for name in self._ports.names():
             if name not in shown:
-                self._run(detach_command(self._config.bridge, name))
+                self._ports.detach(name)
                 self._run(["ip", "link", "del", name])
         for name, bss in shown.items():
             # A radio's own interface is there, and somebody else's affair.
             if name in self._config.radios:
                 continue
-            if not _exists(name):
+            if all(name != each for _, each in socket.if_nameindex()):
                 made = ["ip", "link", "add", name, "address", bss.bssid, "type", "veth", "peer", "name", station(name)]
                 self._run(made)
                 self._run(["ip", "link", "set", name, "up"])
-            self._run(attach_command(self._config.bridge, name, bss.slice_name))
+            self._ports.attach(name, bss.slice_name)
 
     def _write(self, wanted: Wireless) -> None:
         document = document_of(wanted)
@@ -352,7 +328,3 @@ class RecordedBackend:
 def station(name: str) -> str:
     """The interface of who is associated with a BSS."""
     return f"sta{sha256(name.encode()).hexdigest()[:10]}"
-
-
-def _exists(name: str) -> bool:
-    return any(name == each for _, each in socket.if_nameindex())

@@ -6,7 +6,7 @@ as a whole. So a network is made by one SET (its row, SSID, security and passphr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,8 +48,7 @@ TRUE, FALSE = 1, 2
 ACTIVE, CREATE_AND_GO, DESTROY = 1, 4, 6
 
 NO_ACCESS, WRONG_TYPE, WRONG_LENGTH, WRONG_VALUE, NO_CREATION = 6, 7, 8, 10, 11
-INCONSISTENT_VALUE, RESOURCE_UNAVAILABLE, COMMIT_FAILED, UNDO_FAILED = 12, 13, 14, 15
-NOT_WRITABLE, INCONSISTENT_NAME = 17, 18
+INCONSISTENT_VALUE, COMMIT_FAILED, UNDO_FAILED, NOT_WRITABLE, INCONSISTENT_NAME = 12, 14, 15, 17, 18
 """Errors of RFC 3416, section 3."""
 
 
@@ -69,10 +68,7 @@ class SetError(HyroadsError):
 
 
 class _Refused(Exception):
-    """A value can't be taken; becomes a :class:`SetError` with its place."""
-
-    def __init__(self, status: int, problem: str) -> None:
-        self.status, self.problem = status, problem
+    """A value can't be taken (status, problem); becomes a :class:`SetError` with its place."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +81,6 @@ class Shown:
     index_of: Mapping[str, int]
     """Of the radios; one without a number has no row."""
     problem: str = ""
-
-
-# -- what is read -----------------------------------------------------------------------------------------------------
 
 
 def _integer(number: int) -> Value:
@@ -153,9 +146,6 @@ def objects(shown: Shown) -> Iterator[tuple[Oid, Value]]:
             yield (*BSS_ENTRY, column, *bss_index(name)), bss_value_of((bss, shown.report.bsss.get(name, nothing)))
 
 
-# -- what is set ------------------------------------------------------------------------------------------------------
-
-
 def _number(value: Value, low: int, high: int) -> int:
     if value.kind not in ("integer", "gauge") or not isinstance(value.value, int):
         raise _Refused(WRONG_TYPE, "expected a number")
@@ -172,7 +162,7 @@ def _bytes(value: Value, longest: int) -> bytes:
     return value.value
 
 
-def _text(value: Value, longest: int, fits: Callable[[str], bool], expected: str) -> str:
+def _text(value: Value, longest: int, fits: Callable[[str], object], expected: str) -> str:
     text = _bytes(value, longest).decode("latin-1")
     if not fits(text):
         # What was sent is not repeated: it may be a passphrase.
@@ -190,7 +180,7 @@ def _channel(value: Value) -> dict[str, Any]:
 def _passphrase(value: Value) -> dict[str, Any]:
     if value.kind == "octet" and isinstance(value.value, bytes) and 0 < len(value.value) < 8:
         raise _Refused(WRONG_LENGTH, "expected a passphrase of 8 to 63 characters")
-    fits: Callable[[str], bool] = lambda text: not text or is_passphrase(text)  # noqa: E731
+    fits: Callable[[str], object] = lambda text: not text or is_passphrase(text)  # noqa: E731
     return {"passphrase": _text(value, 63, fits, "printable ASCII")}
 
 
@@ -210,6 +200,13 @@ BSS_SETTERS: dict[int, Callable[[Value], dict[str, Any]]] = {
 }
 
 
+def _check_writable(column: int, known: Container[int], writable: Container[int]) -> None:
+    if column not in known:
+        raise _Refused(NO_ACCESS, "there is no such column")
+    if column not in writable:
+        raise _Refused(NOT_WRITABLE, "can't be changed")
+
+
 class _Trial:
     """A SET under way: the changes of each row, and which variable brought them."""
 
@@ -225,34 +222,29 @@ class _Trial:
     def take(self, number: int, oid: Oid, value: Value) -> None:
         for entry, handle in ((RADIO_ENTRY, self._radio), (BSS_ENTRY, self._bss)):
             if oid[: len(entry)] == entry and len(oid) > len(entry) + 1:
-                handle(number, oid[len(entry)], oid[len(entry) + 1 :], value)
+                name = handle(oid[len(entry)], oid[len(entry) + 1 :], value)
+                self.first.setdefault(name, number)
                 return
         raise _Refused(NOT_WRITABLE, "can't be changed")
 
-    def _radio(self, number: int, column: int, index: Oid, value: Value) -> None:
+    def _radio(self, column: int, index: Oid, value: Value) -> str:
+        _check_writable(column, RADIO_COLUMNS, RADIO_SETTERS)
         name = self.radio_of.get(index[0]) if len(index) == 1 else None
-        if column not in RADIO_COLUMNS:
-            raise _Refused(NO_ACCESS, "there is no such column")
-        if column not in RADIO_SETTERS:
-            raise _Refused(NOT_WRITABLE, "can't be changed")
         if name is None:
             raise _Refused(NO_CREATION, "there is no such radio")
         self.radios.setdefault(name, {}).update(RADIO_SETTERS[column](value))
-        self.first.setdefault(name, number)
+        return name
 
-    def _bss(self, number: int, column: int, index: Oid, value: Value) -> None:
+    def _bss(self, column: int, index: Oid, value: Value) -> str:
+        _check_writable(column, BSS_COLUMNS, {*BSS_SETTERS, BSS_ROW})
         name = _name_of(index)
-        if column not in BSS_COLUMNS:
-            raise _Refused(NO_ACCESS, "there is no such column")
-        if column not in BSS_SETTERS and column != BSS_ROW:
-            raise _Refused(NOT_WRITABLE, "can't be changed")
         if name is None:
             raise _Refused(NO_CREATION, "its index is not the name of an interface")
-        self.first.setdefault(name, number)
         if column == BSS_ROW:
             self._row(name, _number(value, ACTIVE, DESTROY))
         else:
             self.bsss.setdefault(name, {}).update(BSS_SETTERS[column](value))
+        return name
 
     def _row(self, name: str, status: int) -> None:
         exists = name in self.shown.wireless.bsss
@@ -292,7 +284,8 @@ def tried(shown: Shown, bindings: Sequence[tuple[Oid, Value]]) -> Wireless:
         try:
             trial.take(number, oid, value)
         except _Refused as refused:
-            raise SetError(refused.status, number, refused.problem) from refused
+            status, problem = refused.args
+            raise SetError(status, number, problem) from refused
     try:
         wanted = trial.result()
         check(wanted, shown.abilities)

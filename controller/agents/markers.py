@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from .protocol import ProtocolError
 
@@ -27,19 +27,6 @@ class PathMarkers:
     arrived: int | None
     """The greatest number that a frame other than a pause brought by it since it is watched."""
     paused: bool
-
-
-class MarkerListener(Protocol):
-    """Who wants to know, at once."""
-
-    def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
-        """The agent of a flow's first edge changed its paths in use: flow number -> first number under the new ones.
-
-        Told before the request that did it counts as answered.
-        """
-
-    def paths_passed(self, node: str, flow: int, paths: tuple[PathMarkers, ...]) -> None:
-        """The agent of a flow's last edge says where its watched paths are."""
 
 
 def has_reached(number: int | None, wanted: int) -> bool:
@@ -101,10 +88,11 @@ class SequenceMarkers:
         self._markers: dict[_Flow, dict[int, PathMarkers]] = {}
         self._waiting: Counter[_Flow] = Counter()
 
-    # -- agent_markers.MarkerListener
-
     def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
-        """An agent's flows use other paths from these numbers on."""
+        """The agent of a flow's first edge changed its paths in use: flow number -> first number under the new ones.
+
+        Told before the request that did it counts as answered.
+        """
         self._first.update({(node, number): sequence for number, sequence in first.items()})
         self._news()
 
@@ -112,8 +100,6 @@ class SequenceMarkers:
         """What has come by a flow's watched paths."""
         if self._take(node, flow, paths):
             self._news()
-
-    # -- those who wait
 
     def await_(self, node: str, number: int) -> None:
         """From now on, markers of a flow at its last edge count; earlier ones don't."""

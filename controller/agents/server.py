@@ -1,8 +1,7 @@
 """The agents' server: accepts agents and access points over TCP (docs/reference/dataplane.md, section 2).
 
-Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes what
-agents report to a :class:`Listener`, and readings of access points (docs/explanation/live.md, section 2) to a
-:class:`RadioListener`.
+Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes on what
+agents report, and what access points read and say of their stations (docs/explanation/live.md, section 2).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.settings.controller import Timings
 
-from .markers import MarkerListener, parse_first, parse_passed
+from .markers import SequenceMarkers, parse_first, parse_passed
 from .protocol import MAX_LINE, RADIO, VERSION, ProtocolError, encode, parse_hello, parse_line
 from .sessions import Session
 from .telemetry import (
@@ -32,7 +31,7 @@ from .telemetry import (
 
 
 class Listener(Protocol):
-    """Who wants to know."""
+    """Who wants to know of agents."""
 
     def agent_up(self, session: Session) -> None:
         """An agent joined; its first report, if it has one, was given before."""
@@ -84,12 +83,10 @@ class Radios:
     """Which nodes may speak as radios, how often they shall read, and who listens."""
 
     listener: RadioListener
+    stations: Stations
     nodes: frozenset[str]
-    interval_ms: int = 100
-    stations: Stations | None = None
+    interval_ms: int
 
-
-__all__ = ["AgentServer", "Listener", "Radios", "Session"]
 
 LOG = logging.getLogger("hyroads.agents")
 HELLO_WITHIN_S = 2.0
@@ -110,8 +107,8 @@ class AgentServer:
         token: str | None,
         clock: Callable[[], float],
         *,
-        radios: Radios | None = None,
-        markers: MarkerListener | None = None,
+        radios: Radios,
+        markers: SequenceMarkers,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
@@ -123,25 +120,31 @@ class AgentServer:
         self._token = token
         self._clock = clock
         self._connections = 0
-        self._most_connections = 2 * (len(nodes) + (len(radios.nodes) if radios else 0)) + SPARE_CONNECTIONS
+        self._most_connections = 2 * (len(nodes) + len(radios.nodes)) + SPARE_CONNECTIONS
         common: dict[str, _Handler] = {
-            "ok": lambda session, message: session.answered(message),
-            "error": lambda session, message: session.answered(message),
-            "pong": lambda session, message: session.ponged(message),
+            "ok": Session.answered,
+            "error": Session.answered,
+            "pong": Session.ponged,
             "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
             "unknown": lambda session, message: session.send(
                 {"type": "error", "seq": message["seq"], "message": "unknown type"}
             ),
         }
-        self._handlers = {
+        self._handlers: Mapping[str, _Handler] = {
             **common,
             "ok": self._on_ok,
-            "link": self._on_link,
+            "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
             "report": self._on_report,
-            "passed": self._on_passed,
+            "passed": lambda session, message: markers.paths_passed(session.node, *parse_passed(message)),
         }
-        self._radio_handlers = {**common, "radio": self._on_radio, "station": self._on_station}
-        self._radio_handlers |= {"bss": self._on_bss, "transition": self._on_transition}
+        stations = radios.stations
+        self._radio_handlers: Mapping[str, _Handler] = {
+            **common,
+            "radio": lambda session, message: radios.listener.radio_report(session, parse_radio(message)),
+            "station": lambda session, message: stations.station(session.node, parse_station(message)),
+            "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
+            "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
+        }
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -182,12 +185,10 @@ class AgentServer:
         if line is None:
             return None
         hello = parse_hello(parse_line(line))
-        if self._token is not None:
-            given = (hello.token or "").encode()
-            if not hmac.compare_digest(given, self._token.encode()):
-                # A slow answer makes guessing slow.
-                shim.sleep(0.5)
-                raise ProtocolError("wrong token")
+        if self._token is not None and not hmac.compare_digest((hello.token or "").encode(), self._token.encode()):
+            # A slow answer makes guessing slow.
+            shim.sleep(0.5)
+            raise ProtocolError("wrong token")
         session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
         return self._welcome_radio(session) if hello.role == RADIO else self._welcome_agent(session)
 
@@ -201,7 +202,7 @@ class AgentServer:
 
     def _welcome_radio(self, session: Session) -> Session:
         radios = self._radios
-        if radios is None or session.node not in radios.nodes:
+        if session.node not in radios.nodes:
             raise ProtocolError("no such node with radios in the network")
         self._replace(self.radios, session)
         session.send({"type": "welcome", "version": VERSION, "interval_ms": radios.interval_ms})
@@ -215,12 +216,10 @@ class AgentServer:
         if hello.node not in self._nodes:
             raise ProtocolError("no such node with an agent in the network")
         self._replace(self.sessions, session)
-        session.send(
-            {"type": "welcome", "version": VERSION, "report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
-        )
-        LOG.info(
-            "agent %s connected from %s, revision %d, boot %s", hello.node, session.peer, hello.revision, hello.boot
-        )
+        times = {"report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
+        session.send({"type": "welcome", "version": VERSION, **times})
+        what = hello.node, session.peer, hello.revision, hello.boot
+        LOG.info("agent %s connected from %s, revision %d, boot %s", *what)
         # One that has run before says what its links are like before anything is planned.
         session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
         if hello.revision:
@@ -249,17 +248,9 @@ class AgentServer:
 
     def _on_ok(self, session: Session, message: dict[str, Any]) -> None:
         first = parse_first(message)
-        if first and self._markers is not None:
+        if first:
             self._markers.first_numbers(session.node, first)
         session.answered(message)
-
-    def _on_passed(self, session: Session, message: dict[str, Any]) -> None:
-        flow, paths = parse_passed(message)
-        if self._markers is not None:
-            self._markers.paths_passed(session.node, flow, paths)
-
-    def _on_link(self, session: Session, message: dict[str, Any]) -> None:
-        self._listener.agent_links(session, {message["link"]: message["up"]})
 
     def _on_report(self, session: Session, report: dict[str, Any]) -> None:
         links = {link["link"]: link["up"] for link in report["links"]}
@@ -268,23 +259,6 @@ class AgentServer:
         self._listener.agent_report(session, report)
         if not report["more"]:
             self._join(session)
-
-    def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
-        report = parse_radio(message)
-        if self._radios is not None:
-            self._radios.listener.radio_report(session, report)
-
-    def _on_station(self, session: Session, message: dict[str, Any]) -> None:
-        if self._radios is not None and self._radios.stations is not None:
-            self._radios.stations.station(session.node, parse_station(message))
-
-    def _on_bss(self, session: Session, message: dict[str, Any]) -> None:
-        if self._radios is not None and self._radios.stations is not None:
-            self._radios.stations.bss(session.node, parse_bss(message))
-
-    def _on_transition(self, session: Session, message: dict[str, Any]) -> None:
-        if self._radios is not None and self._radios.stations is not None:
-            self._radios.stations.answered(session.node, parse_transition(message))
 
     def _refuse(self, connection: Any, session: Session | None, why: str) -> None:
         """A last line to say why, if the peer still reads."""
@@ -301,12 +275,11 @@ class AgentServer:
             LOG.info("agent %s (%s) is gone", session.node, session.peer)
             if session.joined:
                 self._listener.agent_down(session)
-        elif self.radios.get(session.node) is session and self._radios is not None:
+        elif self.radios.get(session.node) is session:
             del self.radios[session.node]
             LOG.info("radios of %s (%s) are gone", session.node, session.peer)
             self._radios.listener.radio_down(session)
-            if self._radios.stations is not None:
-                self._radios.stations.gone(session.node)
+            self._radios.stations.gone(session.node)
 
     def _tick_loop(self) -> None:
         """Pings, and an end to sessions that are silent."""

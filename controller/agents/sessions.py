@@ -1,7 +1,4 @@
-"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered.
-
-It knows how to speak and nothing of what is said: that is the agents' server's (``agents``) and its listeners'.
-"""
+"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered."""
 
 from __future__ import annotations
 
@@ -44,15 +41,11 @@ class Session:
     join_by_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.node = self.hello.node
         self._outbox = shim.new_queue(OUTBOX)
         self._requests: dict[int, _Request] = {}
         self._pings: dict[int, float] = {}
         self._seq = count(1)
-
-    @property
-    def node(self) -> str:
-        """Its node."""
-        return self.hello.node
 
     def request(self, document: Mapping[str, Any], answer: Answer) -> None:
         """Send a request; ``answer`` is called once, also when the session ends or the agent does not answer."""

@@ -1,5 +1,4 @@
-"""Readings of access points over the agents' port as data (docs/explanation/live.md, section 2): messages ``radio``
-in, checked.
+"""What access points say over the agents' port, checked (docs/explanation/live.md, section 2): readings and stations.
 
 Pure. Several thousand rows a second come in from a large network, so rows are named tuples and checks are few and flat.
 """

@@ -8,7 +8,6 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,9 @@ from hyroads.controller.files.tls import server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import State, TopologyContext
-from hyroads.controller.ofp import guard
+from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.pipeline import Table
-from hyroads.controller.ofp.readback import MULTIPART_PORT_STATS, table_of
-from hyroads.controller.ofp.wire import MULTIPART_FLOW, MULTIPART_GROUP_DESC, MULTIPART_REPLY, PACKET_IN
+from hyroads.controller.ofp.readback import table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
@@ -145,16 +143,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
-            radios=replace(self.telemetry.radios, stations=self.services.steering),
+            radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
         )
 
     def _begin_openflow(self) -> None:
         """Listen; the framework's own server is replaced by one that we can bound."""
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
-            (MULTIPART_REPLY, MULTIPART_FLOW): self._flow_stats,
-            (MULTIPART_REPLY, MULTIPART_GROUP_DESC): SwitchSession.on_groups,
-            (MULTIPART_REPLY, MULTIPART_PORT_STATS): self.telemetry.port_stats,
+            (wire.MULTIPART_REPLY, wire.MULTIPART_FLOW): self._flow_stats,
+            (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
+            (wire.MULTIPART_REPLY, wire.MULTIPART_PORT_STATS): self.telemetry.port_stats,
         }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
@@ -276,7 +274,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
         try:
             guard.check(message)
-            if message[1] == PACKET_IN:
+            if message[1] == wire.PACKET_IN:
                 return self._punted(datapath, message)
             if len(message) >= 12 and self.queries.take(datapath, message):
                 return False

@@ -15,7 +15,7 @@ from typing import Any
 
 from flask_smorest import Blueprint
 
-from hyroads.controller.agents.server import Session
+from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate

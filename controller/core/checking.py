@@ -309,6 +309,21 @@ def integer_of(section: Section, key: str, default: int, low: int, high: int) ->
     return section[key].integer(default, low, high) if key in section else default
 
 
+def number_of(section: Section, key: str, default: float, low: float, high: float) -> float:
+    """A number, if it is given."""
+    return section[key].number(default, low, high) if key in section else default
+
+
+def boolean_of(section: Section, key: str, default: bool) -> bool:
+    """true or false, if it is given."""
+    return section[key].boolean(default) if key in section else default
+
+
+def choice_of(section: Section, key: str, known: Sequence[str]) -> str:
+    """One of several words; the first if none is given."""
+    return section[key].choice(known, known[0]) if key in section else known[0]
+
+
 def endpoint_of(listen: Section | None, key: str, port: int, *, may_be_plain: bool = False) -> tuple[Endpoint, bool]:
     """Where to listen (loopback unless said otherwise), and whether ``allow_plaintext`` is said, where it may be."""
     host, plaintext = "127.0.0.1", False
@@ -317,8 +332,7 @@ def endpoint_of(listen: Section | None, key: str, port: int, *, may_be_plain: bo
         if "host" in section:
             host = _host(section["host"], host)
         port = integer_of(section, "port", port, 1, 65535)
-        if "allow_plaintext" in section:
-            plaintext = section["allow_plaintext"].boolean(False)
+        plaintext = boolean_of(section, "allow_plaintext", False)
     return Endpoint(host, port), plaintext
 
 

@@ -1,4 +1,4 @@
-"""Reading a network file from disk; the parsing and checking are pure (``core/netfile``)."""
+"""Reading configuration and network files from disk; parsing and checking are pure (``core/netfile``)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ def read_file(path: str | Path, *, measured: bool = False) -> Network:
     return load_text(text, str(path), measured=measured)
 
 
+def _unreadable(path: str | Path, error: OSError | ValueError) -> ConfigError:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return ConfigError(str(path), "", f"can't be read: {reason}")
+
+
 def read_private(path: str | Path) -> str:
     """The text of a file that holds secrets, which nobody but its owner may read."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(str(path), "", f"can't be read: {reason}") from error
+        raise _unreadable(path, error) from error
     if mode & 0o077:
         raise ConfigError(str(path), "", "expected mode 0600: the file holds secrets")
     return read_text(path)
@@ -42,8 +46,7 @@ def read_text(path: str | Path) -> str:
         with Path(path).open("rb") as file:
             data = file.read(MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(str(path), "", f"can't be read: {reason}") from error
+        raise _unreadable(path, error) from error
     if len(data) > MAX_CHARACTERS:
         raise ConfigError(str(path), "", f"expected at most {MAX_CHARACTERS} bytes")
     try:

@@ -155,8 +155,6 @@ class StateFile:
         self._written: str | None = None
         self._in_the_way: dict[Path, str] = {}
 
-    # -- reading
-
     @property
     def is_open_to_others(self) -> bool:
         """Whether somebody else than its owner may read the file."""
@@ -193,8 +191,6 @@ class StateFile:
         except (OSError, ValueError) as error:
             return Parsed(None, f"can't be read: {getattr(error, 'strerror', None) or error}")
         return parse(text, str(path), self._form)
-
-    # -- writing
 
     def save(self, sections: Document) -> None:
         """Write what differs from what was last written; OSError if that is not possible, and all is as before."""
@@ -239,8 +235,6 @@ class StateFile:
             if path in self._in_the_way or (os.path.lexists(path) and not path.is_file()):
                 path.rename(self._aside_name(kind))
                 self._in_the_way.pop(path, None)
-
-    # -- putting aside
 
     def copy_aside(self) -> str | None:
         """Keeps what was read, since the next save will leave some of it out; the copy's name, None if it failed."""

@@ -35,34 +35,20 @@ def prepare_eventlet() -> None:
         wsgi.ALREADY_HANDLED = ()  # type: ignore[attr-defined]
 
 
-def _quiet_eventlet() -> None:
-    """No word of locks that eventlet comes too late for: it says so of one that ``platform`` made and nobody shares.
-
-    Until the framework has set up its log, the handler of last resort is the only one.
-    """
+def ryu_manager(arguments: Sequence[str] | None = None) -> int:
+    """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
+    prepare_eventlet()
+    # Eventlet comes too late for a lock that ``platform`` made and nobody shares, and says so. Until the framework has
+    # set up its log, the handler of last resort is the only one.
     if logging.lastResort is not None:
         logging.lastResort.setLevel(logging.CRITICAL)
-
-
-def _allow_many_connections() -> None:
-    """The bounds on connections are ours; the usual limit of 1024 descriptors is below them in large networks."""
+    # The bounds on connections are ours; the usual limit of 1024 descriptors is below them in large networks.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _outlive_hangups() -> None:
-    """A terminal that closes, or a habit of reloading, ends no controller. The application says so in its log."""
+    # A terminal that closes, or a habit of reloading, ends no controller. The application says so in its log.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
-
-
-def ryu_manager(arguments: Sequence[str] | None = None) -> int:
-    """``ryu-manager``: the framework's own command line. A HyRoads error ends it: status 2, one line on stderr."""
-    prepare_eventlet()
-    _quiet_eventlet()
-    _allow_many_connections()
-    _outlive_hangups()
     try:
         if find_spec(FRAMEWORK + ".cmd"):
             manager = import_module(f"{FRAMEWORK}.cmd.manager")

@@ -31,6 +31,8 @@ def _load(name: str) -> Any:
 
 eventlet = import_module("eventlet")
 import_module("eventlet.tpool")
+_wsgi = import_module("eventlet.wsgi")
+_HttpBase: Any = _wsgi.HttpProtocol
 hub = _load("lib.hub")
 _ofproto_parser = _load("ofproto.ofproto_parser")
 ofproto = _load("ofproto.ofproto_v1_3")
@@ -43,12 +45,10 @@ CONF = _load("cfg").CONF
 
 AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
 OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
-HANDSHAKE, CONFIG = _handler.HANDSHAKE_DISPATCHER, _handler.CONFIG_DISPATCHER
 MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
 Item = TypeVar("Item")
-Message = bytes
 
 
 def on(event: Any, dispatchers: Sequence[str]) -> Callable[[Handler], Handler]:
@@ -61,53 +61,41 @@ class Connection:
     """One OpenFlow connection: what the controller needs of the framework's datapath, and nothing else."""
 
     def __init__(self, datapath: Any) -> None:
-        self._datapath = datapath
-
-    @property
-    def key(self) -> int:
+        self.datapath = datapath
+        """The framework's object, for this module."""
+        self.key = id(datapath)
         """Identity of the connection (not of the switch)."""
-        return id(self._datapath)
 
     @property
     def dpid(self) -> int:
         """Datapath id of the switch."""
-        return int(self._datapath.id)
+        return int(self.datapath.id)
 
     @property
     def peer(self) -> str:
         """Where it comes from, for logs."""
-        address = self._datapath.address
+        address = self.datapath.address
         return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else "local"
-
-    @property
-    def datapath(self) -> Any:
-        """The framework's object, for this module."""
-        return self._datapath
 
     def ports(self) -> dict[str, int]:
         """Names of ports that are up -> OpenFlow port number."""
-        down = ofproto.OFPPC_PORT_DOWN
-        ports = self._datapath.ports or {}
         return {
             port.name.decode("ascii", "replace"): number
-            for number, port in ports.items()
-            if number <= ofproto.OFPP_MAX and not port.config & down and not port.state & ofproto.OFPPS_LINK_DOWN
+            for number, port in (self.datapath.ports or {}).items()
+            if number <= ofproto.OFPP_MAX
+            and not port.config & ofproto.OFPPC_PORT_DOWN
+            and not port.state & ofproto.OFPPS_LINK_DOWN
         }
-
-    def next_xid(self) -> int:
-        """A transaction number that no other request of this connection has."""
-        self._datapath.xid = (self._datapath.xid + 1) & 0xFFFFFFFF
-        return int(self._datapath.xid)
 
     def send(self, data: bytes) -> bool:
         """Queue bytes (whole messages); False if the connection is closing."""
-        return bool(self._datapath.send(data))
+        return bool(self.datapath.send(data))
 
     def close(self) -> None:
         """Drop the connection; the switch dials again by itself."""
-        self._datapath.close()
+        self.datapath.close()
         with contextlib.suppress(OSError):
-            self._datapath.socket.shutdown(socket.SHUT_RDWR)
+            self.datapath.socket.shutdown(socket.SHUT_RDWR)
 
 
 def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
@@ -116,16 +104,14 @@ def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
     The framework calls the parser through its module, so that replacing the name there is enough. What the parser
     itself raises ends the connection, as before; it cannot end the application.
     """
-    parse = _ofproto_parser.msg
+    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
 
     def guarded(  # noqa: PLR0917 - the framework's signature
         datapath: Any, version: int, kind: int, length: int, xid: int, data: Any
     ) -> Any:
         return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
 
-    guarded.unguarded = getattr(parse, "unguarded", parse)  # type: ignore[attr-defined]
-    if hasattr(parse, "unguarded"):
-        parse = parse.unguarded
+    guarded.unguarded = parse  # type: ignore[attr-defined]
     _ofproto_parser.msg = guarded
 
 
@@ -149,13 +135,15 @@ def parse_flow(message: bytes, place: int) -> Any:
     return rule
 
 
-def port_mac(connection: Any, number: int) -> str:
+def port_mac(connection: Connection, number: int) -> str:
     """The MAC of a switch's port."""
     port = connection.datapath.ports.get(number)
     return str(port.hw_addr) if port is not None else "00:00:00:00:00:00"
 
 
-def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+def ask_switch(
+    connection: Connection, what: str, waiters: dict[int, Any], arguments: Mapping[str, Any]
+) -> tuple[Any, bool]:
     """What ``ofctl_v1_3.get_...`` makes of a switch's answer, and whether there was any within its time.
 
     ``waiters[dpid][xid]`` is where whoever hears switches puts answers. ValueRefusedError: a filter that is none.
@@ -176,7 +164,7 @@ def ask_switch(connection: Any, what: str, waiters: dict[int, Any], arguments: M
     return answer, any(done.is_set() for done, _ in told)
 
 
-def match_problem(connection: Any, match: Mapping[str, Any]) -> str | None:
+def match_problem(connection: Connection, match: Mapping[str, Any]) -> str | None:
     """What is wrong with a match in the framework's notation; None: nothing."""
     try:
         made = _load("lib.ofctl_v1_3").to_match(connection.datapath, dict(match))
@@ -193,6 +181,12 @@ def set_defaults(**values: object) -> None:
     for name, value in values.items():
         if value is not None:
             CONF.set_default(name, value)
+
+
+sleep: Callable[[float], None] = hub.sleep
+"""Let others run, for so many seconds."""
+later: Callable[[float, Callable[[], object]], object] = eventlet.spawn_after
+"""Call a function after so many seconds, in a green thread of its own."""
 
 
 def spawn(function: Callable[..., object], *arguments: object) -> Any:
@@ -219,16 +213,6 @@ def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     return eventlet.tpool.execute(function, *arguments)
 
 
-def later(delay_s: float, function: Callable[[], object]) -> None:
-    """Call a function after a while, in a green thread of its own."""
-    eventlet.spawn_after(delay_s, function)
-
-
-def sleep(seconds: float) -> None:
-    """Let others run."""
-    hub.sleep(seconds)
-
-
 def signals(numbers: Sequence[int]) -> Iterator[int]:
     """These signals as they come, from now on, for the green thread that asks for the next one."""
     reader, writer = os.pipe()
@@ -237,7 +221,8 @@ def signals(numbers: Sequence[int]) -> Iterator[int]:
     # The hub sleeps in a system call, which a handler of Python's does not end; what is in the pipe does.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in numbers:
-        signal.signal(number, _noted)
+        # The wakeup descriptor has it.
+        signal.signal(number, lambda _number, _frame: None)
 
     def received() -> Iterator[int]:
         while True:
@@ -247,10 +232,6 @@ def signals(numbers: Sequence[int]) -> Iterator[int]:
                 yield from (number for number in os.read(reader, 64) if number in numbers)
 
     return received()
-
-
-def _noted(_number: int, _frame: object) -> None:
-    """The wakeup descriptor has it."""
 
 
 def let_end(numbers: Iterable[int]) -> None:
@@ -271,17 +252,10 @@ def wait_readable(descriptor: int) -> None:
     eventlet.hubs.trampoline(descriptor, read=True)
 
 
-def new_queue(size: int) -> Any:
-    """A bounded queue between green threads."""
-    return eventlet.queue.LightQueue(size)
-
-
-def new_lock() -> Any:
-    """A lock between green threads."""
-    return eventlet.semaphore.Semaphore()
-
-
-QueueFull, QueueEmpty = eventlet.queue.Full, eventlet.queue.Empty
+new_queue, QueueFull = eventlet.queue.LightQueue, eventlet.queue.Full
+"""A bounded queue between green threads, and what its ``put_nowait`` raises."""
+new_lock = eventlet.semaphore.Semaphore
+"""A lock between green threads."""
 
 
 class Signal:
@@ -396,38 +370,6 @@ class Timer:
         return self.fired
 
 
-def _http_protocol(wsgi: Any) -> Any:
-    """The server's side of HTTP: the framework's, but for requests about whose end two programs could differ."""
-
-    class HttpProtocol(wsgi.HttpProtocol):  # type: ignore[misc]
-        """Refuses with a problem document, and ends the connection: what follows may be anything."""
-
-        rfile: Any
-
-        def parse_request(self) -> bool:
-            lines: list[bytes] = []
-            self.rfile = _Remembering(self.rfile, lines)
-            if not super().parse_request():
-                return False
-            refused = refusal(self.raw_requestline, lines)
-            if refused is not None:
-                self.send_error(*refused)
-            return refused is None
-
-        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-            status = HTTPStatus(code)
-            told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
-            body = json.dumps(told).encode() + b"\n"
-            head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
-            self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-            self.close_connection = 1
-
-        def log_message(self, *_: object) -> None:
-            """Strangers can't fill the disk with what they send."""
-
-    return HttpProtocol
-
-
 class _Remembering:
     """The lines that are read, as they are."""
 
@@ -442,10 +384,36 @@ class _Remembering:
         return line
 
 
+class _HttpProtocol(_HttpBase):  # type: ignore[misc]
+    """Refuses with a problem document, and ends the connection: what follows may be anything."""
+
+    rfile: Any
+
+    def parse_request(self) -> bool:
+        lines: list[bytes] = []
+        self.rfile = _Remembering(self.rfile, lines)
+        if not super().parse_request():
+            return False
+        refused = refusal(self.raw_requestline, lines)
+        if refused is not None:
+            self.send_error(*refused)
+        return refused is None
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        status = HTTPStatus(code)
+        told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
+        body = json.dumps(told).encode() + b"\n"
+        head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
+        self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        self.close_connection = 1
+
+    def log_message(self, *_: object) -> None:
+        """Strangers can't fill the disk with what they send."""
+
+
 def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
     """Serve a WSGI application for ever in the calling green thread."""
-    wsgi = import_module("eventlet.wsgi")
     # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
     # What an application gives goes out at once: events must not wait for 16 KiB of them.
-    options = {"protocol": _http_protocol(wsgi), "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
-    wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)
+    options = {"protocol": _HttpProtocol, "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
+    _wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hyroads.controller.access_point.mib import NODE_NAME
+from hyroads.controller.access_point.mib import INTERFACE_ENTRY, NEIGHBOUR_ENTRY, NODE_NAME
 from hyroads.controller.core.errors import HyroadsError
 
 from .derive import Deriver
@@ -29,11 +29,9 @@ from .readings import (
     NEIGHBOUR_SLOW,
     SCALARS,
     ReadingError,
-    interface_columns,
+    columns_of,
     interface_indices,
-    neighbour_columns,
-    neighbour_indices,
-    neighbour_names,
+    neighbour_rows,
     reading,
 )
 from .samples import Event, NodeSample, Silence, to_line
@@ -104,12 +102,12 @@ class Poller:
         if time.monotonic() >= self._known.slow_until_s:
             await self._discover()
         known = self._known
-        columns = (*interface_columns(INTERFACE_FAST), *IF_COLUMNS)
+        columns = (*columns_of(INTERFACE_ENTRY, INTERFACE_FAST), *IF_COLUMNS)
         exact = [(*column, index) for index in known.interfaces for column in columns]
-        values = await self._client.columns([*SCALARS, *exact], neighbour_columns(NEIGHBOUR_FAST), known.rows)
+        values = await self._client.columns([*SCALARS, *exact], columns_of(NEIGHBOUR_ENTRY, NEIGHBOUR_FAST), known.rows)
         answered_s = time.monotonic()
-        rows = neighbour_indices(values)
-        name = neighbour_columns(NEIGHBOUR_SLOW)[0]
+        rows = neighbour_rows(values)
+        name = columns_of(NEIGHBOUR_ENTRY, NEIGHBOUR_SLOW)[0]
         if not all((*name, *row) in known.slow for row in rows):
             await self._discover()
         self._known.rows = len(rows)
@@ -117,11 +115,11 @@ class Poller:
 
     async def _discover(self) -> None:
         """Reads names and what else hardly changes: when its time has come, or when rows have appeared."""
-        known = self._known
-        slow = await self._client.columns([NODE_NAME], interface_columns(INTERFACE_SLOW), len(known.interfaces))
-        slow.update(await self._client.columns([], neighbour_columns(NEIGHBOUR_SLOW), known.rows))
+        known, interfaces = self._known, columns_of(INTERFACE_ENTRY, INTERFACE_SLOW)
+        slow = await self._client.columns([NODE_NAME], interfaces, len(known.interfaces))
+        slow.update(await self._client.columns([], columns_of(NEIGHBOUR_ENTRY, NEIGHBOUR_SLOW), known.rows))
         until_s = time.monotonic() + self._config.slow_every_s
-        self._known = _Known(interface_indices(slow), len(neighbour_names(slow)), slow, until_s)
+        self._known = _Known(interface_indices(slow), len(neighbour_rows(slow, NEIGHBOUR_SLOW[0])), slow, until_s)
 
 
 async def collect(config: CollectorConfig, emit: Emit) -> None:

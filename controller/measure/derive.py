@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from .readings import OPER_UP, RawInterface, RawNeighbour, RawReading, signal
+from hyroads.controller.access_point.mib import COUNTER64
+
+from .readings import OPER_UP, RawInterface, RawReading
 from .samples import InterfaceSample, NeighbourSample, NodeSample
 
-COUNTER64 = 1 << 64
-COUNTER32 = 1 << 32
 
+def difference(before: int, now: int, *, most: float = COUNTER64 / 2) -> int | None:
+    """How much a Counter64 has counted; None if it must have started anew.
 
-def difference(before: int, now: int, *, modulus: int = COUNTER64, most: float | None = None) -> int | None:
-    """How much was counted; None if the counter must have started anew.
-
-    A step back is a wrap if what it then counted is plausible: at most ``most``, or half the range if that is not
-    known. What was counted before a restart is lost, and a difference across it would be a guess.
+    A step back is a wrap if what it then counted is plausible: at most ``most``. What was counted before a restart is
+    lost, and a difference across it would be a guess.
     """
-    counted = (now - before) % modulus
-    limit = modulus / 2 if most is None else most
-    return counted if counted <= limit else None
+    counted = (now - before) % COUNTER64
+    return counted if counted <= most else None
 
 
 def rate_mbps(counted_bytes: int, elapsed_s: float) -> float:
@@ -97,13 +95,12 @@ class Deriver:
     def _interface(
         self, raw: RawInterface, reading: RawReading, before: RawReading | None, time_s: float
     ) -> InterfaceSample:
-        old = (
-            next((i for i in before.interfaces if (i.index, i.name) == (raw.index, raw.name)), None) if before else None
-        )
+        known = before.interfaces if before else ()
+        old = next((i for i in known if (i.index, i.name) == (raw.index, raw.name)), None)
         busy_share, busy_over_s, flags = _busy(raw, old)
         in_mbps, out_mbps, rate_over_s = self._rates(raw, time_s)
         up = None if raw.oper_status is None else raw.oper_status == OPER_UP
-        neighbours = tuple(_neighbour(n, up) for n in raw.neighbours)
+        neighbours = raw.neighbours if up is not False else tuple(map(_doubted, raw.neighbours))
         if raw.oper_status is None:
             flags.append("no-such-interface")
         if up is False and out_mbps is not None and out_mbps > QUIET_MBPS:
@@ -178,19 +175,9 @@ def _busy(raw: RawInterface, old: RawInterface | None) -> tuple[float | None, fl
     return min(1.0, busy / active), active / 1e6, []
 
 
-def _neighbour(raw: RawNeighbour, up: bool | None) -> NeighbourSample:
-    heard_while_down = up is False and raw.last_heard_ms < HEARD_MS
-    return NeighbourSample(
-        mac=raw.mac,
-        node=raw.node,
-        tx_capacity_mbps=raw.tx_capacity_kbps / 1000 or None,
-        rx_capacity_mbps=raw.rx_capacity_kbps / 1000 or None,
-        tx_loss=raw.tx_loss / 10_000,
-        signal_dbm=signal(raw.signal_dbm),
-        last_heard_ms=raw.last_heard_ms,
-        modulation=raw.modulation,
-        flags=("heard-while-down",) if heard_while_down else (),
-    )
+def _doubted(neighbour: NeighbourSample) -> NeighbourSample:
+    """A neighbour on an interface that says it is down."""
+    return replace(neighbour, flags=("heard-while-down",)) if neighbour.last_heard_ms < HEARD_MS else neighbour
 
 
 def cross_check(

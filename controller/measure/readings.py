@@ -12,11 +12,14 @@ from hyroads.controller.access_point.mib import (
     NEIGHBOUR_ENTRY,
     NODE_NAME,
     RECORD,
+    SHARE_UNIT,
     SNAPSHOT_AGE,
     Oid,
 )
 from hyroads.controller.access_point.model import UNKNOWN_SIGNAL_DBM
 from hyroads.controller.core.errors import HyroadsError
+
+from .samples import NeighbourSample
 
 IF_OPER_STATUS: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 8)
 IF_HC_IN_OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
@@ -39,20 +42,6 @@ class ReadingError(HyroadsError):
 
 
 @dataclass(frozen=True, slots=True)
-class RawNeighbour:
-    """A row of hyroadsNeighbourTable, in its own units."""
-
-    mac: str
-    node: str
-    tx_capacity_kbps: int
-    rx_capacity_kbps: int
-    tx_loss: int
-    signal_dbm: int
-    last_heard_ms: int
-    modulation: str
-
-
-@dataclass(frozen=True, slots=True)
 class RawInterface:
     """A row of hyroadsInterfaceTable and its row in IF-MIB (None if there is none)."""
 
@@ -65,7 +54,7 @@ class RawInterface:
     oper_status: int | None
     in_bytes: int | None
     out_bytes: int | None
-    neighbours: tuple[RawNeighbour, ...]
+    neighbours: tuple[NeighbourSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +68,9 @@ class RawReading:
     interfaces: tuple[RawInterface, ...]
 
 
-def interface_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
-    """OIDs of columns of the interface table."""
-    return tuple((*INTERFACE_ENTRY, column) for column in columns)
-
-
-def neighbour_columns(columns: tuple[int, ...]) -> tuple[Oid, ...]:
-    """OIDs of columns of the neighbour table."""
-    return tuple((*NEIGHBOUR_ENTRY, column) for column in columns)
+def columns_of(entry: Oid, columns: tuple[int, ...]) -> tuple[Oid, ...]:
+    """OIDs of columns of a table."""
+    return tuple((*entry, column) for column in columns)
 
 
 def interface_indices(values: Values) -> tuple[int, ...]:
@@ -95,25 +79,16 @@ def interface_indices(values: Values) -> tuple[int, ...]:
     return tuple(sorted(oid[-1] for oid in values if oid[:-1] == column))
 
 
-def neighbour_indices(values: Values) -> tuple[Oid, ...]:
-    """Rows of the neighbour table of which an answer has the numbers: ifIndex and six numbers of the MAC."""
-    return _rows(values, NEIGHBOUR_FAST[0])
-
-
-def neighbour_names(values: Values) -> tuple[Oid, ...]:
-    """Rows of the neighbour table that an answer names."""
-    return _rows(values, NEIGHBOUR_SLOW[0])
-
-
-def _rows(values: Values, column: int) -> tuple[Oid, ...]:
+def neighbour_rows(values: Values, column: int = NEIGHBOUR_FAST[0]) -> tuple[Oid, ...]:
+    """Rows of the neighbour table of which an answer has this column: ifIndex and six numbers of the MAC."""
     start, depth = (*NEIGHBOUR_ENTRY, column), len(NEIGHBOUR_ENTRY) + 1
     return tuple(sorted(oid[depth:] for oid in values if oid[:depth] == start and len(oid) == depth + 7))
 
 
 def reading(values: Values) -> RawReading:
     """All of a poll; rows that vanished half-way through it are left out."""
-    neighbours: dict[int, list[RawNeighbour]] = {}
-    for index in neighbour_indices(values):
+    neighbours: dict[int, list[NeighbourSample]] = {}
+    for index in neighbour_rows(values):
         row = _neighbour(values, index)
         if row is not None:
             neighbours.setdefault(index[0], []).append(row)
@@ -127,7 +102,7 @@ def reading(values: Values) -> RawReading:
     )
 
 
-def _interface(values: Values, index: int, neighbours: tuple[RawNeighbour, ...]) -> RawInterface | None:
+def _interface(values: Values, index: int, neighbours: tuple[NeighbourSample, ...]) -> RawInterface | None:
     own = {column: (*INTERFACE_ENTRY, column, index) for column in (*INTERFACE_FAST, *INTERFACE_SLOW)}
     if not all(oid in values for oid in own.values()):
         return None
@@ -146,7 +121,7 @@ def _interface(values: Values, index: int, neighbours: tuple[RawNeighbour, ...])
     )
 
 
-def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
+def _neighbour(values: Values, index: Oid) -> NeighbourSample | None:
     own = {column: (*NEIGHBOUR_ENTRY, column, *index) for column in (*NEIGHBOUR_FAST, *NEIGHBOUR_SLOW)}
     if not all(oid in values for oid in own.values()) or not all(part < 256 for part in index[1:]):
         return None
@@ -154,21 +129,16 @@ def _neighbour(values: Values, index: Oid) -> RawNeighbour | None:
     if len(numbers) != RECORD.size:
         raise ReadingError(f"SNMP: hyroadsNeighbourRecord: expected {RECORD.size} octets, got {len(numbers)}")
     tx_kbps, rx_kbps, last_heard_ms, tx_loss, signal_dbm = RECORD.unpack(numbers)
-    return RawNeighbour(
+    return NeighbourSample(
         mac=":".join(f"{part:02x}" for part in index[1:]),
         node=_text(values, own[2]),
-        tx_capacity_kbps=tx_kbps,
-        rx_capacity_kbps=rx_kbps,
-        tx_loss=tx_loss,
-        signal_dbm=signal_dbm,
+        tx_capacity_mbps=tx_kbps / 1000 or None,
+        rx_capacity_mbps=rx_kbps / 1000 or None,
+        tx_loss=tx_loss / SHARE_UNIT,
+        signal_dbm=None if signal_dbm == UNKNOWN_SIGNAL_DBM else signal_dbm,
         last_heard_ms=last_heard_ms,
         modulation=_text(values, own[8]),
     )
-
-
-def signal(dbm: int) -> int | None:
-    """The signal, None for the number that stands for 'not known'."""
-    return None if dbm == UNKNOWN_SIGNAL_DBM else dbm
 
 
 def _number(values: Values, oid: Oid) -> int:

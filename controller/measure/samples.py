@@ -1,7 +1,7 @@
 """Measurements of access points as the controller sees them: frozen, with units and times, and with their doubts.
 
-A value that could not be measured is None. ``flags`` say what is wrong with a sample; who uses one that has any does
-so knowingly (:attr:`NodeSample.trusted`). Pure.
+A value that could not be measured is None. ``flags`` say what is wrong; who uses a sample that has any does so
+knowingly. Pure.
 """
 
 from __future__ import annotations
@@ -78,11 +78,6 @@ class NodeSample:
     measured_s: float  # when the access point took its values, on the collector's clock
     interfaces: tuple[InterfaceSample, ...]
     flags: tuple[str, ...] = ()
-
-    @property
-    def trusted(self) -> bool:
-        """Whether nothing is wrong with the sample as a whole."""
-        return not self.flags
 
 
 @dataclass(frozen=True, slots=True)

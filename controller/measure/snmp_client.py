@@ -96,7 +96,7 @@ class SnmpClient:
         wanted = set(scalars)
         while wanted or open_columns:
             starts = [before(oid) for oid in sorted(wanted)]
-            repetitions = _repetitions(rows + 1, len(starts), len(open_columns))
+            repetitions = max(1, min(rows + 1, (MAX_VARBINDS - len(starts)) // max(1, len(open_columns))))
             answer = await self._bulk(starts, list(open_columns.values()), repetitions)
             values.update({oid: value for oid, value in answer[: len(starts)] if oid in wanted and value is not None})
             wanted = set()
@@ -151,10 +151,6 @@ class SnmpClient:
 def before(oid: Oid) -> Oid:
     """An OID that GETNEXT leads from to ``oid``, whatever else there is: nothing lies between the two."""
     return (*oid[:-1], oid[-1] - 1, 0xFFFF_FFFF) if oid[-1] > 0 else oid[:-1]
-
-
-def _repetitions(rows: int, once: int, columns: int) -> int:
-    return max(1, min(rows, (MAX_VARBINDS - once) // max(1, columns)))
 
 
 def _credentials(credentials: Credentials) -> CommunityData | UsmUserData:

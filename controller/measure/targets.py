@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hyroads.controller.core import strict_json
@@ -79,8 +79,6 @@ def _target(entry: dict[str, Any], place: int, document_name: str) -> Target:
 
 def document(config: CollectorConfig) -> str:
     """The configuration as one line, as :func:`parse` reads it."""
-    from dataclasses import asdict
-
     raw = asdict(config)
     raw["targets"] = [{"name": t.name, "host": t.host, "port": t.port, **asdict(t.credentials)} for t in config.targets]
     return json.dumps(raw)

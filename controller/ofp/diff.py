@@ -1,10 +1,9 @@
-"""Wanted against installed rules -> the flow-mods that lead from one to the other without a gap in forwarding.
+"""Wanted against installed rules -> the messages that lead from one to the other without a gap in forwarding.
 
-Batches of flow-mods and group-mods: one byte string to send, and the answers that belong to it.
-
-A batch is the groups and then the rules that a change adds, then the rules and the groups that it deletes, with a
-barrier after each of these. A switch answers a modification only when it refuses it; the answer names the transaction
-id, and once the last barrier's reply is there, everything not refused is in force (OpenFlow 1.3.5, section 6.2).
+A batch is one byte string to send, and the answers that belong to it: the groups and then the rules that a change
+adds, then the rules and the groups that it deletes, with a barrier after each of these. A switch answers a modification
+only when it refuses it; the answer names the transaction id, and once the last barrier's reply is there, everything
+not refused is in force (OpenFlow 1.3.5, section 6.2).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hyroads.controller.core.errors import OpenFlowError
 
 from . import wire
 from .pipeline import ADD_ORDER
-from .rule import FULL_MASK, GroupDelete, GroupEntry, Rule, RuleKey, is_our_group, is_ours
+from .rule import FULL_MASK, GroupEntry, Rule, RuleKey, is_our_group, is_ours
 
 _POSITION: Mapping[int, int] = {table: i for i, table in enumerate(ADD_ORDER)}
 
@@ -58,7 +57,7 @@ class Change:
     adds: tuple[Rule, ...] = ()
     deletes: tuple[Installed, ...] = ()
     group_adds: tuple[GroupEntry, ...] = ()
-    group_deletes: tuple[GroupDelete, ...] = ()
+    group_deletes: tuple[int, ...] = ()
     conflicts: tuple[Rule, ...] = ()
     """Wanted rules that are left out because a rule of somebody else has their table, priority and match."""
 
@@ -104,7 +103,7 @@ def difference(
         tuple(adds),
         tuple(deletes),
         tuple(group for number, group in needed.items() if number not in there),
-        tuple(GroupDelete(number) for number in sorted(there) if number not in needed and is_our_group(number)),
+        tuple(number for number in sorted(there) if number not in needed and is_our_group(number)),
         tuple(conflicts),
     )
 
@@ -123,8 +122,8 @@ def _by_key(rules: Iterable[Rule]) -> dict[RuleKey, Rule]:
 
 _ERROR = Struct("!HH")
 
-Subject = Rule | Installed | GroupEntry | GroupDelete
-"""What a message of a batch is about."""
+Subject = Rule | Installed | GroupEntry | int
+"""What a message of a batch is about; a group that goes by its id."""
 
 ERROR_TYPES = {
     0: "hello failed",
@@ -150,8 +149,8 @@ class Refusal:
 
     def __str__(self) -> str:
         kind, about = ERROR_TYPES.get(self.type, f"type {self.type}"), self.subject
-        if isinstance(about, GroupEntry | GroupDelete):
-            return f"group {about.id:#x}: {kind}, code {self.code}"
+        if isinstance(about, GroupEntry | int):
+            return f"group {about if isinstance(about, int) else about.id:#x}: {kind}, code {self.code}"
         return f"table {about.table} priority {about.priority}: {kind}, code {self.code}"
 
 
@@ -159,6 +158,7 @@ class Refusal:
 class Batch:
     """Messages of one change on their way; feed it ``on_error`` and ``on_barrier`` until ``done``."""
 
+    change: Change
     data: bytes
     messages: int
     first_xid: int
@@ -171,6 +171,18 @@ class Batch:
     def ok(self) -> bool:
         """Everything is in force."""
         return self.done and not self.refusals
+
+    @property
+    def refused(self) -> dict[RuleKey, Rule | Installed]:
+        """The rules that were not added, or not deleted."""
+        subjects = (refusal.subject for refusal in self.refusals)
+        return {subject.key: subject for subject in subjects if isinstance(subject, Rule | Installed)}
+
+    def in_force(self) -> tuple[list[Installed], list[Installed]]:
+        """Once it is done: the rules that the switch has now, and those that it has no more."""
+        refused = self.refused
+        added = [rule for rule in as_installed(self.change.adds) if rule.key not in refused]
+        return added, [rule for rule in self.change.deletes if rule.key not in refused]
 
     def on_error(self, xid: int, error_type: int, code: int) -> bool:
         """Takes an error message from the switch; False if it does not belong to this batch."""
@@ -202,7 +214,7 @@ def batch_of(change: Change, first_xid: int) -> Batch:
         (wire.GROUP_MOD, [(group, group.add_body) for group in change.group_adds]),
         (wire.FLOW_MOD, [(rule, rule.add_body) for rule in change.adds]),
         (wire.FLOW_MOD, [(rule, rule.delete_body) for rule in change.deletes]),
-        (wire.GROUP_MOD, [(group, group.delete_body) for group in change.group_deletes]),
+        (wire.GROUP_MOD, [(group, wire.group_mod_body(wire.GROUP_DELETE, group)) for group in change.group_deletes]),
     )
     for kind, messages in steps:
         if not messages:
@@ -216,12 +228,12 @@ def batch_of(change: Change, first_xid: int) -> Batch:
     if not parts:
         parts.append(wire.barrier_request(xid))
         xid += 1
-    return Batch(b"".join(parts), len(parts), first_xid, xid - 1, subjects)
+    return Batch(change, b"".join(parts), len(parts), first_xid, xid - 1, subjects)
 
 
-def next_xid(last_xid: int, room: int = 1 << 24) -> int:
-    """The first transaction id after ``last_xid``, back to 1 when fewer than ``room`` are left."""
-    return last_xid + 1 if last_xid + room < 0xFFFF_FFFF else 1
+def next_xid(last_xid: int) -> int:
+    """The first transaction id after ``last_xid``, back to 1 when fewer than 2^24 are left."""
+    return last_xid + 1 if last_xid + (1 << 24) < 0xFFFF_FFFF else 1
 
 
 def error_of(message: bytes) -> tuple[int, int, int]:

@@ -14,13 +14,12 @@ from struct import Struct
 
 from hyroads.controller.core.errors import GuardError
 
-_HEADER = Struct("!BBHI")
+from .wire import HEADER, VENDOR_NICIRA, VERSION
+
 _U16 = Struct("!H")
 _TWO_U16 = Struct("!HH")
 _U32 = Struct("!I")
-_VERSION = 4
 _OXM_EXPERIMENTER_CLASS = 0xFFFF
-_VENDOR_NICIRA = 0x2320
 _MAX_DEPTH = 4
 
 _Checker = Callable[[bytes, int, int, str], None]
@@ -30,19 +29,16 @@ def check(data: bytes) -> None:
     """Raises GuardError, naming what is wrong and where, unless ``data`` is one well-formed message of a switch."""
     if len(data) < 8:
         raise GuardError(f"message: {len(data)} bytes, expected at least 8")
-    version, kind, length, _ = _HEADER.unpack_from(data)
+    version, kind, length, _ = HEADER.unpack_from(data)
     if length != len(data):
         raise GuardError(f"message: header says {length} bytes, got {len(data)}")
     entry = _MESSAGES.get(kind)
     if entry is None:
         raise GuardError(f"message: type {kind} is none that a switch sends")
     name, checker = entry
-    if version != _VERSION and kind not in _ANY_VERSION:
-        raise GuardError(f"{name}: version {version}, expected {_VERSION}")
+    if version != VERSION and kind not in _ANY_VERSION:
+        raise GuardError(f"{name}: version {version}, expected {VERSION}")
     checker(data, 8, length, name)
-
-
-# -- lists of elements ------------------------------------------------------------------------------------------------
 
 
 def _need(data: bytes, start: int, end: int, size: int, where: str) -> None:
@@ -86,17 +82,25 @@ def _at_least(size: int) -> _Checker:
     return checker
 
 
-def _array(size: int) -> _Checker:
-    """Records of ``size`` bytes each."""
+def _array(size: int, name: str = "") -> _Checker:
+    """Records of ``size`` bytes each, called ``name`` in complaints."""
 
     def checker(_: bytes, start: int, end: int, where: str) -> None:
         if (end - start) % size:
-            raise GuardError(f"{where}: {end - start} bytes after byte {start}, expected a multiple of {size}")
+            place = f"{where}: {name}" if name else where
+            raise GuardError(f"{place}: {end - start} bytes after byte {start}, expected a multiple of {size}")
 
     return checker
 
 
-# -- match, actions, instructions, buckets ----------------------------------------------------------------------------
+def _list(name: str, length_at: int, minimum: int, checker: _Checker, skip: int = 0) -> _Checker:
+    """Elements as of ``_elements``, each of which ``checker`` takes from ``skip`` bytes into it."""
+
+    def check_list(data: bytes, start: int, end: int, where: str) -> None:
+        for first, last in _elements(data, start, end, f"{where}: {name}", length_at, minimum):
+            checker(data, first + skip, last, f"{where}: {name}")
+
+    return check_list
 
 
 def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
@@ -156,7 +160,7 @@ def _set_field(data: bytes, start: int, end: int, where: str) -> None:
 
 
 def _experimenter_action(data: bytes, start: int, end: int, where: str, depth: int) -> None:
-    if _U32.unpack_from(data, start + 4)[0] != _VENDOR_NICIRA:
+    if _U32.unpack_from(data, start + 4)[0] != VENDOR_NICIRA:
         return
     _need(data, start, end, 16, f"{where}: Nicira action")
     nested = {35: 24, 42: 16}.get(_U16.unpack_from(data, start + 8)[0])
@@ -190,47 +194,18 @@ def _instructions(data: bytes, start: int, end: int, where: str) -> None:
             raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
 
 
-# -- multipart replies ------------------------------------------------------------------------------------------------
+def _flow(data: bytes, start: int, end: int, where: str) -> None:
+    _instructions(data, _match(data, start + 48, end, where), end, where)
 
 
-def _flow_stats(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: flow"
-    for first, last in _elements(data, start, end, where, 0, 56):
-        _instructions(data, _match(data, first + 48, last, where), last, where)
+def _bucket(data: bytes, start: int, end: int, where: str) -> None:
+    _actions(data, start + 16, end, where)
 
 
-def _group_stats(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: group"
-    for first, last in _elements(data, start, end, where, 0, 40):
-        _array(16)(data, first + 40, last, f"{where}: bucket counters")
-
-
-def _group_desc(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: group"
-    for first, last in _elements(data, start, end, where, 0, 8):
-        for bucket, bucket_end in _elements(data, first + 8, last, f"{where}: bucket", 0, 16):
-            _actions(data, bucket + 16, bucket_end, f"{where}: bucket")
-
-
-def _meter_stats(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: meter"
-    for first, last in _elements(data, start, end, where, 4, 40):
-        _array(16)(data, first + 40, last, f"{where}: bands")
-
-
-def _meter_config(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: meter"
-    for first, last in _elements(data, start, end, where, 0, 8):
-        for band, band_end in _elements(data, first + 8, last, f"{where}: band", 2, 16):
-            _fixed(16)(data, band, band_end, f"{where}: band")
-
-
-def _table_features(data: bytes, start: int, end: int, where: str) -> None:
-    where = f"{where}: table"
-    for first, last in _elements(data, start, end, where, 0, 64):
-        _properties(data, first + 64, last, where)
-        for kind, body, body_end in _property_bodies(data, first + 64, last):
-            _table_property(data, kind, body, body_end, where)
+def _table(data: bytes, start: int, end: int, where: str) -> None:
+    _properties(data, start + 64, end, where)
+    for kind, body, body_end in _property_bodies(data, start + 64, end):
+        _table_property(data, kind, body, body_end, where)
 
 
 def _property_bodies(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -255,18 +230,18 @@ def _table_property(data: bytes, kind: int, start: int, end: int, where: str) ->
 
 _MULTIPART: dict[int, tuple[str, _Checker]] = {
     0: ("description", _fixed(1056)),
-    1: ("flow stats", _flow_stats),
+    1: ("flow stats", _list("flow", 0, 56, _flow)),
     2: ("aggregate stats", _fixed(24)),
     3: ("table stats", _array(24)),
     4: ("port stats", _array(112)),
     5: ("queue stats", _array(40)),
-    6: ("group stats", _group_stats),
-    7: ("group descriptions", _group_desc),
+    6: ("group stats", _list("group", 0, 40, _array(16, "bucket counters"), 40)),
+    7: ("group descriptions", _list("group", 0, 8, _list("bucket", 0, 16, _bucket), 8)),
     8: ("group features", _fixed(40)),
-    9: ("meter stats", _meter_stats),
-    10: ("meter configurations", _meter_config),
+    9: ("meter stats", _list("meter", 4, 40, _array(16, "bands"), 40)),
+    10: ("meter configurations", _list("meter", 0, 8, _list("band", 2, 16, _fixed(16)), 8)),
     11: ("meter features", _fixed(16)),
-    12: ("table features", _table_features),
+    12: ("table features", _list("table", 0, 64, _table)),
     13: ("port descriptions", _array(64)),
 }
 
@@ -280,15 +255,6 @@ def _multipart(data: bytes, start: int, end: int, where: str) -> None:
         raise GuardError(f"{where}: type {kind} is none that was asked for")
     name, checker = entry
     checker(data, start + 8, end, f"{where}: {name}")
-
-
-# -- other messages ---------------------------------------------------------------------------------------------------
-
-
-def _hello(data: bytes, start: int, end: int, where: str) -> None:
-    # Ryu does not skip the padding of elements, so only elements that need none get through.
-    for first, last in _elements(data, start, end, f"{where}: element", 2, 4):
-        _need(data, first, last, 8, f"{where}: element")
 
 
 def _packet_in(data: bytes, start: int, end: int, where: str) -> None:
@@ -305,17 +271,16 @@ def _flow_removed(data: bytes, start: int, end: int, where: str) -> None:
 
 def _queues(data: bytes, start: int, end: int, where: str) -> None:
     _need(data, start, end, 8, where)
-    where = f"{where}: queue"
-    for first, last in _elements(data, start + 8, end, where, 8, 16):
-        for _ in _elements(data, first + 16, last, f"{where}: property", 2, 8):
-            pass
+    _QUEUES(data, start + 8, end, where)
 
 
+_QUEUES = _list("queue", 8, 16, _list("property", 2, 8, _at_least(0)), 16)
 _ANY_VERSION = frozenset({0, 1})
 """HELLO and ERROR come before both sides agree on a version."""
 
 _MESSAGES: dict[int, tuple[str, _Checker]] = {
-    0: ("HELLO", _hello),
+    # Ryu does not skip the padding of elements, so only elements that need none get through.
+    0: ("HELLO", _list("element", 2, 4, _at_least(8))),
     1: ("ERROR", _at_least(4)),
     2: ("ECHO_REQUEST", _at_least(0)),
     3: ("ECHO_REPLY", _at_least(0)),

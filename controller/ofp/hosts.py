@@ -1,5 +1,4 @@
-"""Hosts that the controller learned at access ports -> their rules on one switch (docs/reference/openflow.md, section
-5).
+"""Hosts learned at access ports -> their rules on one switch (docs/reference/openflow.md, section 5).
 
 They come and go by the dozen each second, so they are kept apart from the rules of an intent: by priorities of their
 own. A rule names the label of the node where the host is and leaves the way there to table LABEL; so it depends on
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from . import match as act
+from .diff import Installed
 from .match import Match
 from .pipeline import Priority, Table
 from .rule import Rule
@@ -21,14 +21,11 @@ from .sessions import behind
 
 _LEARNED = frozenset(
     {
-        (Table.PORT, Priority.LEARNED_SOURCE),
-        (Table.PORT, Priority.BARRED_SOURCE),
-        (Table.PORT, Priority.BARRED_SERVER),
-        (Table.CHECK, Priority.LEARNED_SOURCE),
-        (Table.CHECK, Priority.BARRED_SOURCE),
-        (Table.FORWARD, Priority.LEARNED),
-        (Table.DELIVER, Priority.LEARNED),
-        (Table.DELIVER, Priority.LEARNED_VARIANT),
+        Priority.LEARNED,
+        Priority.LEARNED_VARIANT,
+        Priority.LEARNED_SOURCE,
+        Priority.BARRED_SOURCE,
+        Priority.BARRED_SERVER,
     }
 )
 _OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
@@ -114,9 +111,9 @@ def host_rules(intents: Iterable[HostIntent], ports: Mapping[str, int]) -> tuple
     return tuple(rule for intent in intents for rule in intent.rules(ports))
 
 
-def is_learned(table: int, priority: int) -> bool:
-    """Whether a rule of ours at this place is one of these."""
-    return (table, priority) in _LEARNED
+def is_learned(priority: int) -> bool:
+    """Whether a rule of ours with this priority is one of these."""
+    return priority in _LEARNED
 
 
 def host_of(match_fields: bytes) -> str | None:
@@ -124,24 +121,23 @@ def host_of(match_fields: bytes) -> str | None:
     return _address(match_fields, _OXM_ETH_SRC) or _address(match_fields, _OXM_ETH_DST)
 
 
-def source_of(table: int, priority: int, match_fields: bytes) -> tuple[int, str] | None:
+def source_of(rule: Rule | Installed) -> tuple[int, str] | None:
     """Port number and host of a rule that lets the frames of a host in; None for other rules."""
-    if table != Table.PORT or priority not in {Priority.LEARNED_SOURCE, Priority.CLIENT}:
+    if rule.table != Table.PORT or rule.priority not in {Priority.LEARNED_SOURCE, Priority.CLIENT}:
         return None
-    mac = _address(match_fields, _OXM_ETH_SRC)
-    port = _field(match_fields, _OXM_IN_PORT)
+    mac = _address(rule.match_fields, _OXM_ETH_SRC)
+    port = _field(rule.match_fields, _OXM_IN_PORT)
     return (int.from_bytes(port, "big"), mac) if mac is not None and port is not None else None
 
 
-def claim_of(table: int, priority: int, match_fields: bytes) -> tuple[str, str] | None:
+def claim_of(rule: Rule | Installed) -> tuple[str, str] | None:
     """Host and address of a rule that lets a claim pass; None for other rules."""
-    if (table, priority) != (Table.CHECK, Priority.LEARNED_SOURCE):
+    if (rule.table, rule.priority) != (Table.CHECK, Priority.LEARNED_SOURCE):
         return None
-    mac, ipv4 = _address(match_fields, _OXM_ETH_SRC), _field(match_fields, _OXM_ARP_SPA)
-    ipv6 = _field(match_fields, _OXM_ND_TARGET)
-    if mac is None or (ipv4 is None and ipv6 is None):
-        return None
-    return mac, str(ip_address(ipv4 if ipv4 is not None else ipv6 or b""))
+    mac, ip = _address(rule.match_fields, _OXM_ETH_SRC), _field(rule.match_fields, _OXM_ARP_SPA)
+    if ip is None:
+        ip = _field(rule.match_fields, _OXM_ND_TARGET)
+    return None if mac is None or ip is None else (mac, str(ip_address(ip)))
 
 
 def _address(fields: bytes, header: int) -> str | None:

@@ -1,9 +1,6 @@
-"""What one switch shall do, in the network's terms: ports by name, neighbours, labels.
+"""The network's state -> the intent of every switch: what it shall do, by names of ports and neighbours, and labels.
 
-The network's state -> the intent of every switch.
-
-Everything is looked up by name; port numbers come in later (``rules.rules_for``), once a switch has described its
-ports.
+Port numbers come in later (``rules.rules_for``), once a switch has described its ports.
 """
 
 from __future__ import annotations
@@ -16,15 +13,6 @@ from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.routes import TreeEdge
 
 from .match import Match
-
-
-@dataclass(frozen=True, slots=True)
-class MediumPort:
-    """Own interface on a technology."""
-
-    name: str
-    technology: str
-    mac: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +146,8 @@ class SwitchIntent:
     dpid: int
     node_label: int
     flood_label: int
-    media: tuple[MediumPort, ...] = ()
+    macs: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of own interfaces on the media, by name of the port."""
     access: tuple[AccessPort, ...] = ()
     agent: AgentPorts | None = None
     neighbours: tuple[Neighbour, ...] = ()
@@ -193,6 +182,11 @@ def default_places(addressing: Addressing) -> dict[str, Place]:
     return {client: Place(a.node, a.technology) for client, a in found.items() if a is not None}
 
 
+def hop_to(addressing: Addressing, node: str, other: str, technology: str) -> Hop:
+    """From a node's interface on a technology to another's."""
+    return Hop(addressing.interface_name[node, technology], addressing.interface_mac[other, technology])
+
+
 def attached_only(network: Network, addressing: Addressing, places: Mapping[str, Place]) -> Network:
     """The network in which a plain client has no link (capacity 0) but those of where it is attached."""
     clients = {node for node in network.nodes if addressing.is_plain_client(node)}
@@ -219,10 +213,9 @@ def intents_for(
     """Node id -> intent, for every node with a switch.
 
     ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
-    attachment's link (a missing one is unreachable), ``flows`` an edge
-    to the multipath flows it splits, ``places`` plain clients to their attachment (default: ``default_places``; a
-    client that is not in it is nowhere), ``guarded`` nodes whose access port takes only frames of known hosts,
-    ``dhcp`` those where DHCP servers may be.
+    attachment's link (a missing one is unreachable), ``flows`` an edge to the flows it splits, ``places`` plain clients
+    to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
+    whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be.
     """
     compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
     edges = tuple(tree)
@@ -232,14 +225,9 @@ def intents_for(
             dpid=dpid,
             node_label=labels.node[node],
             flood_label=labels.flood,
-            media=compiler.media(node),
+            macs=compiler.macs(node),
             access=(
-                AccessPort(
-                    addressing.access_port[node],
-                    (addressing.host_mac[node],),
-                    guarded=node in guarded,
-                    serves_dhcp=node in dhcp,
-                ),
+                AccessPort(addressing.access_port[node], (addressing.host_mac[node],), node in guarded, node in dhcp),
             ),
             agent=compiler.agent(node),
             neighbours=compiler.neighbours[node],
@@ -262,13 +250,7 @@ class _Compiler:
         self._network = network
         self._addressing = addressing
         self._labels = labels
-        self._hops = tuple(
-            Hop(
-                addressing.interface_name[link.source, link.technology],
-                addressing.interface_mac[link.target, link.technology],
-            )
-            for link in network.links
-        )
+        self._hops = tuple(hop_to(addressing, link.source, link.target, link.technology) for link in network.links)
         self.neighbours: dict[str, tuple[Neighbour, ...]] = dict.fromkeys(addressing.dpid, ())
         self.peers: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
         self.label_sources: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
@@ -278,8 +260,7 @@ class _Compiler:
             neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
             self.neighbours[link.source] += (neighbour,)
             # Whatever the link carries at the moment: what is sent on it must be taken as soon as it is found.
-            own = addressing.interface_name[link.target, link.technology]
-            near = Hop(own, addressing.interface_mac[link.source, link.technology])
+            near = hop_to(addressing, link.target, link.source, link.technology)
             self.label_sources[link.target] += (near,)
             if addressing.has_agent(link.source):
                 self.peers[link.target] += (near,)
@@ -288,20 +269,22 @@ class _Compiler:
         for client, attachments in addressing.attachments.items():
             for a in attachments:
                 if places.get(client) != Place(a.node, a.technology):
-                    port = addressing.interface_name[a.node, a.technology]
-                    self.strays[a.node] += (AttachedClient(addressing.host_mac[client], port, labels.node[client]),)
+                    self.strays[a.node] += (self._attached(client, a.node, a.technology),)
         # Every host's MAC, the node whose switch delivers to it, and the label that leads there.
         self._home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
         self._places = places
         for client, place in places.items():
-            mac, label = addressing.host_mac[client], labels.node[client]
-            port = addressing.interface_name[place.node, place.technology]
-            self.clients[place.node] += (AttachedClient(mac, port, label),)
-            self._home[mac] = (place.node, label)
+            attached = self._attached(client, place.node, place.technology)
+            self.clients[place.node] += (attached,)
+            self._home[attached.mac] = (place.node, attached.label)
 
-    def media(self, node: str) -> tuple[MediumPort, ...]:
+    def _attached(self, client: str, node: str, technology: str) -> AttachedClient:
+        port = self._addressing.interface_name[node, technology]
+        return AttachedClient(self._addressing.host_mac[client], port, self._labels.node[client])
+
+    def macs(self, node: str) -> dict[str, str]:
         names, macs = self._addressing.interface_name, self._addressing.interface_mac
-        return tuple(MediumPort(names[node, k], k, macs[node, k]) for k in self._addressing.technologies(node))
+        return {names[node, k]: macs[node, k] for k in self._addressing.technologies(node)}
 
     def agent(self, node: str) -> AgentPorts | None:
         if not self._addressing.has_agent(node):

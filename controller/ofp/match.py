@@ -1,6 +1,4 @@
-"""What a rule matches and what it does with a packet (its actions), as immutable data.
-
-Only the actions that HyRoads' rules use are here.
+"""What a rule matches and what it does with a packet (the actions that we use), as immutable data.
 
 ``encap``, ``decap``, ``resubmit`` and ``clone`` are Open vSwitch extensions (experimenter 0x2320); everything else
 is OpenFlow 1.3. The bytes are made in ``wire``.
@@ -101,13 +99,6 @@ class DecMplsTtl:
 
 
 @dataclass(frozen=True, slots=True)
-class PushMpls:
-    """Push an MPLS entry between the Ethernet header and its payload."""
-
-    eth_type: int = 0x8847
-
-
-@dataclass(frozen=True, slots=True)
 class PopMpls:
     """Pop the outermost MPLS entry; what follows has ``eth_type``."""
 
@@ -156,7 +147,6 @@ Action = (
     | SetMplsLabel
     | SetMplsTtl
     | DecMplsTtl
-    | PushMpls
     | PopMpls
     | Encap
     | Decap

@@ -1,55 +1,32 @@
-"""The pipeline of a HyRoads switch as a table (docs/reference/openflow.md, section 3)."""
+"""The pipeline of a HyRoads switch: its tables, and the numbers that rules are made of (docs/reference/openflow.md)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Table(IntEnum):
-    """Flow tables by number."""
+    """Flow tables by number, and what each decides; ``goto`` and ``resubmit`` lead down this list."""
 
     PORT = 0
-    CLASSIFY = 1
-    FORWARD = 2
-    LABEL = 3
-    DELIVER = 4
-    MEMBERS = 5
+    """By ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry."""
     CHECK = 6
+    """Whether a learned host has the address that it claims."""
+    CLASSIFY = 1
+    """Frames of multipath flows that this edge splits go to the agent."""
+    FORWARD = 2
+    """Single path of a user's frame: here, behind a node label, or flooded."""
+    LABEL = 3
+    """Labelled frames: pop and pass on, or restore the user's frame."""
+    DELIVER = 4
+    """User's frames to access ports and attached clients, or after one that moved (by LABEL)."""
+    MEMBERS = 5
+    """Frames of sessions to those who take part."""
 
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One table: what it decides and where packets go from it."""
-
-    table: Table
-    purpose: str
-    next_tables: tuple[Table, ...]
-
-
-PIPELINE: tuple[Stage, ...] = (
-    Stage(
-        Table.PORT,
-        "by ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry",
-        (Table.CHECK, Table.CLASSIFY, Table.LABEL, Table.DELIVER),
-    ),
-    Stage(Table.CHECK, "whether a learned host has the address that it claims", (Table.CLASSIFY,)),
-    Stage(Table.CLASSIFY, "frames of multipath flows that this edge splits go to the agent", (Table.FORWARD,)),
-    Stage(
-        Table.FORWARD,
-        "single path of a user's frame: here, behind a node label, or flooded",
-        (Table.LABEL, Table.DELIVER),
-    ),
-    Stage(Table.LABEL, "labelled frames: pop and pass on, or restore the user's frame", (Table.DELIVER, Table.MEMBERS)),
-    Stage(Table.DELIVER, "user's frames to access ports and attached clients, or after one that moved", (Table.LABEL,)),
-    Stage(Table.MEMBERS, "frames of sessions to those who take part", ()),
-)
 
 # Adds go from the end of the pipeline to its beginning, so that a packet never reaches a table that is not ready
 # for it; deletes go the other way.
-ADD_ORDER: tuple[Table, ...] = (
-    Table.MEMBERS, Table.DELIVER, Table.LABEL, Table.FORWARD, Table.CLASSIFY, Table.CHECK, Table.PORT,
-)  # fmt: skip
+ADD_ORDER: tuple[Table, ...] = tuple(reversed(Table))
 
 
 class Priority(IntEnum):
@@ -76,7 +53,6 @@ class Priority(IntEnum):
     SESSION_VARIANT = 52
     REPORT = 55
     FLOW_FIRST = 1000
-    FLOW_LAST = 60000
 
 
 ETH_TYPE_IPV4, ETH_TYPE_ARP, ETH_TYPE_IPV6 = 0x0800, 0x0806, 0x86DD

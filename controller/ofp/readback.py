@@ -1,11 +1,7 @@
-"""What a switch says is in it: flow-stats, group and port-description replies, read straight from their bytes.
+"""What a switch says, read straight from its bytes: rules, groups, port counters, and frames for the controller.
 
-Every length is bounded, so hostile input ends in ``ReadbackError`` and nothing else. Instructions are skipped: a rule
-is known by its cookie (``cookie``).
-
-A frame that a switch sends to the controller, read straight from its bytes.
-
-Port statistics (OpenFlow Switch Specification 1.3.5, section 7.3.5.6): the request, and replies as counters.
+Layouts: OpenFlow Switch Specification 1.3.5, sections 7.3.5 and 7.4.1. Every length is bounded, so hostile input ends
+in ``ReadbackError`` and nothing else. Instructions are skipped: a rule is known by its cookie.
 """
 
 from __future__ import annotations
@@ -13,20 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from hyroads.controller.core.errors import OpenFlowError, ReadbackError
+from hyroads.controller.core.errors import ReadbackError
 
 from . import wire
 from .diff import Installed
-from .wire import ANY, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
 
 _MULTIPART = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQ")
 _MATCH = Struct("!HH")
-_PORT = Struct("!I4x6s2x16sII")
 _GROUP = Struct("!HBxI")
-_PORT_SIZE = 64
-_PORT_DOWN, _LINK_DOWN = 1, 1
-_MAX_PORT = 0xFFFFFF00
+_PORT_COUNTERS = Struct("!I4x12QII")
+_LAST_PHYSICAL = 0xFFFF_FF00
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +29,24 @@ class FlowStat:
     rule: Installed
     packets: int
     bytes: int
-    duration_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class FlowStats:
-    """One part of a reply; ``more`` says that parts with the same transaction id follow."""
-
-    flows: tuple[FlowStat, ...]
-    more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A port as the switch describes it; ``up`` needs both the port and its link to be up."""
-
-    number: int
-    mac: str
-    name: str
-    up: bool
-
-
-def parse_flow_stats(message: bytes) -> FlowStats:
-    """A whole OFPMP_FLOW reply message -> the rules in it."""
+def parse_flow_stats(message: bytes) -> tuple[tuple[FlowStat, ...], bool]:
+    """A whole OFPMP_FLOW reply message -> the rules in it, and whether more parts follow."""
     more = _header(message, wire.MULTIPART_FLOW)
     flows, offset, end = [], 16, len(message)
     while offset < end:
         if end - offset < 56:
             raise ReadbackError(f"flow stats at byte {offset}: {end - offset} bytes left, expected at least 56")
         fields = _FLOW.unpack_from(message, offset)
-        length, table, seconds, nanoseconds, priority = fields[:5]
+        length, table, priority = fields[0], fields[1], fields[4]
         cookie, packets, octets = fields[8:]
         if length < 56 or length % 8 or offset + length > end:
             raise ReadbackError(f"flow stats at byte {offset}: length {length}, expected 56..{end - offset} by eights")
         match = _match_fields(message, offset + 48, offset + length)
-        rule = Installed(table, priority, match, cookie)
-        flows.append(FlowStat(rule, packets, octets, seconds + nanoseconds / 1e9))
+        flows.append(FlowStat(Installed(table, priority, match, cookie), packets, octets))
         offset += length
-    return FlowStats(tuple(flows), more)
+    return tuple(flows), more
 
 
 def parse_groups(message: bytes) -> tuple[tuple[int, ...], bool]:
@@ -87,20 +60,6 @@ def parse_groups(message: bytes) -> tuple[tuple[int, ...], bool]:
         groups.append(number)
         offset += length
     return tuple(groups), more
-
-
-def parse_ports(message: bytes) -> tuple[tuple[Port, ...], bool]:
-    """A whole OFPMP_PORT_DESC reply message -> its ports (reserved ones left out), and whether more parts follow."""
-    more = _header(message, wire.MULTIPART_PORT_DESC)
-    if (len(message) - 16) % _PORT_SIZE:
-        raise ReadbackError(f"port descriptions: {len(message) - 16} bytes, expected a multiple of {_PORT_SIZE}")
-    ports = []
-    for offset in range(16, len(message), _PORT_SIZE):
-        number, mac, name, config, state = _PORT.unpack_from(message, offset)
-        if number <= _MAX_PORT:
-            text = name.split(b"\0", 1)[0].decode("utf-8", "replace")
-            ports.append(Port(number, mac.hex(":"), text, not (config & _PORT_DOWN or state & _LINK_DOWN)))
-    return tuple(ports), more
 
 
 def _header(message: bytes, expected: int) -> bool:
@@ -160,14 +119,6 @@ def table_of(message: bytes) -> int:
     return message[_AT + 7]
 
 
-MULTIPART_PORT_STATS = 4
-_LAST_PHYSICAL = 0xFFFF_FF00
-_REQUEST = Struct("!HH4xI4x")
-_REPLY = Struct("!HH4x")
-_ENTRY = Struct("!I4x12QII")
-_MORE = 1
-
-
 @dataclass(frozen=True, slots=True)
 class PortCounters:
     """Counters of a port since some start; bytes of whole frames without FCS."""
@@ -183,20 +134,10 @@ class PortCounters:
     tx_errors: int
 
 
-def port_stats_request(xid: int) -> bytes:
-    """Asks for the counters of all ports."""
-    return message(_REQUEST.pack(MULTIPART_PORT_STATS, 0, ANY), xid, MULTIPART_REQUEST)
-
-
-def parse_port_stats(data: bytes) -> tuple[list[PortCounters], bool]:
-    """The counters of a reply's physical ports, and whether more replies follow; :class:`OpenFlowError`."""
-    start = HEADER.size + _REPLY.size
-    if len(data) < start or (len(data) - start) % _ENTRY.size:
-        raise OpenFlowError(f"port statistics: {len(data)} bytes are no whole number of entries")
-    kind = HEADER.unpack_from(data)[1]
-    what, flags = _REPLY.unpack_from(data, HEADER.size)
-    if (kind, what) != (MULTIPART_REPLY, MULTIPART_PORT_STATS):
-        raise OpenFlowError(f"a message of type {kind}, {what} is no port statistics")
-    entries = (_ENTRY.unpack_from(data, at) for at in range(start, len(data), _ENTRY.size))
-    ports = [PortCounters(*entry[:9]) for entry in entries if entry[0] < _LAST_PHYSICAL]
-    return ports, bool(flags & _MORE)
+def parse_port_stats(message: bytes) -> tuple[list[PortCounters], bool]:
+    """A whole OFPMP_PORT_STATS reply message -> the counters of physical ports, and whether more parts follow."""
+    more = _header(message, wire.MULTIPART_PORT_STATS)
+    if (len(message) - 16) % _PORT_COUNTERS.size:
+        raise ReadbackError(f"port statistics: {len(message)} bytes are no whole number of entries")
+    entries = _PORT_COUNTERS.iter_unpack(message[16:])
+    return [PortCounters(*entry[:9]) for entry in entries if entry[0] < _LAST_PHYSICAL], more

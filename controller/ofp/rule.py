@@ -1,11 +1,7 @@
-"""A rule of one switch: immutable, with its bytes made once.
+"""Rules and groups of one switch: immutable, with their bytes made once (docs/reference/openflow.md, section 3).
 
-The cookie of a rule: HyRoads' mark and a hash of everything the rule says (docs/reference/openflow.md, section 3).
-
-A group of type ALL: a copy of the packet for every bucket. Immutable, with its bytes made once.
-
-The id of a group is a mark and the hash of its buckets, so a group never changes: a switch that has the id has the
-group, and other buckets are another group.
+A rule's cookie and a group's id hold HyRoads' mark and a hash of what they say. So neither ever changes: a switch that
+has the id has the group, and other buckets are another group.
 """
 
 from __future__ import annotations
@@ -58,7 +54,6 @@ class Rule:
     """The match as OXM fields in ascending order, without header and padding."""
     instructions: bytes = field(init=False, repr=False, compare=False)
     cookie: int = field(init=False, repr=False, compare=False)
-    """The mark and the hash of the rule."""
     key: RuleKey = field(init=False, repr=False, compare=False)
     """What the switch tells rules apart by."""
     add_body: bytes = field(init=False, repr=False, compare=False)
@@ -81,16 +76,13 @@ class Rule:
 
 GROUP_MARK_VALUE = 0x4000_0000
 GROUP_MARK_MASK = 0xF000_0000
-_HASH_MASK = 0x0FFF_FFFF
-
-Bucket = tuple[Action, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """Carries out every bucket on a copy of its own; what a bucket rewrites is not seen by the others."""
+    """A group of type ALL: carries out every bucket on a copy of its own, unseen by the others."""
 
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[tuple[Action, ...], ...]
 
     id: int = field(init=False)
     """The mark, and 28 bits of BLAKE2b over the buckets: n groups of a switch clash by chance with n^2 / 2^29."""
@@ -101,21 +93,9 @@ class GroupEntry:
         """Encodes the group; raises OpenFlowError if that is not possible."""
         buckets = wire.buckets(self.buckets)
         digest = int.from_bytes(blake2b(buckets, digest_size=8).digest(), "big")
-        number = GROUP_MARK_VALUE | digest & _HASH_MASK
+        number = GROUP_MARK_VALUE | digest & ~GROUP_MARK_MASK & 0xFFFF_FFFF
         object.__setattr__(self, "id", number)
         object.__setattr__(self, "add_body", wire.group_mod_body(wire.GROUP_ADD, number, buckets))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDelete:
-    """A group of ours that is not wanted any more."""
-
-    id: int
-
-    @property
-    def delete_body(self) -> bytes:
-        """The group-mod that deletes it."""
-        return wire.group_mod_body(wire.GROUP_DELETE, self.id)
 
 
 def is_our_group(number: int) -> bool:

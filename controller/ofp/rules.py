@@ -6,18 +6,16 @@ a flooded frame, that need it; its name is reported, and the caller builds again
 Two things about Open vSwitch shape the rules. An output to the port a frame came in on is dropped: hosts never hear
 themselves, but a relay on a shared medium needs the reserved port IN_PORT, hence the variants with ``in_port``. And
 what a resubmitted table rewrites stays rewritten, hence copies with other addresses are made inside ``clone``.
-
-Access ports of one switch: who is let in, and which claims go to the controller first (docs/explanation/clients.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from . import match as act
-from . import sessions as session_rules
-from .intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
+from .intents import AccessPort, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
 from .pipeline import (
     ETH_TYPE_ARP,
@@ -34,6 +32,7 @@ from .pipeline import (
     Table,
 )
 from .rule import GroupEntry, Rule
+from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 _PASS: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
@@ -107,84 +106,55 @@ def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
 def network_rules(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
-    parts = (builder.port, builder.classify, builder.forward, builder.label, builder.deliver)
-    rules = tuple(rule for part in parts for rule in part())
-    return RuleSet(rules, tuple(sorted(builder.missing)))
+    parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver())
+    return RuleSet(tuple(chain.from_iterable(parts)), tuple(sorted(builder.missing)))
 
 
 def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
     """The rules of sessions, and their groups."""
-    builder, groups = _Builder(intent, ports), session_rules.Groups()
-    rules = tuple(session_rules.rules_of(intent, builder, groups))
-    return RuleSet(rules, tuple(sorted(builder.missing)), groups.entries)
+    known, groups = Ports(intent, ports), Groups()
+    rules = tuple(session_rules(intent, known, groups))
+    return RuleSet(rules, tuple(sorted(known.missing)), tuple(groups.by_id.values()))
 
 
-class _Builder:
-    """Rules table by table; ``missing`` collects the ports that were needed and not there."""
+class _Builder(Ports):
+    """Rules table by table."""
 
     def __init__(self, intent: SwitchIntent, ports: Mapping[str, int]) -> None:
+        super().__init__(intent, ports)
         self.intent = intent
-        self.ports = ports
-        self.missing: set[str] = set()
-        self.macs = {medium.name: medium.mac for medium in intent.media}
         self.client_ports = tuple(dict.fromkeys(client.port for client in intent.clients))
-
-    def number(self, name: str) -> int | None:
-        """OpenFlow number of a port, or None (and noted as missing)."""
-        found = self.ports.get(name)
-        if found is None:
-            self.missing.add(name)
-        return found
-
-    def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """The ports of ``names`` that are there, with their numbers."""
-        for name in names:
-            number = self.number(name)
-            if number is not None:
-                yield name, number
-
-    def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
-        """Addresses a frame to a hop and sends it; nothing when the port is missing."""
-        number = self.number(hop.port)
-        if number is None:
-            return ()
-        out = act.IN_PORT if hop.port == came_in else number
-        return (act.SetEthSrc(self.macs[hop.port]), act.SetEthDst(hop.mac), act.Output(out))
-
-    # -- table 0
 
     def port(self) -> Iterator[Rule]:
         """What may come in, by port."""
         intent = self.intent
         for port in intent.access:
-            for _, number in self.numbered((port.name,)):
+            for number in self.number(port.name):
                 yield from port_rules(number, port)
         for source in intent.label_sources:
             for name, number in self.numbered((source.port,)):
-                yield session_rules.labelled_from(source, number, self.macs[name])
+                yield labelled_from(source, number, self.macs[name])
         for client in intent.clients:
-            for _, number in self.numbered((client.port,)):
+            for number in self.number(client.port):
                 match = Match(in_port=number, eth_src=client.mac)
                 yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.CLASSIFY)
         for client in intent.strays:
-            for _, number in self.numbered((client.port,)):
+            for number in self.number(client.port):
                 match = Match(in_port=number, eth_src=client.mac)
                 yield Rule(Table.PORT, Priority.STRAY, match, (act.Output(act.CONTROLLER),))
         if intent.agent is not None:
             yield from self._port_agent(intent.agent.access, intent.agent.network)
 
     def _port_agent(self, access: str, network: str) -> Iterator[Rule]:
-        for _, number in self.numbered((access,)):
+        for number in self.number(access):
             yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.DELIVER)
-        for _, agent in self.numbered((network,)):
+        for agent in self.number(network):
             match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS)
             yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
             for peer in self.intent.peers:
-                for _, number in self.numbered((peer.port,)):
+                for number in self.number(peer.port):
                     match = Match(in_port=number, eth_type=ETH_TYPE_HELLO, eth_src=peer.mac)
                     yield Rule(Table.PORT, Priority.HELLO, match, (act.Output(agent),))
-
-    # -- table 1
 
     def classify(self) -> Iterator[Rule]:
         """Flows that this edge splits."""
@@ -194,13 +164,11 @@ class _Builder:
         agent = self.intent.agent
         if agent is None or not self.intent.flows:
             return
-        for _, number in self.numbered((agent.access,)):
+        for number in self.number(agent.access):
             encap, ethernet, output = act.Encap(act.PACKET_TYPE_MPLS), act.Encap(0), act.Output(number)
             for flow in self.intent.flows:
                 actions = (encap, act.SetMplsLabel(flow.number), ethernet, output)
                 yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match, actions)
-
-    # -- table 2
 
     def forward(self) -> Iterator[Rule]:
         """The single path of users' frames."""
@@ -218,7 +186,7 @@ class _Builder:
                 yield self._flood(name, Match(in_port=number), Priority.FLOOD_VARIANT)
 
     def _forward_to(self, mac: str, route: NodeRoute) -> Iterator[Rule]:
-        label = session_rules.behind(route.label)
+        label = behind(route.label)
         send = self.towards(route.hop, None)
         if send:
             yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), label + send)
@@ -237,10 +205,8 @@ class _Builder:
 
     def _flood(self, came_in: str | None, match: Match, priority: int) -> Rule:
         copies = tuple(action for hop in self.intent.tree for action in self.towards(hop, came_in))
-        actions = (act.Clone(session_rules.behind(self.intent.flood_label) + copies),) if copies else ()
+        actions = (act.Clone(behind(self.intent.flood_label) + copies),) if copies else ()
         return Rule(Table.FORWARD, priority, match, actions, goto=Table.DELIVER)
-
-    # -- table 3
 
     def label(self) -> Iterator[Rule]:
         """Labelled frames.
@@ -250,8 +216,7 @@ class _Builder:
         """
         intent = self.intent
         for label in (intent.node_label, *(client.label for client in intent.clients)):
-            own = Match(eth_type=ETH_TYPE_MPLS, mpls_label=label, mpls_bos=1)
-            yield Rule(Table.LABEL, Priority.UNICAST, own, _RESTORE)
+            yield Rule(Table.LABEL, Priority.UNICAST, label_match(label), _RESTORE)
         for route in intent.routes:
             yield from self._label_node(route)
         yield from self._label_links()
@@ -260,14 +225,12 @@ class _Builder:
             yield from self._label_agent(intent.agent.label, intent.agent.network)
 
     def _label_node(self, route: NodeRoute) -> Iterator[Rule]:
-        def match(number: int | None) -> Match:
-            return Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=route.label, mpls_bos=1)
-
         send = self.towards(route.hop, None)
         if send:
-            yield Rule(Table.LABEL, Priority.UNICAST, match(None), (act.DecMplsTtl(), *send))
+            yield Rule(Table.LABEL, Priority.UNICAST, label_match(route.label), (act.DecMplsTtl(), *send))
         for number, send in self._variants(route, self.macs):
-            yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, match(number), (act.DecMplsTtl(), *send))
+            match = label_match(route.label, number)
+            yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, match, (act.DecMplsTtl(), *send))
 
     def _label_links(self) -> Iterator[Rule]:
         """Source routing. Every label is a stack of its own: what follows it looks to the switch like its payload.
@@ -279,47 +242,38 @@ class _Builder:
         for link in self.intent.neighbours:
             hop = Hop(link.port, link.mac)
             for name, number in self.numbered((link.port,)):
-                match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=1)
-                yield Rule(Table.LABEL, Priority.UNICAST, match, (pop, *self.towards(hop, None)))
-                back = Match(in_port=number, eth_type=ETH_TYPE_MPLS, mpls_label=link.label, mpls_bos=1)
+                onward, back = label_match(link.label), label_match(link.label, number)
+                yield Rule(Table.LABEL, Priority.UNICAST, onward, (pop, *self.towards(hop, None)))
                 yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, back, (pop, *self.towards(hop, name)))
 
     def _label_flood(self) -> Iterator[Rule]:
         for source in self.intent.tree:
             for name, number in self.numbered((source.port,)):
-                match = Match(
-                    in_port=number,
-                    eth_src=source.mac,
-                    eth_type=ETH_TYPE_MPLS,
-                    mpls_label=self.intent.flood_label,
-                    mpls_bos=1,
-                )
+                match = label_match(self.intent.flood_label, number, source.mac)
                 others = (hop for hop in self.intent.tree if hop != source)
                 copies = tuple(action for hop in others for action in self.towards(hop, name))
                 onward = (act.DecMplsTtl(), *copies) if copies else ()
                 yield Rule(Table.LABEL, Priority.FLOOD, match, onward + _RESTORE)
 
     def _label_agent(self, label: int, network: str) -> Iterator[Rule]:
-        for _, agent in self.numbered((network,)):
-            match = Match(eth_type=ETH_TYPE_MPLS, mpls_label=label, mpls_bos=1)
-            yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_SHIM), act.Output(agent)))
+        for agent in self.number(network):
+            to_agent = (act.PopMpls(ETH_TYPE_SHIM), act.Output(agent))
+            yield Rule(Table.LABEL, Priority.UNICAST, label_match(label), to_agent)
             for hello in self.intent.hellos:
                 send = self.towards(Hop(hello.port, BROADCAST), None)
                 if send:
-                    match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS, mpls_label=hello.label, mpls_bos=1)
+                    match = label_match(hello.label, agent)
                     yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_HELLO), *send))
-
-    # -- table 4
 
     def deliver(self) -> Iterator[Rule]:
         """Users' frames to the hosts that are here."""
         access = tuple(act.Output(number) for _, number in self.numbered(port.name for port in self.intent.access))
         for port in self.intent.access:
-            for _, number in self.numbered((port.name,)):
+            for number in self.number(port.name):
                 for mac in port.hosts:
                     yield Rule(Table.DELIVER, Priority.UNICAST, Match(eth_dst=mac), (act.Output(number),))
         for client in self.intent.clients:
-            for _, number in self.numbered((client.port,)):
+            for number in self.number(client.port):
                 there, back = (act.Output(number),), (act.Output(act.IN_PORT),)
                 yield Rule(Table.DELIVER, Priority.UNICAST, Match(eth_dst=client.mac), there)
                 match = Match(in_port=number, eth_dst=client.mac)
@@ -338,22 +292,8 @@ class _Builder:
             actions = access + self.to_clients(clients, name)
             yield Rule(Table.DELIVER, Priority.FLOOD_VARIANT, match, actions)
         for client in clients:
-            for _, number in self.numbered((client.port,)):
+            for number in self.number(client.port):
                 others = [other for other in clients if other != client]
                 match = Match(in_port=number, eth_src=client.mac, eth_dst=GROUP_ADDRESS)
                 actions = access + self.to_clients(others, client.port)
                 yield Rule(Table.DELIVER, Priority.FLOOD_CLIENT, match, actions)
-
-    def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
-        """A copy for each client, addressed to it.
-
-        A raw group frame on a shared medium would also be heard by its sender, by clients attached elsewhere and by
-        other access points, which could not tell it from the client's own transmission. So it is sent as unicast, as
-        access points do ("multicast to unicast").
-        """
-        actions: list[act.Action] = []
-        for client in clients:
-            for name, number in self.numbered((client.port,)):
-                out = act.IN_PORT if name == came_in else number
-                actions += (act.SetEthDst(client.mac), act.Output(out))
-        return tuple(actions)

@@ -1,24 +1,22 @@
-"""Multicast sessions: intent -> rules and groups of one switch (docs/reference/openflow.md, section 4).
+"""Multicast sessions: source trees -> what every switch on them does -> its rules and groups.
 
 A message enters its session's tree at the edge of its source, behind the label of that tree, and is copied where the
 tree branches, by a group of type ALL. A switch takes a label from its parent in the tree alone, so a message that
-several switches of a medium hear is passed on only by those that it is meant for.
-
-Source trees of sessions -> what every switch on them does.
+several switches of a medium hear is passed on only by those that it is meant for (docs/reference/openflow.md,
+section 4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.multicast import Media, Tree
 from hyroads.controller.core.network import Network, Place
 
 from . import match as act
-from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch
+from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch, hop_to
 from .match import Match
 from .pipeline import ETH_TYPE_MPLS, LABEL_TTL, TREE_ADDRESS, Priority, Table
 from .rule import GroupEntry, Rule
@@ -32,29 +30,55 @@ _REPORTS = (
 )
 
 
-class Ports(Protocol):
-    """What rules need to know of a switch's ports; what is missing is noted there."""
+class Ports:
+    """A switch's ports by name, as OpenFlow numbers; ``missing`` collects those that were needed and are not there."""
+
+    def __init__(self, intent: SwitchIntent, ports: Mapping[str, int]) -> None:
+        self._ports = ports
+        self.macs = intent.macs
+        self.missing: set[str] = set()
 
     def numbered(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """The ports that are there, with their numbers."""
+        """The ports of ``names`` that are there, with their numbers."""
+        for name in names:
+            number = self._ports.get(name)
+            if number is None:
+                self.missing.add(name)
+            else:
+                yield name, number
+
+    def number(self, name: str) -> Iterator[int]:
+        """The number of a port; nothing if it is missing."""
+        for _, number in self.numbered((name,)):
+            yield number
 
     def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
         """Addresses a frame to a hop and sends it; nothing when the port is missing."""
+        for number in self.number(hop.port):
+            out = act.IN_PORT if hop.port == came_in else number
+            return (act.SetEthSrc(self.macs[hop.port]), act.SetEthDst(hop.mac), act.Output(out))
+        return ()
 
     def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
-        """A copy for each client, addressed to it."""
+        """A copy for each client, addressed to it.
+
+        A raw group frame on a shared medium would also be heard by its sender, by clients attached elsewhere and by
+        other access points, which could not tell it from the client's own transmission. So it is sent as unicast, as
+        access points do ("multicast to unicast").
+        """
+        actions: list[act.Action] = []
+        for client in clients:
+            for number in self.number(client.port):
+                out = act.IN_PORT if client.port == came_in else number
+                actions += (act.SetEthDst(client.mac), act.Output(out))
+        return tuple(actions)
 
 
 class Groups:
-    """The groups that a switch needs. Two that have the same id by chance: the second is written out in the rule."""
+    """The groups that a switch needs, by id. If two have one id by chance, the second is written out in the rule."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, GroupEntry] = {}
-
-    @property
-    def entries(self) -> tuple[GroupEntry, ...]:
-        """All of them."""
-        return tuple(self._by_id.values())
+        self.by_id: dict[int, GroupEntry] = {}
 
     def copies(self, buckets: Iterable[tuple[act.Action, ...]]) -> tuple[act.Action, ...]:
         """The actions that send a copy for every bucket."""
@@ -62,7 +86,7 @@ class Groups:
         if len(wanted) < 2:
             return wanted[0] if wanted else ()
         group = GroupEntry(wanted)
-        if self._by_id.setdefault(group.id, group) != group:
+        if self.by_id.setdefault(group.id, group) != group:
             return tuple(act.Clone(bucket) for bucket in wanted)
         return (act.Group(group.id),)
 
@@ -77,17 +101,22 @@ def behind(label: int) -> tuple[act.Action, ...]:
     )
 
 
+def label_match(label: int, in_port: int | None = None, eth_src: str | None = None) -> Match:
+    """Frames behind one label, from anywhere or from this port and address."""
+    return Match(in_port=in_port, eth_src=eth_src, eth_type=ETH_TYPE_MPLS, mpls_label=label, mpls_bos=1)
+
+
 def labelled_from(source: Hop, number: int, eth_dst: str) -> Rule:
     """Labels are taken from a neighbour's interface on the medium that it shares with own port ``number``."""
     match = Match(in_port=number, eth_type=ETH_TYPE_MPLS, eth_src=source.mac, eth_dst=eth_dst)
     return Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
 
 
-def rules_of(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
+def session_rules(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
     """All rules of a switch for sessions."""
     parents = [branch.parent for branch in intent.branches if branch.parent is not None and branch.by_group]
     for parent in dict.fromkeys(parents):
-        for _, number in ports.numbered((parent.port,)):
+        for number in ports.number(parent.port):
             yield labelled_from(parent, number, TREE_ADDRESS)
     for report in _REPORTS if intent.hears_reports else ():
         # To the controller, and on as before: hosts look after each other's reports.
@@ -109,7 +138,7 @@ def _enter(entry: SessionEntry, ports: Ports, groups: Groups) -> Iterator[Rule]:
     came_in = entry.client.port if entry.client is not None else None
     match = entry.match
     if came_in is not None:
-        number = dict(ports.numbered((came_in,))).get(came_in)
+        number = next(ports.number(came_in), None)
         if number is None:
             return
         match = replace(match, in_port=number)
@@ -127,10 +156,8 @@ def _pass_on(branch: TreeBranch, ports: Ports, groups: Groups) -> Iterator[Rule]
     if branch.parent is None:
         return
     name = branch.parent.port
-    for _, number in ports.numbered((name,)):
-        match = Match(
-            in_port=number, eth_src=branch.parent.mac, eth_type=ETH_TYPE_MPLS, mpls_label=branch.label, mpls_bos=1
-        )
+    for number in ports.number(name):
+        match = label_match(branch.label, number, branch.parent.mac)
         onward = groups.copies(ports.towards(hop, name) for hop in branch.copies)
         actions = (act.DecMplsTtl(), *onward) if onward else ()
         yield Rule(Table.LABEL, Priority.UNICAST, match, actions + (_RESTORE if branch.delivers else ()))
@@ -217,13 +244,10 @@ def rooted(names: Names, plan: TreePlan, label: int) -> RootedTree | None:
             # It is delivered to as one of the participants there.
             homes.add(sender)
             continue
-        port = addressing.interface_name[sender, technology]
-        by_group = len(links) > 1
-        to = TREE_ADDRESS if by_group else addressing.interface_mac[first, technology]
-        copies.setdefault(sender, []).append(Hop(port, to))
+        by_group, hop = len(links) > 1, hop_to(addressing, sender, first, technology)
+        copies.setdefault(sender, []).append(Hop(hop.port, TREE_ADDRESS) if by_group else hop)
         for link in links:
-            own = addressing.interface_name[link.target, technology]
-            parents[link.target] = Hop(own, addressing.interface_mac[sender, technology]), by_group
+            parents[link.target] = hop_to(addressing, link.target, sender, technology), by_group
     branches = {}
     for node in sorted({root, *parents}):
         parent, by_group = parents.get(node, (None, False))

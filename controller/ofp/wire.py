@@ -44,6 +44,8 @@ _INSTRUCTION_GOTO = Struct("!HHB3x")
 _INSTRUCTION_ACTIONS = Struct("!HH4x")
 _GROUP_MOD = Struct("!HBxI")
 _BUCKET = Struct("!HHII4x")
+_MULTIPART_REQUEST = Struct("!H6x")
+_ANY_PORT = Struct("!I4x").pack(ANY)
 _FLOW_STATS_REQUEST = Struct("!HH4xB3xII4xQQ")
 _OUTPUT = Struct("!HHIH6x")
 _SET_FIELD_ETH = Struct("!HHI6s2x")
@@ -67,9 +69,6 @@ _MAX_LENGTH = 0xFFFF
 def message(body: bytes, xid: int, kind: int = FLOW_MOD) -> bytes:
     """A whole OpenFlow message: header with transaction id, then ``body``."""
     return HEADER.pack(VERSION, kind, len(body) + 8, xid) + body
-
-
-# -- match ------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=65536)
@@ -230,7 +229,6 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.SetMplsLabel: _mpls_label,
     act.SetMplsTtl: lambda a: _ACTION_U8.pack(15, 8, a.ttl),
     act.DecMplsTtl: lambda _: _ACTION_U32.pack(16, 8, 0),
-    act.PushMpls: lambda a: _ACTION_U16.pack(19, 8, a.eth_type),
     act.PopMpls: lambda a: _ACTION_U16.pack(20, 8, a.eth_type),
     act.Group: lambda a: _ACTION_U32.pack(22, 8, a.group),
     act.Encap: lambda a: _NX_ENCAP.pack(0xFFFF, 16, VENDOR_NICIRA, 46, 0, a.packet_type),
@@ -259,9 +257,6 @@ def instructions(items: tuple[act.Action, ...], goto: int | None) -> bytes:
     if goto is not None:
         out += _INSTRUCTION_GOTO.pack(1, 8, goto)
     return out
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def flow_mod_body(
@@ -295,7 +290,12 @@ def group_mod_body(command: int, group: int, bucket_bytes: bytes = b"") -> bytes
 
 def group_desc_request(xid: int) -> bytes:
     """Asks for the description of every group."""
-    return message(MULTIPART_GROUP_DESC.to_bytes(2, "big") + b"\0" * 6, xid, MULTIPART_REQUEST)
+    return message(_MULTIPART_REQUEST.pack(MULTIPART_GROUP_DESC), xid, MULTIPART_REQUEST)
+
+
+def port_stats_request(xid: int) -> bytes:
+    """Asks for the counters of all ports."""
+    return message(_MULTIPART_REQUEST.pack(MULTIPART_PORT_STATS) + _ANY_PORT, xid, MULTIPART_REQUEST)
 
 
 def flow_stats_request(
@@ -306,18 +306,10 @@ def flow_stats_request(
     return message(body + match_struct(match_fields(match)), xid, MULTIPART_REQUEST)
 
 
-def packet_out(xid: int, frame: bytes, in_port: int) -> bytes:
-    """Sends a frame through the tables as if it came in at a port."""
-    through = actions((act.Output(act.TABLE),))
-    head = _PACKET_OUT.pack(NO_BUFFER, in_port, len(through))
-    return message(head + through + frame, xid, PACKET_OUT)
-
-
-def sent_out(xid: int, frame: bytes, port: int) -> bytes:
-    """Sends a frame of the controller's own out of a port."""
-    out = actions((act.Output(port),))
-    head = _PACKET_OUT.pack(NO_BUFFER, act.CONTROLLER, len(out))
-    return message(head + out + frame, xid, PACKET_OUT)
+def packet_out(xid: int, frame: bytes, *, in_port: int = act.CONTROLLER, out: int = act.TABLE) -> bytes:
+    """Sends a frame out of the port ``out``: through the tables, as if it came in at ``in_port``, unless said else."""
+    output = actions((act.Output(out),))
+    return message(_PACKET_OUT.pack(NO_BUFFER, in_port, len(output)) + output + frame, xid, PACKET_OUT)
 
 
 def controller_meter(xid: int, packets_per_s: int) -> bytes:
@@ -326,11 +318,6 @@ def controller_meter(xid: int, packets_per_s: int) -> bytes:
     add = _METER_MOD.pack(METER_ADD, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)
     band = _METER_BAND.pack(1, 16, packets_per_s, packets_per_s)
     return message(delete, xid, METER_MOD) + message(add + band, xid, METER_MOD)
-
-
-def port_desc_request(xid: int) -> bytes:
-    """Asks for the description of every port."""
-    return message(MULTIPART_PORT_DESC.to_bytes(2, "big") + b"\0" * 6, xid, MULTIPART_REQUEST)
 
 
 def barrier_request(xid: int) -> bytes:

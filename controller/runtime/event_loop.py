@@ -49,7 +49,6 @@ from hyroads.controller.model.state import (
 )
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
-from hyroads.controller.switches.sessions import Connection
 
 from .deployer import AgentDeployer, Deployer
 from .faults import FaultLog, log_plan
@@ -210,20 +209,20 @@ class EventLoop:
 
     # -- events: switches
 
-    def switch_up(self, connection: Connection) -> None:
+    def switch_up(self, connection: shim.Connection) -> None:
         """A switch is ready for requests."""
         session = self._registry.opened(connection)
         if session is not None:
             self._become(switch_up(self.state, session.node, session.ports))
 
-    def switch_ports(self, connection: Connection) -> None:
+    def switch_ports(self, connection: shim.Connection) -> None:
         """Ports of a switch came, went or changed."""
         session = self.session_of(connection)
         if session is not None:
             session.on_ports()
             self._become(switch_up(self.state, session.node, session.ports))
 
-    def switch_gone(self, connection: Connection) -> None:
+    def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
         node = self._registry.closed(connection)
         if node is not None:

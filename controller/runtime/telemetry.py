@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hyroads.controller.agents.server import Radios
+from hyroads.controller.agents.server import Radios, Stations
 from hyroads.controller.control.source import Source
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
@@ -132,10 +132,9 @@ class Telemetry:
         """What the loop shall take its measurements from; None: from the network file."""
         return self.ingest if self._settings.capacities == MEASURED else None
 
-    @property
-    def radios(self) -> Radios:
-        """For the agents' server."""
-        return Radios(self.ingest, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
+    def radios(self, stations: Stations) -> Radios:
+        """For the agents' server; ``stations`` listens to what access points say of theirs."""
+        return Radios(self.ingest, stations, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
 
     def start(self, event_loop: EventLoop) -> None:
         """Starts what runs by itself."""

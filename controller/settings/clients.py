@@ -1,14 +1,11 @@
-"""What the controller does with hosts at access ports (docs/reference/settings.md): the key ``access``.
-
-The part ``querier`` of the settings: who asks hosts which groups they want. Pure.
-"""
+"""The parts ``access`` and ``querier`` of the settings: hosts at access ports, and who asks which groups they want."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
 
-from hyroads.controller.core.checking import Place, Section
+from hyroads.controller.core.checking import Place, Section, boolean_of, integer_of, number_of
 from hyroads.controller.core.services.clients import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
 
@@ -30,15 +27,12 @@ def parse_access(top: Section) -> AccessSettings:
     section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers"))
     default = Limits()
     limits = Limits(
-        interfaces=section["interfaces"].integer(default.interfaces, 1, 100_000)
-        if "interfaces" in section
-        else default.interfaces,
-        quiet_s=section["quiet_s"].number(default.quiet_s, 0.1, 3600) if "quiet_s" in section else default.quiet_s,
-        forget_s=section["forget_s"].number(default.forget_s, 1, 86_400) if "forget_s" in section else default.forget_s,
+        interfaces=integer_of(section, "interfaces", default.interfaces, 1, 100_000),
+        quiet_s=number_of(section, "quiet_s", default.quiet_s, 0.1, 3600),
+        forget_s=number_of(section, "forget_s", default.forget_s, 1, 86_400),
     )
-    guard = section["guard"].boolean(True) if "guard" in section else True
     servers = section.optional("dhcp_servers")
-    return AccessSettings(guard, None if servers is None else _nodes(servers), limits)
+    return AccessSettings(boolean_of(section, "guard", True), None if servers is None else _nodes(servers), limits)
 
 
 def _nodes(place: Place) -> tuple[str, ...]:
@@ -68,14 +62,11 @@ def parse_querier(place: Place | None) -> QuerierSettings:
             address = str(ipaddress.IPv4Address(section.values["address"]))
         except ValueError:
             section["address"].expected("an IPv4 address that no host has")
-    interval_s, response_s, robustness = default.interval_s, default.response_s, default.robustness
-    if "interval_s" in section:
-        interval_s = section["interval_s"].number(interval_s, 1, 1000)
-    if "response_s" in section:
-        response_s = section["response_s"].number(response_s, 0.1, 600)
-    if "robustness" in section:
-        robustness = section["robustness"].integer(robustness, 1, MAX_ROBUSTNESS)
-    times = QueryTimes(interval_s, response_s, robustness)
+    times = QueryTimes(
+        number_of(section, "interval_s", default.interval_s, 1, 1000),
+        number_of(section, "response_s", default.response_s, 0.1, 600),
+        integer_of(section, "robustness", default.robustness, 1, MAX_ROBUSTNESS),
+    )
     if times.response_s >= times.interval_s:
         section.place.key("response_s", None).fail("expected less than interval_s")
     return QuerierSettings(address, times)

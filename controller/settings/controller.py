@@ -17,8 +17,11 @@ from hyroads.controller.core.checking import (
     Problems,
     Section,
     TlsFiles,
+    boolean_of,
+    choice_of,
     endpoint_of,
     integer_of,
+    number_of,
     path_of,
     tls_files,
 )
@@ -141,12 +144,12 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
         max_hold_ms=integer_of(top, "max_hold_ms", 100, 1, 10_000),
         burst_ms=integer_of(top, "burst_ms", 60, 0, 1000),
-        capacities=top["capacities"].choice((FILE, MEASURED), FILE) if "capacities" in top else FILE,
-        mode=top["mode"].choice(_MODES, _MODES[0]) if "mode" in top else _MODES[0],
+        capacities=choice_of(top, "capacities", (FILE, MEASURED)),
+        mode=choice_of(top, "mode", _MODES),
         slot_ms=slot_ms,
-        tcp_margin=top["tcp_margin"].number(0.05, 0.0, 0.9) if "tcp_margin" in top else 0.05,
-        flap_damping=top["flap_damping"].boolean(True) if "flap_damping" in top else True,
-        group_frames=top["group_frames"].boolean(True) if "group_frames" in top else True,
+        tcp_margin=number_of(top, "tcp_margin", 0.05, 0.0, 0.9),
+        flap_damping=boolean_of(top, "flap_damping", True),
+        group_frames=boolean_of(top, "group_frames", True),
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
         policies=parse_policies(top.optional("policies")),
@@ -154,7 +157,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         access=parse_access(top),
         querier=parse_querier(top.optional("querier")),
         slicer=slicer_place(top["slicer"], base) if top.values.get("slicer") is not None else None,
-        pair_tests=top["pair_tests"].choice((OFF, IDLE), OFF) if "pair_tests" in top else OFF,
+        pair_tests=choice_of(top, "pair_tests", (OFF, IDLE)),
         slices=parse_slices(top.optional("slices"), base),
     )
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
@@ -219,10 +222,10 @@ def _timings(top: Section, slot_ms: int) -> Timings:
     values: dict[str, Any] = {"report_ms": slot_ms}
     for key, (low, high) in _TIMINGS.items():
         default = getattr(Timings(), key)
-        if key in section:
-            place = section[key]
-            whole = isinstance(default, int)
-            values[key] = place.integer(default, int(low), int(high)) if whole else place.number(default, low, high)
+        if key in section and isinstance(default, int):
+            values[key] = section[key].integer(default, int(low), int(high))
+        elif key in section:
+            values[key] = section[key].number(default, low, high)
     timings = Timings(**values)
     for short, long in (("hello_interval_ms", "hello_dead_ms"), ("ping_ms", "agent_dead_ms")):
         if getattr(timings, long) < 2 * getattr(timings, short):

@@ -1,7 +1,4 @@
-"""The part ``plugins`` of the settings: which foreign plugins run, what they may do and use. Pure.
-
-The part ``sfnet`` of the settings. Pure.
-"""
+"""The parts ``plugins``, ``policies`` and ``sfnet`` of the settings: what runs beside the controller. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.checking import Place, Section
+from hyroads.controller.core.checking import Place, Section, integer_of, number_of
 from hyroads.plugins.kinds import NAME, ROLES, WHAT_A_NAME_IS, Bounds, Kind
 from hyroads.plugins.sfnet.messages import PORT
 
@@ -74,12 +71,11 @@ def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
         kind = Kind(section["kind"].choice(tuple(Kind), Kind.APP.value))
     elif path is not None:
         kind = Kind.APP
-    bounds = Bounds()
-    if "memory_mb" in section:
-        bounds = Bounds(memory_mb=section["memory_mb"].integer(bounds.memory_mb, 64, 65536))
-    deadline_s, user = bounds.deadline_s, _text(section, "user", "the name of a user")
-    if "deadline_s" in section:
-        deadline_s = section["deadline_s"].number(deadline_s, 0.05, 60.0)
+    bounds = Bounds(
+        integer_of(section, "memory_mb", Bounds().memory_mb, 64, 65536),
+        number_of(section, "deadline_s", Bounds().deadline_s, 0.05, 60.0),
+        _text(section, "user", "the name of a user"),
+    )
     settings = section.values.get("settings") or {}
     if not isinstance(settings, Mapping) or not _is_json(settings):
         section["settings"].fail("expected a mapping of text, numbers, lists and mappings")
@@ -90,7 +86,7 @@ def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
         None if path is None else str(base / path),
         section["role"].choice(ROLES, "viewer") if "role" in section else "application",
         settings,
-        Bounds(bounds.memory_mb, deadline_s, user),
+        bounds,
     )
 
 
@@ -142,5 +138,4 @@ def parse_sfnet(place: Place | None) -> SfnetSettings | None:
     if "interfaces" in section:
         names = list(section["interfaces"].items())[:MAX_INTERFACES]
         interfaces = tuple(name.identifier() for name in names)
-    port = section["port"].integer(plain.port, 1, 65535) if "port" in section else plain.port
-    return SfnetSettings(host, port, interfaces)
+    return SfnetSettings(host, integer_of(section, "port", plain.port, 1, 65535), interfaces)

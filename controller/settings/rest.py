@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hyroads.controller.core.checking import Place, path_of
+from hyroads.controller.core.checking import Place, integer_of, number_of, path_of
 
 ROLES = ("admin", "slice-owner", "application", "viewer")
 MIN_TOKEN_LENGTH = 16
@@ -69,15 +69,12 @@ def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, 
 
 def api_limits(place: Place) -> ApiLimits:
     """Bounds of the API."""
-    section = place.section(("requests_per_s", "burst", "listeners"))
-    per_s, burst, listeners = DEFAULT_LIMITS.requests_per_s, DEFAULT_LIMITS.burst, DEFAULT_LIMITS.listeners
-    if "requests_per_s" in section:
-        per_s = section["requests_per_s"].number(per_s, 0.1, 1e6)
-    if "burst" in section:
-        burst = section["burst"].number(burst, 1, 1e6)
-    if "listeners" in section:
-        listeners = section["listeners"].integer(listeners, 0, 512)
-    return ApiLimits(per_s, burst, listeners)
+    section, default = place.section(("requests_per_s", "burst", "listeners")), DEFAULT_LIMITS
+    return ApiLimits(
+        number_of(section, "requests_per_s", default.requests_per_s, 0.1, 1e6),
+        number_of(section, "burst", default.burst, 1, 1e6),
+        integer_of(section, "listeners", default.listeners, 0, 512),
+    )
 
 
 def slicer_place(place: Place, base: Path) -> SlicerPlace | None:

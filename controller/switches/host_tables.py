@@ -1,4 +1,4 @@
-"""Brings the rules of learned hosts to all switches, in an order that loses nothing but what was in flight.
+"""Learned hosts: :class:`HostTables` brings their rules to all switches, losing nothing but what was in flight.
 
     home       the switch where the host is now lets it in and delivers to it
     others     all others send its frames there; where it was before, frames that still come are sent after it
@@ -7,44 +7,30 @@
 
 The next step is taken when the switches of the last one have confirmed. A host that moves on meanwhile starts anew.
 
-Rules of learned hosts in one switch: wanted by host, compared by host, sent as the difference of those that changed.
-
-A host that moves changes a handful of rules out of thousands, dozens of times a second; comparing all that a switch
-shall do, as is done for the rest (``switches``), would take longer than the move. One batch at a time is under way;
-what is wanted meanwhile goes with the next one.
+:class:`HostLayer` keeps one switch at what is wanted. A host that moves changes a handful of rules out of thousands,
+dozens of times a second; comparing all that a switch shall do, as ``sessions`` does for the rest, would take longer
+than the move. So hosts are compared one by one. One batch at a time is under way; what is wanted meanwhile goes with
+the next one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.diff import Batch, Change, Installed, as_installed, batch_of, difference
+from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference
 from hyroads.controller.ofp.hosts import Barred, Here, HostIntent, There, claim_of, host_of, host_rules, source_of
 from hyroads.controller.ofp.pipeline import Table
-from hyroads.controller.ofp.readback import FlowStat, FlowStats
+from hyroads.controller.ofp.readback import FlowStat
 from hyroads.controller.ofp.rule import Rule, RuleKey
 
 FOLLOW_S = 0.5
 MAX_BARRED_PER_NODE = 64
 MAX_ARRIVALS = 8
-
-
-class Hosts(Protocol):
-    """What is needed of ``SwitchSession.hosts``."""
-
-    def want(self, host: str, rules: tuple[Rule, ...]) -> None:
-        """All rules of a host."""
-
-    def flush(self) -> None:
-        """Send the difference."""
-
-    def is_confirmed(self, host: str) -> bool:
-        """Whether they are in force."""
 
 
 class Switch(Protocol):
@@ -55,7 +41,7 @@ class Switch(Protocol):
         """Ports by name."""
 
     @property
-    def hosts(self) -> Hosts:
+    def hosts(self) -> HostLayer:
         """Its learned hosts."""
 
 
@@ -175,8 +161,6 @@ class HostTables:
             return [entry.spot.node]
         return [node for node, switch in self._switches.items() if not switch.hosts.is_confirmed(mac)]
 
-    # -- inside
-
     def _step(self, mac: str, entry: _Entry, now_s: float) -> None:
         home = entry.spot.node
         if entry.step is Step.HOME:
@@ -236,7 +220,6 @@ class HostLayer:
     report: Callable[[str], None]
     changed: Callable[[], None] = lambda: None
     """Told of every confirmation."""
-    flow_mods: int = 0
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
@@ -245,7 +228,6 @@ class HostLayer:
     _refused: dict[str, float] = field(default_factory=dict)
     _sent: frozenset[str] = frozenset()
     _batch: Batch | None = None
-    _change: Change = field(default_factory=Change)
     _deadline_s: float = 0.0
     _stats_xid: int | None = None
     _stats: list[FlowStat] = field(default_factory=list)
@@ -276,15 +258,14 @@ class HostLayer:
 
     def sources(self) -> list[tuple[int, str]]:
         """Port number and host of all that are let in by what is in the switch."""
-        rules = (rule for known in self._installed.values() for rule in known.values())
-        found = (source_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
-        return [source for source in found if source is not None]
+        return [source for rule in self._rules() if (source := source_of(rule)) is not None]
 
     def claims(self) -> list[tuple[str, str]]:
         """Host and address of all claims that pass by what is in the switch."""
-        rules = (rule for known in self._installed.values() for rule in known.values())
-        found = (claim_of(rule.table, rule.priority, rule.match_fields) for rule in rules)
-        return [claim for claim in found if claim is not None]
+        return [claim for rule in self._rules() if (claim := claim_of(rule)) is not None]
+
+    def _rules(self) -> Iterator[Installed]:
+        return (rule for known in self._installed.values() for rule in known.values())
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
         """All rules of one host, sent with the next :meth:`flush`."""
@@ -309,10 +290,9 @@ class HostLayer:
         if not change:
             return
         count = len(change.adds) + len(change.deletes)
-        batch = batch_of(change, self.next_xid(count + 2))
-        self._batch, self._change, self._sent = batch, change, frozenset(hosts)
+        self._batch = batch = batch_of(change, self.next_xid(count + 2))
+        self._sent = frozenset(hosts)
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
-        self.flow_mods += count
         self.send(batch.data)
 
     def is_confirmed(self, host: str) -> bool:
@@ -346,22 +326,19 @@ class HostLayer:
         return self._batch is not None and self._batch.on_error(xid, kind, code)
 
     def _apply(self, batch: Batch) -> None:
-        change, self._change, self._batch, self._sent = self._change, Change(), None, frozenset()
-        subjects = [refusal.subject for refusal in batch.refusals if isinstance(refusal.subject, Rule | Installed)]
-        refused = {subject.key for subject in subjects}
-        for added in as_installed(change.adds):
-            if added.key not in refused:
-                self._installed[host_of(added.match_fields) or ""][added.key] = added
-        for deleted in change.deletes:
-            host = host_of(deleted.match_fields) or ""
+        self._batch, self._sent = None, frozenset()
+        added, deleted = batch.in_force()
+        for rule in added:
+            self._installed[host_of(rule.match_fields) or ""][rule.key] = rule
+        for rule in deleted:
+            host = host_of(rule.match_fields) or ""
             known = self._installed.get(host, {})
-            if deleted.key not in refused:
-                known.pop(deleted.key, None)
+            known.pop(rule.key, None)
             if not known:
                 self._installed.pop(host, None)
         for refusal in batch.refusals:
             self.report(f"refused: {refusal}")
-        for subject in subjects:
+        for subject in batch.refused.values():
             self._refused[host_of(subject.match_fields) or ""] = self.clock() + RETRY_REFUSED_S
 
     # -- who speaks
@@ -371,12 +348,12 @@ class HostLayer:
         self._stats_xid, self._stats = self.next_xid(1), []
         self.send(wire.flow_stats_request(self._stats_xid, table=Table.PORT))
 
-    def on_stats(self, xid: int, part: FlowStats) -> list[tuple[int, str]] | None:
+    def on_stats(self, xid: int, flows: Iterable[FlowStat], more: bool) -> list[tuple[int, str]] | None:
         """A part of the answer; with the last one, port and host of those who sent something since the last time."""
         if xid != self._stats_xid:
             return None
-        self._stats += part.flows
-        if part.more:
+        self._stats += flows
+        if more:
             return None
         self._stats_xid = None
         before, self._packets = self._packets, _packets(self._stats)
@@ -384,5 +361,5 @@ class HostLayer:
 
 
 def _packets(stats: Iterable[FlowStat]) -> dict[tuple[int, str], int]:
-    sources = ((source_of(s.rule.table, s.rule.priority, s.rule.match_fields), s.packets) for s in stats)
+    sources = ((source_of(s.rule), s.packets) for s in stats)
     return {source: packets for source, packets in sources if source is not None}

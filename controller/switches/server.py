@@ -15,7 +15,7 @@ from typing import Any
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
 
-from .sessions import Connection, SwitchSession
+from .sessions import SwitchSession
 
 HANDSHAKE_WITHIN_S = 5.0
 SPARE_CONNECTIONS = 32
@@ -148,7 +148,7 @@ class SwitchRegistry:
         self._lost: dict[str, float] = {}
         """Until when a switch without a connection may dial again."""
 
-    def opened(self, connection: Connection) -> SwitchSession | None:
+    def opened(self, connection: shim.Connection) -> SwitchSession | None:
         """A switch is ready for requests; None if it is not of our network. Its newest connection counts."""
         node = self._node_of_dpid.get(connection.dpid)
         if node is None:
@@ -168,13 +168,13 @@ class SwitchRegistry:
         session.start()
         return session
 
-    def of(self, connection: Connection) -> SwitchSession | None:
+    def of(self, connection: shim.Connection) -> SwitchSession | None:
         """The session of a connection; None if it was replaced or is not of our network."""
         node = self._node_of_dpid.get(connection.dpid)
         session = self.sessions.get(node) if node is not None else None
         return session if session is not None and session.connection.key == connection.key else None
 
-    def closed(self, connection: Connection) -> str | None:
+    def closed(self, connection: shim.Connection) -> str | None:
         """A connection ended: the node that has none any more."""
         session = self.of(connection)
         if session is None:

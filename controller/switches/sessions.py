@@ -12,70 +12,26 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from hyroads.controller.control.update_order import SwitchView
 from hyroads.controller.core.errors import OpenFlowError
+from hyroads.controller.framework.ryu_shim import Connection
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.diff import (
-    Batch,
-    Change,
-    Installed,
-    Refusal,
-    as_installed,
-    batch_of,
-    difference,
-    error_of,
-    next_xid,
-)
+from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference, error_of, next_xid
 from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
-from hyroads.controller.ofp.readback import (
-    FlowStat,
-    PortCounters,
-    parse_flow_stats,
-    parse_groups,
-    parse_port_stats,
-    port_stats_request,
-)
+from hyroads.controller.ofp.readback import FlowStat, PortCounters, parse_flow_stats, parse_groups, parse_port_stats
 from hyroads.controller.ofp.rule import MARK_MASK, MARK_VALUE, GroupEntry, Rule, RuleKey, is_ours
 from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
 
-from .host_tables import HostLayer
+from .host_tables import ANSWER_WITHIN_S, RETRY_REFUSED_S, HostLayer
 
 LOG = logging.getLogger("hyroads.switches")
-ANSWER_WITHIN_S = 5.0
 MAX_PORTS = 65_536
 MAX_READBACK_RULES = 1_000_000
 MAX_READBACK_GROUPS = 65_536
-RETRY_REFUSED_S = 5.0
-
-
-class Connection(Protocol):
-    """What a session needs of a connection (``ryu_shim.Connection``)."""
-
-    @property
-    def key(self) -> int:
-        """Identity of the connection."""
-
-    @property
-    def dpid(self) -> int:
-        """Datapath id."""
-
-    @property
-    def peer(self) -> str:
-        """Where it comes from."""
-
-    def ports(self) -> dict[str, int]:
-        """Names of ports that are up -> number."""
-
-    def send(self, data: bytes) -> bool:
-        """Queue whole messages."""
-
-    def close(self) -> None:
-        """Drop the connection."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +71,6 @@ class SwitchSession:
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
-        self._change = Change()
         self._deadline_s = 0.0
         self._last_xid = 0
         self._goal: _Goal | None = None
@@ -131,7 +86,7 @@ class SwitchSession:
         self._ports_until_s = 0.0
         self._port_counters: list[PortCounters] = []
         self._life_until_s = math.inf
-        self.hosts = HostLayer(self.connection.send, self._xids, self.clock, self.report)
+        self.hosts = HostLayer(self.connection.send, self._xid, self.clock, self.report)
 
     # -- what the controller asks
 
@@ -170,9 +125,10 @@ class SwitchSession:
         if self._batch is None:
             unsure, coming = set(), set()
         else:
-            touched = {rule.key for rule in self._change.adds} | {rule.key for rule in self._change.deletes}
+            change = self._batch.change
+            touched = {rule.key for rule in change.adds} | {rule.key for rule in change.deletes}
             unsure = {flow for flow in sure if rules[flow].key in touched}
-            coming = {flow for flow, rule in rules.items() if rule in self._change.adds}
+            coming = {flow for flow, rule in rules.items() if rule in change.adds}
         ready = self._confirmed_goal is not None and not self._refused
         return SwitchView(ready, frozenset(sure - unsure), frozenset(sure | coming))
 
@@ -234,7 +190,7 @@ class SwitchSession:
             return
         self._ports_xid, self._ports_until_s = self._xid(), now_s + ANSWER_WITHIN_S
         self._port_counters = []
-        self.connection.send(port_stats_request(self._ports_xid))
+        self.connection.send(wire.port_stats_request(self._ports_xid))
 
     def ask_sign_of_life(self, within_s: float) -> None:
         """Unless it answers in this time its connection is closed: its node may have lost its power."""
@@ -261,17 +217,17 @@ class SwitchSession:
         """
         xid = wire.HEADER.unpack_from(message)[3]
         if xid == self._counters_xid:
-            for stat in parse_flow_stats(message).flows:
+            for stat in parse_flow_stats(message)[0]:
                 self._on_counters(stat)
         if self._installed is not None:
-            return self.hosts.on_stats(xid, parse_flow_stats(message))
+            return self.hosts.on_stats(xid, *parse_flow_stats(message))
         if xid != self._readback_xid:
             return None
-        part = parse_flow_stats(message)
-        self._reading.extend(stat.rule for stat in part.flows)
+        flows, more = parse_flow_stats(message)
+        self._reading.extend(stat.rule for stat in flows)
         if len(self._reading) > MAX_READBACK_RULES:
             raise OpenFlowError(f"more than {MAX_READBACK_RULES} rules")
-        if not part.more:
+        if not more:
             self._readback_xid = 0
             self._all_read()
         return None
@@ -291,7 +247,7 @@ class SwitchSession:
     def _all_read(self) -> None:
         if self._readback_xid or self._groups_xid is not None:
             return
-        learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.table, rule.priority)]
+        learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.priority)]
         known = {rule.key for rule in learned}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
         self._applied += 1
@@ -305,8 +261,8 @@ class SwitchSession:
         batch = self._batch
         if self.hosts.on_barrier(xid) or batch is None or not batch.on_barrier(xid) or not batch.done:
             return
-        self._batch, change, self._change = None, self._change, Change()
-        self._apply(change, batch.refusals)
+        self._batch = None
+        self._apply(batch)
         self._advance()
         self.changed()
 
@@ -327,8 +283,6 @@ class SwitchSession:
         """The ports changed."""
         self.ports = self.connection.ports()
 
-    # -- inside
-
     def _advance(self) -> None:
         """Send the difference between goal and switch, if nothing is under way."""
         goal = self._goal
@@ -344,39 +298,32 @@ class SwitchSession:
             self._confirmed_goal = goal
             self._told = dict(goal.wanted.flows)
             return
-        batch = batch_of(change, self._xid())
+        self._batch = batch = batch_of(change, self._xid())
         self._last_xid = batch.last_xid
-        self._batch, self._change = batch, change
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         self.counters.flow_mods += len(change.adds) + len(change.deletes)
         LOG.info("switch %s: %d rules to add, %d to delete", self.node, len(change.adds), len(change.deletes))
         if not self.connection.send(batch.data):
             self.report("the connection is closing")
 
-    def _apply(self, change: Change, refusals: list[Refusal]) -> None:
+    def _apply(self, batch: Batch) -> None:
         """A batch is through: know what is in the switch now."""
         self._applied += 1
         installed = self._installed if self._installed is not None else {}
-        refused = {refusal.subject.key for refusal in refusals if isinstance(refusal.subject, Rule | Installed)}
-        no_groups = {refusal.subject.id for refusal in refusals if isinstance(refusal.subject, GroupEntry)}
-        self._groups |= {group.id for group in change.group_adds} - no_groups
-        self._groups -= {group.id for group in change.group_deletes}
-        for added in as_installed(change.adds):
-            if added.key not in refused:
-                installed[added.key] = added
-        for deleted in change.deletes:
-            if deleted.key not in refused:
-                installed.pop(deleted.key, None)
-        for refusal in refusals:
+        added, deleted = batch.in_force()
+        installed.update((rule.key, rule) for rule in added)
+        for rule in deleted:
+            installed.pop(rule.key, None)
+        no_groups = {refusal.subject.id for refusal in batch.refusals if isinstance(refusal.subject, GroupEntry)}
+        self._groups |= {group.id for group in batch.change.group_adds} - no_groups
+        self._groups.difference_update(batch.change.group_deletes)
+        for refusal in batch.refusals:
             self.report(f"refused: {refusal}")
-        if refused:
-            self._refused = tuple(refused)
+        if batch.refused:
+            self._refused = tuple(batch.refused)
             self._refused_until_s = self.clock() + RETRY_REFUSED_S
 
-    def _xid(self) -> int:
-        return self._xids(1)
-
-    def _xids(self, count: int) -> int:
+    def _xid(self, count: int = 1) -> int:
         """The first of so many transaction ids in a row."""
         first = next_xid(self._last_xid)
         self._last_xid = first + count - 1
@@ -406,13 +353,8 @@ def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports
     bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
     rules = rules_for(replace(bare, flows=tuple(flows.values())), ports).rules
     by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
-    found = {flow: by_key.get(_flow_key(classified)) for flow, classified in flows.items()}
-    return {flow: rule for flow, rule in found.items() if rule is not None}
-
-
-def _flow_key(flow: ClassifiedFlow) -> RuleKey:
-    """Where the rule of a flow is in a switch."""
-    return Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key
+    keys = {f: Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key for f, flow in flows.items()}
+    return {flow: by_key[key] for flow, key in keys.items() if key in by_key}
 
 
 def _has(installed: Mapping[RuleKey, Installed], rule: Rule) -> bool:

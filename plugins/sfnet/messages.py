@@ -26,13 +26,6 @@ class MessageError(HyroadsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """The first message of a connection."""
-
-    token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """One request of the REST API; ``id`` comes back with the answer."""
 
@@ -86,15 +79,15 @@ def discovered(datagram: bytes, nonce: str) -> tuple[str, int] | None:
     return (address, port) if isinstance(address, str) and type(port) is int and 0 < port < 65536 else None
 
 
-def hello(line: bytes) -> Hello:
-    """The first line of a connection; :class:`MessageError`."""
+def hello(line: bytes) -> str | None:
+    """The token in the first line of a connection, if there is one; :class:`MessageError`."""
     message = _known(line, ("type", "version", "token"))
     if message.get("type") != "hello" or message.get("version") != VERSION:
         raise MessageError(f"expected a hello of version {VERSION}")
     token = message.get("token")
     if token is not None and not isinstance(token, str):
         raise MessageError("token: expected text or null")
-    return Hello(token)
+    return token
 
 
 def request(line: bytes) -> Request | Subscribe:

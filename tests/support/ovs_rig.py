@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -21,8 +22,10 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Batch, Change, Installed, batch_of, error_of
 from hyroads.controller.ofp.guard import check
-from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats, parse_ports
+from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats
 
+PORT = struct.Struct("!I12x16s32x")
+MAX_PORT = 0xFFFFFF00
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 
 
@@ -106,21 +109,24 @@ class Connection:
         self.socket.sendall(wire.flow_stats_request(self.next_xid(), **criteria))
         flows: list[FlowStat] = []
         while True:
-            part = parse_flow_stats(self.wait(wire.MULTIPART_REPLY))
-            flows.extend(part.flows)
-            if not part.more:
+            part, more = parse_flow_stats(self.wait(wire.MULTIPART_REPLY))
+            flows.extend(part)
+            if not more:
                 return flows
 
     def installed(self) -> list[Installed]:
         return [flow.rule for flow in self.flow_stats()]
 
     def ports(self) -> dict[str, int]:
-        self.socket.sendall(wire.port_desc_request(self.next_xid()))
+        body = wire.MULTIPART_PORT_DESC.to_bytes(2, "big") + bytes(6)
+        self.socket.sendall(wire.message(body, self.next_xid(), wire.MULTIPART_REQUEST))
         found: dict[str, int] = {}
         while True:
-            ports, more = parse_ports(self.wait(wire.MULTIPART_REPLY))
-            found.update((port.name, port.number) for port in ports)
-            if not more:
+            message = self.wait(wire.MULTIPART_REPLY)
+            for number, name in PORT.iter_unpack(message[16:]):
+                if number <= MAX_PORT:
+                    found[name.split(b"\0", 1)[0].decode()] = number
+            if not message[11] & 1:
                 return found
 
     def close(self) -> None:

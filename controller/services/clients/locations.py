@@ -331,7 +331,7 @@ class ClientService:
         """A frame that waited until its sender was let in."""
         self._sent_on[mac] += 1
         if self._sent_on[mac] <= MAX_SENT_ON_PER_S:
-            session.connection.send(wire.packet_out(0, frame, port))
+            session.connection.send(wire.packet_out(0, frame, in_port=port))
 
     def _spot(self, mac: str, place: Place) -> Spot:
         interface = self.state.interfaces.get(mac)

@@ -317,7 +317,7 @@ class QuerierService:
             if self.hears(node):
                 for port, mac in self._targets(node, stations):
                     if port in session.ports:
-                        session.connection.send(wire.sent_out(0, query_frame(querier, mac), session.ports[port]))
+                        session.connection.send(wire.packet_out(0, query_frame(querier, mac), out=session.ports[port]))
 
     def _targets(self, node: str, stations: tuple[Station, ...]) -> Iterator[tuple[str, str | None]]:
         """Ports to ask at, and whom: all who are there, or one station."""

@@ -183,7 +183,7 @@ class Session:
         first = lines.next(HELLO_S)
         if first is None:
             return
-        who = self._service.who(messages.hello(first).token)
+        who = self._service.who(messages.hello(first))
         if who is None:
             self._send(messages.line_of({"type": "error", "status": 401, "detail": "expected a token"}))
             return

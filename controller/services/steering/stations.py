@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hyroads.controller.agents.server import Session
+from hyroads.controller.agents.sessions import Session
 from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAnswer
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence, Happened, Notice

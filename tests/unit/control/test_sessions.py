@@ -152,12 +152,12 @@ def test_group_frames_are_taken_from_the_parent_in_a_tree_alone(seed: int) -> No
     for node, told in stage.in_force.items():
         labels = {branch.label for branch in told.branches} | stage.context.labels.all
         users = {client.mac for client in told.clients}
-        for medium in told.media:
-            number = model.numbers[node][medium.name]
+        for port in told.macs:
+            number = model.numbers[node][port]
             parents = {
                 branch.parent.mac
                 for branch in told.branches
-                if branch.by_group and branch.parent is not None and branch.parent.port == medium.name
+                if branch.by_group and branch.parent is not None and branch.parent.port == port
             }
             for src in rng.sample(macs, 5):
                 if src in parents | users:

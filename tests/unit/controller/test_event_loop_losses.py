@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.server import Session
+from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import Presence, TopologyContext

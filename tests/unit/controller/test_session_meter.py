@@ -30,8 +30,8 @@ class Switch:
         for number, mac in enumerate(MACS):
             match = Match(in_port=7 if number else None, eth_src=mac, **group)
             fields = wire.match_fields(match)
-            told(FlowStat(Installed(1, 51, fields, 0), self.bytes[mac] // 100, self.bytes[mac], 1.0))
-        told(FlowStat(Installed(1, 50, wire.match_fields(Match(**group)), 0), 9, 9000, 1.0))
+            told(FlowStat(Installed(1, 51, fields, 0), self.bytes[mac] // 100, self.bytes[mac]))
+        told(FlowStat(Installed(1, 50, wire.match_fields(Match(**group)), 0), 9, 9000))
 
 
 class World:

@@ -9,13 +9,13 @@ import pytest
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.guard import check
-from hyroads.controller.ofp.intents import Hop, MediumPort, SwitchIntent, TreeBranch
+from hyroads.controller.ofp.intents import Hop, SwitchIntent, TreeBranch
 from hyroads.controller.ofp.rule import GroupEntry, is_our_group
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
 PARENT = Hop("a-wifi", "02:00:01:01:00:09")
 COPIES = (Hop("a-plc", "02:00:01:02:00:02"), Hop("a-wifi", "02:00:01:01:00:03"))
-MEDIA = (MediumPort("a-plc", "plc", "02:00:01:02:00:01"), MediumPort("a-wifi", "wifi", "02:00:01:01:00:01"))
+MACS = {"a-plc": "02:00:01:02:00:01", "a-wifi": "02:00:01:01:00:01"}
 
 
 class Connection:
@@ -61,7 +61,7 @@ def described(*groups: int) -> bytes:
 
 def wanted(*labels: int) -> DesiredRules:
     branches = tuple(TreeBranch(label, PARENT, copies=COPIES) for label in labels)
-    return DesiredRules(SwitchIntent("a", 1, 100, 101, media=MEDIA, branches=branches), {})
+    return DesiredRules(SwitchIntent("a", 1, 100, 101, macs=MACS, branches=branches), {})
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_groups_come_before_rules_and_go_after_them(session: SwitchSession) -> N
 
 
 def test_what_is_there_is_not_sent_again_and_what_is_not_ours_stays(session: SwitchSession) -> None:
-    buckets = [(act.SetEthSrc(MEDIA[0].mac), act.SetEthDst(COPIES[0].mac), act.Output(1))]
-    buckets.append((act.SetEthSrc(MEDIA[1].mac), act.SetEthDst(COPIES[1].mac), act.Output(act.IN_PORT)))
+    buckets = [(act.SetEthSrc(MACS["a-plc"]), act.SetEthDst(COPIES[0].mac), act.Output(1))]
+    buckets.append((act.SetEthSrc(MACS["a-wifi"]), act.SetEthDst(COPIES[1].mac), act.Output(act.IN_PORT)))
     known, stale, foreign = GroupEntry(tuple(buckets)).id, 0x4ABCDEF0, 7
     assert is_our_group(known) and is_our_group(stale) and not is_our_group(foreign)
     read(session, known, stale, foreign)
@@ -140,8 +140,8 @@ def test_two_groups_of_one_id_by_chance_are_written_out(monkeypatch: pytest.Monk
 
     groups, first = Groups(), [(act.Output(1),), (act.Output(2),)]
     (one,) = groups.copies(first)
-    entry = groups.entries[0]
-    groups._by_id = {GroupEntry(((act.Output(3),), (act.Output(4),))).id: entry}
+    (entry,) = groups.by_id.values()
+    groups.by_id = {GroupEntry(((act.Output(3),), (act.Output(4),))).id: entry}
     assert isinstance(one, act.Group)
     assert groups.copies([(act.Output(3),), (act.Output(4),)]) == (
         act.Clone((act.Output(3),)),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.access_point import hostapd_conf as conf
-from hyroads.controller.access_point.hostapd_conf import Join, Leave, Place, Power, Start, Stop
+from hyroads.controller.access_point.hostapd_conf import Place, Step, What
 from hyroads.controller.access_point.wireless import (
     WPA2,
     WPA3,
@@ -70,7 +70,15 @@ def test_the_file_of_one_network_is_that_of_the_radio_without_the_others():
 
 
 NOTHING = wireless()
-POWER = Power("wlan0", -1)
+START, STOP, POWER = (Step(what, "wlan0") for what in (What.START, What.STOP, What.POWER))
+
+
+def join(bss):
+    return Step(What.JOIN, "wlan0", bss)
+
+
+def leave(bss):
+    return Step(What.LEAVE, "wlan0", bss)
 
 
 @pytest.mark.parametrize(
@@ -78,19 +86,19 @@ POWER = Power("wlan0", -1)
     [
         (NOTHING, NOTHING, []),
         (wireless(OWN), wireless(OWN), []),
-        (NOTHING, wireless(LAB), [Start("wlan0"), POWER]),
-        (Wireless({}, {"wlan0-lab": LAB}), wireless(LAB), [Start("wlan0"), POWER]),
-        (wireless(OWN, LAB), NOTHING, [Stop("wlan0")]),
-        (wireless(OWN), wireless(OWN, up=False), [Stop("wlan0")]),
-        (wireless(OWN), wireless(OWN, channel=6), [Stop("wlan0"), Start("wlan0"), POWER]),
-        (wireless(OWN), wireless(OWN, LAB), [Join("wlan0", "wlan0-lab")]),
-        (wireless(OWN, LAB), wireless(OWN, SAE), [Leave("wlan0", "wlan0-lab"), Join("wlan0", "wlan0-sae")]),
+        (NOTHING, wireless(LAB), [START, POWER]),
+        (Wireless({}, {"wlan0-lab": LAB}), wireless(LAB), [START, POWER]),
+        (wireless(OWN, LAB), NOTHING, [STOP]),
+        (wireless(OWN), wireless(OWN, up=False), [STOP]),
+        (wireless(OWN), wireless(OWN, channel=6), [STOP, START, POWER]),
+        (wireless(OWN), wireless(OWN, LAB), [join("wlan0-lab")]),
+        (wireless(OWN, LAB), wireless(OWN, SAE), [leave("wlan0-lab"), join("wlan0-sae")]),
         (wireless(OWN, LAB), wireless(OWN, replace(LAB, ssid=b"x")),
-         [Leave("wlan0", "wlan0-lab"), Join("wlan0", "wlan0-lab")]),
-        (wireless(LAB, SAE), wireless(LAB), [Leave("wlan0", "wlan0-sae")]),
-        (wireless(LAB), wireless(LAB, OWN), [Stop("wlan0"), Start("wlan0"), POWER]),
-        (wireless(OWN), wireless(OWN, power_mbm=1500), [Power("wlan0", 1500)]),
-        (wireless(OWN), wireless(OWN, replace(SAE, airtime_weight=2)), [Stop("wlan0"), Start("wlan0"), POWER]),
+         [leave("wlan0-lab"), join("wlan0-lab")]),
+        (wireless(LAB, SAE), wireless(LAB), [leave("wlan0-sae")]),
+        (wireless(LAB), wireless(LAB, OWN), [STOP, START, POWER]),
+        (wireless(OWN), wireless(OWN, power_mbm=1500), [POWER]),
+        (wireless(OWN), wireless(OWN, replace(SAE, airtime_weight=2)), [STOP, START, POWER]),
     ],
 )  # fmt: skip
 def test_the_fewest_stations_lose_their_network(before, wanted, expected):

@@ -2,14 +2,18 @@
 
 import io
 import json
+import socket
+import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.access_point.agent import PATIENCE_S, LiveObjects, OwnReadings
 from hyroads.controller.access_point.config import parse
-from hyroads.controller.access_point.mib import BASE, NODE_NAME, SNAPSHOT_AGE, Tree, objects
-from hyroads.controller.access_point.model import Interface, Neighbour, Snapshot
+from hyroads.controller.access_point.mib import BASE, INTERFACE_ENTRY, NODE_NAME, SNAPSHOT_AGE, Tree, Value, objects
+from hyroads.controller.access_point.model import Interface, Neighbour, RadioError, Reading, Snapshot
 from hyroads.controller.access_point.snmpd import MAX_LINE_BYTES, parse_oid, serve, snmpd_conf
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.private import write_atomically
@@ -35,7 +39,7 @@ class Frozen:
         self.tree = Tree(snapshot)
 
     def get(self, oid):
-        return self.tree.get(oid, self.tree.clock_us)
+        return self.tree.at(oid, self.tree.clock_us)
 
     def following(self, oid):
         return self.tree.following(oid)
@@ -194,3 +198,43 @@ def test_the_file_is_private_from_the_start(tmp_path):
     write_atomically(path, "new")
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == "new"
+
+
+class Slow:
+    """A radio that is read when it may be, and fails when it is told to."""
+
+    def __init__(self):
+        self.may = threading.Event()
+        self.fails = False
+
+    def read(self, now_s):
+        assert self.may.wait(5)
+        if self.fails:
+            raise RadioError("gone")
+        return Reading(10, 100, ())
+
+
+def test_a_slow_radio_holds_up_one_request_only_and_one_that_fails_is_not_served(monkeypatch, capsys):
+    patience, all_read = [], OwnReadings.all_read
+    monkeypatch.setattr(OwnReadings, "all_read", lambda self, s: patience.append(s) or all_read(self, s))
+    radio = Slow()
+    interfaces = [{"name": "lo", "technology": "wifi", "backend": "plc"}]
+    live = LiveObjects(parse(json.dumps({"node": "a", "interfaces": interfaces}), "f"), {"lo": radio})
+    name = (*INTERFACE_ENTRY, 1, socket.if_nametoindex("lo"))
+    until_s = time.monotonic() + 10
+
+    def wait_for(value):
+        while live.get(name) != value:
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
+
+    assert live.get(name) is None and live.get(NODE_NAME).value == b"a"
+    assert patience == [PATIENCE_S, 0.0]
+    radio.may.set()
+    wait_for(Value("octet", b"lo"))
+    assert live.following(BASE) == NODE_NAME
+    radio.fails = True
+    wait_for(None)
+    assert "lo: gone" in capsys.readouterr().err
+    radio.fails = False
+    wait_for(Value("octet", b"lo"))

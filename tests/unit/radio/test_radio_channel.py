@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from hyroads.controller.access_point.channel import Channel, Document, address_of
+from hyroads.controller.access_point.channel import Channel, address_of
+from hyroads.controller.access_point.hostapd import Document
 from hyroads.controller.core.errors import ConfigError
 
 INTERVAL_MS = 50

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.access_point.model import RadioError
-from hyroads.controller.access_point.plc import (
-    Plc,
-    ble_mbps,
-    l2_capacity_mbps,
-    parse_bits_per_carrier,
-    parse_stations,
-    parse_tx,
-)
+from hyroads.controller.access_point.plc import Plc, l2_capacity_mbps, parse_stations, parse_tx
 
 TABLE = """\
  P/L NET TEI ------ MAC ------ ------ BDA ------  TX  RX CHIPSET FIRMWARE
@@ -25,12 +18,6 @@ TABLE = """\
 TX = """\
    DIR ----------- PBs PASS ----------- PBs FAIL PBs ERR ---------- MPDU ACKD ---------- MPDU FAIL
     TX {passed:20d} {failed:20d}   1.00% {acked:20d} {lost:20d} {collided:20d}   2.00%
-"""
-TONES = """\
-    SNR   24.398   24.398   24.398   24.398   24.398   24.398
-    ATN  -35.602  -35.602  -35.602  -35.602  -35.602  -35.602
-    BPC    8.799      nan    8.799    8.801    8.799    8.799
-    AGC 04 04 04 04 04
 """
 
 
@@ -48,16 +35,9 @@ def test_table_of_stations():
         parse_stations("eth1: No such device\n")
 
 
-def test_counters_and_tone_map():
+def test_counters():
     assert parse_tx(counts(acked=7, lost=3)).frames_failed == 3
     assert parse_tx("no table") is None
-    assert parse_bits_per_carrier(TONES) == (8.799, 8.799, 8.801, 8.799)
-
-
-def test_ble_of_a_clean_line_is_that_of_homeplug_av():
-    # All 917 carriers at 10 bits (1024-QAM), rate 16/21: 150 Mb/s of payload symbols, HomePlug AV's top figure.
-    assert ble_mbps(10) == pytest.approx(150, abs=1)
-    assert ble_mbps(8.799, 0.5) == pytest.approx(ble_mbps(8.799) / 2)
 
 
 @given(st.floats(0.01, 1000))
@@ -84,6 +64,6 @@ def test_back_end_names_the_bridged_host_and_counts_loss_between_readings():
 
 @given(st.text(max_size=300))
 def test_parsers_survive_any_text(text):
-    for parse in (parse_stations, parse_tx, parse_bits_per_carrier):
+    for parse in (parse_stations, parse_tx):
         with contextlib.suppress(RadioError):
             parse(text)

@@ -7,7 +7,7 @@ import pytest
 from hostapd_global import Hostapd
 
 from hyroads.controller.access_point import wireless_mib as mib
-from hyroads.controller.access_point.config import WirelessConfig, parse, parse_wireless
+from hyroads.controller.access_point.config import WirelessConfig, parse
 from hyroads.controller.access_point.mib import Value
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.access_point.snmpd import snmpd_conf
@@ -215,8 +215,12 @@ def test_what_was_kept_must_make_sense(tmp_path):
 RADIO = {"interface": "wlan0", "channels": [1, 6]}
 
 
+def parse_wireless(section):
+    return parse(json.dumps({"node": "a", "wireless": section}), "f").wireless
+
+
 def test_the_section_is_read():
-    found = parse_wireless({"radios": [{**RADIO, "most_dbm": 17.5, "options": ["ieee80211n=1"]}]}, "f")
+    found = parse_wireless({"radios": [{**RADIO, "most_dbm": 17.5, "options": ["ieee80211n=1"]}]})
     assert found.radios["wlan0"].most_mbm == 1750 and found.backend == "hostapd"
 
 
@@ -241,7 +245,7 @@ def test_the_section_is_read():
 )
 def test_a_wrong_section_names_its_place(section, place):
     with pytest.raises(ConfigError) as error:
-        parse_wireless(section, "f")
+        parse_wireless(section)
     assert error.value.place == place
 
 

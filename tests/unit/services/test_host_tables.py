@@ -163,7 +163,7 @@ def test_a_host_that_is_removed_leaves_nothing():
 
 def test_the_rules_of_a_host_tell_whose_they_are():
     rules = host_rules((Here(MAC, "access", hairpin=True),), {"access": 7})
-    assert all(is_learned(rule.table, rule.priority) and host_of(rule.match_fields) == MAC for rule in rules)
-    sources = [source_of(rule.table, rule.priority, rule.match_fields) for rule in rules]
+    assert all(is_learned(rule.priority) and host_of(rule.match_fields) == MAC for rule in rules)
+    sources = [source_of(rule) for rule in rules]
     assert [source for source in sources if source] == [(7, MAC)]
     assert host_rules((Here(MAC, "access"),), {}) == ()

@@ -66,7 +66,7 @@ def test_every_rule_of_the_production_controller_passes_and_reads_back(others: t
     intents = intents_for(network, addressing, Labels.of(network, addressing), routes, broadcast_tree(network))
     count = 0
     for intent in intents.values():
-        names = [port.name for port in (*intent.access, *intent.media)]
+        names = [*(port.name for port in intent.access), *intent.macs]
         names += [intent.agent.access, intent.agent.network] if intent.agent is not None else []
         numbers = {name: number for number, name in enumerate(names, 8)}
         result = rules_for(intent, numbers)
