@@ -13,7 +13,7 @@ from marshmallow import Schema, fields, validate
 from .contract import ConflictError, Document
 from .operations import UNCONFIRMED, confirmed, removed
 from .resource import Collection, Resource, reply
-from .schemas import PageSchema, Strict
+from .schemas import PageSchema, PlaceSchema, Strict
 
 _OPEN = ("asked", "accepted")
 
@@ -49,13 +49,6 @@ class AddressSchema(Schema):
 
     ip = fields.String()
     by_dhcp = fields.Boolean(metadata={"description": "given by DHCP"})
-
-
-class PlaceSchema(Strict):
-    """An access point: a node and a technology."""
-
-    node = fields.String(required=True, validate=validate.Length(1, 64))
-    technology = fields.String(required=True, validate=validate.Length(1, 64))
 
 
 class TransitionRequest(Strict):

@@ -13,7 +13,7 @@ from marshmallow import Schema, fields, validate
 from .contract import ConflictError, Document
 from .operations import confirmed
 from .resource import Collection, Resource, reply
-from .schemas import Number, Strict, required
+from .schemas import Number, PlaceSchema, Strict, required
 
 WAIT_S = 10.0
 MAX_SECONDS = 60.0
@@ -40,13 +40,6 @@ class Handovers(Protocol):
 
 def _seconds() -> Number:
     return Number(validate=validate.Range(0.0, MAX_SECONDS))
-
-
-class PlaceSchema(Strict):
-    """Where a client's interface can be: at a node, on a technology."""
-
-    node = fields.String(required=True, validate=validate.Length(1, 64))
-    technology = fields.String(required=True, validate=validate.Length(1, 64))
 
 
 class TimingsSchema(Strict):

@@ -29,6 +29,13 @@ def required(text: str | None = None, **options: Any) -> dict[str, Any]:
     return {"required": True, **described, **options}
 
 
+class PlaceSchema(Strict):
+    """Where a client's interface can be: at a node (an access point), on a technology."""
+
+    node = fields.String(required=True, validate=validate.Length(1, 64))
+    technology = fields.String(required=True, validate=validate.Length(1, 64))
+
+
 class Number(fields.Float):
     """A number, not text that looks like one."""
 
