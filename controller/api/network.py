@@ -1,13 +1,12 @@
-"""The network and the control loop as documents for REST (docs/reference/rest.md); units are in the names.
-
-Nodes, links, interference domains and possible paths; link estimates, rates and slots.
-"""
+"""Nodes, links, domains, possible paths, estimates and slots as documents for REST (docs/reference/rest.md)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
@@ -15,7 +14,7 @@ from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimate
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Node, network_graph
-from hyroads.controller.core.planner import Plan, Planner, default_depth, plan_document
+from hyroads.controller.core.planner import Planner, default_depth, plan_document
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import Settings
@@ -93,23 +92,16 @@ def slices_document(loop: LiveLoop) -> list[Document]:
 
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
     """Figures of the slots, and how good the estimates are that they work with."""
-    figures = slots.figures()
     estimates = loop.last.result.estimates if loop.last else {}
     allocation = loop.state.allocation
     return {
         "mode": settings.mode,
         "capacities": settings.capacities,
         "slot_ms": settings.slot_ms,
-        "count": figures.count,
-        "missed": figures.missed,
-        "p50_ms": figures.p50_ms,
-        "p99_ms": figures.p99_ms,
-        "max_ms": figures.max_ms,
+        **asdict(slots.figures()),
         "max_airtime": allocation.max_airtime if allocation else None,
         "estimates": dict(Counter(estimate.quality.value for estimate in estimates.values())),
-        "silent_interfaces": [f"{node} {technology}" for node, technology in loop.last.result.stale]
-        if loop.last
-        else [],
+        "silent_interfaces": [" ".join(interface) for interface in (loop.last.result.stale if loop.last else ())],
     }
 
 
@@ -146,8 +138,6 @@ class NetworkDocuments:
     def _declared(self) -> Network:
         return self._event_loop.context.network
 
-    # -- nodes and links
-
     def topology(self) -> Document:
         """Nodes and links."""
         network = self._declared
@@ -164,7 +154,7 @@ class NetworkDocuments:
         return [self._node(node) for node in shim.cooperatively(self._declared.nodes.values())]
 
     def node(self, node: str) -> Document:
-        """One node."""
+        """One node; NotFoundError."""
         found = self._declared.nodes.get(node)
         if found is None:
             raise NotFoundError(f"no node {node[:64]!r}")
@@ -178,7 +168,7 @@ class NetworkDocuments:
         return [{**self._link(link, planned), **known[link.id]} for link in shim.cooperatively(self._declared.links)]
 
     def link(self, link: str) -> Document:
-        """One link."""
+        """One link; NotFoundError."""
         number = self._declared.link_index.get(link)
         if number is None:
             raise NotFoundError(f"no link {link[:64]!r}")
@@ -226,9 +216,9 @@ class NetworkDocuments:
             "planned_mbps": planned.get(link.id, 0.0),
         }
 
-    def link_measurements(self, link: str, reports: Document) -> Document:
-        """One link, as its receiver hears it, and the paths of flows over it."""
-        known = self.link(link)
+    def link_measurements(self, link: str) -> Document:
+        """One link, as its receiver hears it, and the paths of flows over it; NotFoundError."""
+        known, reports = self.link(link), self._event_loop.reports.document(self._event_loop.plan)
         heard = next((one for one in reports["links"] if one["id"] == link), None)
         paths = [
             {"flow": flow["id"], **{key: path[key] for key in ("id", "rate_mbps", "sent_mbps", "received_mbps")}}
@@ -245,8 +235,6 @@ class NetworkDocuments:
             "sent_mbps": sum(sent) if sent else None,
             "paths": paths,
         }
-
-    # -- interference domains
 
     def domains(self) -> list[Document]:
         """Distinct sets of links that contend, each with a link whose domain it is."""
@@ -272,10 +260,10 @@ class NetworkDocuments:
         except PlanningError:
             return self._declared
 
-    # -- paths
-
     def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
-        """What the planner finds between two nodes, on the live network without other flows."""
+        """What the planner finds between two nodes, on the live network without other flows. NotFoundError,
+        ValueRefusedError, TooBusyError.
+        """
         network = self._live()
         for place, node in (("from", source), ("to", target)):
             if node not in network.nodes:
@@ -292,7 +280,8 @@ class NetworkDocuments:
         margin = self._event_loop.live.loop.options.margin
         self._planning += 1
         try:
-            plan = shim.in_thread(_planned, self._planner, source, target, shortest, depth, arms, margin)
+            how = partial(self._planner.plan, shortest=shortest, depth=depth, arms=arms, margin=margin)
+            plan = shim.in_thread(how, source, target)
         except NoRouteError as error:
             raise NotFoundError(str(error)) from error
         finally:
@@ -309,9 +298,3 @@ def _domains(network: Network) -> list[tuple[str, tuple[str, ...]]]:
         if key not in found:
             found[key] = (link.id, tuple(network.links[other].id for other in domain.tolist()))
     return list(found.values())
-
-
-def _planned(  # noqa: PLR0917 - called in a thread
-    planner: Planner, source: str, target: str, shortest: int, depth: int, arms: int, margin: float
-) -> Plan:
-    return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)

@@ -1,10 +1,9 @@
-"""Queries and commands of the REST API (``rest.contract.Service``) on the event loop; shapes:
-docs/reference/rest.md.
-"""
+"""Queries and commands of the REST API (``rest.contract.Service``); shapes: docs/reference/rest.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -30,7 +29,7 @@ MAX_FLOWS = 40_000
 NO_CONTENT = Content()
 
 
-class ControllerService:
+class ControllerService(NetworkDocuments):
     """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
 
     def __init__(
@@ -40,10 +39,8 @@ class ControllerService:
         feed: Callable[[], Document] = dict,
         content: Content = NO_CONTENT,
     ) -> None:
+        super().__init__(event_loop, network_name)
         self._content = content
-        self._event_loop = event_loop
-        self._network_name = network_name
-        self._network = NetworkDocuments(event_loop, network_name)
         self._feed = feed
         self._metrics = Metrics(event_loop)
 
@@ -167,46 +164,8 @@ class ControllerService:
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 
-    # -- network
-
-    def topology(self) -> Document:
-        """Nodes and links with their state."""
-        return self._network.topology()
-
-    def netjson(self) -> Document:
-        """The live network as a NetJSON NetworkGraph."""
-        return self._network.netjson()
-
-    def nodes(self) -> list[Document]:
-        """All nodes."""
-        return self._network.nodes()
-
-    def node(self, node: str) -> Document:
-        """One node; NotFoundError."""
-        return self._network.node(node)
-
-    def links(self) -> list[Document]:
-        """All links."""
-        return self._network.links()
-
-    def link(self, link: str) -> Document:
-        """One link; NotFoundError."""
-        return self._network.link(link)
-
-    def link_measurements(self, link: str) -> Document:
-        """The measurements of a link; NotFoundError."""
-        return self._network.link_measurements(link, self._event_loop.reports.document(self._event_loop.plan))
-
-    def domains(self) -> list[Document]:
-        """The distinct interference domains."""
-        return self._network.domains()
-
-    def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
-        """Plan paths without declaring a flow; NotFoundError, ValueRefusedError, TooBusyError."""
-        return self._network.paths(source, target, shortest=shortest, depth=depth, arms=arms)
-
     def measurements(self) -> Document:
-        """Latest reports of the agents."""
+        """The latest reports of agents, radios and the SNMP collector, and what slices take of the airtime."""
         event_loop = self._event_loop
         return {
             **event_loop.reports.document(event_loop.plan),
@@ -259,7 +218,7 @@ class ControllerService:
             "reason": saver.failure,
             "failing_s": None if saver.failure is None else self._event_loop.clock() - saver.failing_since_s,
             "started_from": content.origin.value,
-            "broken": [{"file": each.file, "problem": each.problem, "aside": each.aside} for each in content.broken],
+            "broken": [asdict(each) for each in content.broken],
         }
 
     def _switch_health(self, node: str) -> Document:
