@@ -15,7 +15,7 @@ from hyroads.controller.core.carrier_sensing_rule import (
     implied_carrier_sensing,
 )
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report, Unknown
+from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report
 from hyroads.controller.model.state import TopologyContext
 
 from .source import NOTHING_HEARD, Heard
@@ -49,11 +49,6 @@ class CarrierSensingRegistry:
         self._declared = None if self.is_inferred else implied_carrier_sensing(network)
         self.last_busy: dict[Interface, float] = {}
         self.heard: Heard = NOTHING_HEARD
-
-    @property
-    def unknown(self) -> tuple[Unknown, ...]:
-        """Who is heard that nobody declared."""
-        return self._tables.unknown(self._updated_s)
 
     def complete(self) -> bool:
         """Whether every interface has told whom it hears, and what follows from that is told."""

@@ -1,4 +1,4 @@
-"""Routes and rates -> plan, in the words of agents and switches. Pure but for remembering what it made last.
+"""Routes and rates -> plan, in the words of agents and switches. It remembers what it made last; no I/O.
 
 Routes (``control.routes``) say which paths flows have, rates (``control.loop``) what each carries. What did not change
 since the plan before is taken from there as it is: a handover concerns two agents out of many.
@@ -67,7 +67,8 @@ class PlanMaker:
 
     def _classified(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> Mapping[str, ClassifiedFlow]:
         """The very mapping of before, if it is to be the same at the same nodes."""
-        taken = {flow: plan for flow, plan in flows.items() if _takes_frames(plan)}
+        multipaths = ((flow, plan) for flow, plan in flows.items() if plan.mode == MULTIPATH)
+        taken = {flow: plan for flow, plan in multipaths if plan.spec.traffic is not Traffic.PROBE}
         if before is not None and list(taken) == list(before.classified):
             olds = ((before.flows[flow], plan) for flow, plan in taken.items())
             if all(old is plan or _is_taken_alike(old, plan) for old, plan in olds):
@@ -103,11 +104,10 @@ class PlanMaker:
         for flow, plan in flows.items():
             if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
                 continue
-            is_unchanged = before is not None and before.flows.get(flow) is plan
-            first = (
-                before.agents[plan.ingress].ingress[flow] if before and is_unchanged else _ingress(plan, self._options)
-            )
-            last = before.agents[plan.egress].egress[flow] if before and is_unchanged else _egress(plan, self._options)
+            if before is not None and before.flows.get(flow) is plan:
+                first, last = before.agents[plan.ingress].ingress[flow], before.agents[plan.egress].egress[flow]
+            else:
+                first, last = _ingress(plan, self._options), _egress(plan, self._options)
             ingress.setdefault(plan.ingress, {})[flow] = first
             egress.setdefault(plan.egress, {})[flow] = last
         known = before.agents if before is not None else {}
@@ -151,11 +151,6 @@ def _classified(context: TopologyContext, plan: FlowPlan) -> ClassifiedFlow:
 def _is_taken_alike(old: FlowPlan, new: FlowPlan) -> bool:
     """Whether the same frames go into the same multipath at the same node."""
     return old.spec == new.spec and old.number == new.number and old.ingress == new.ingress
-
-
-def _takes_frames(plan: FlowPlan) -> bool:
-    """Whether frames of users go into a flow's multipath."""
-    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.PROBE
 
 
 def _ingress(plan: FlowPlan, options: Options) -> IngressFlow:
