@@ -28,7 +28,7 @@ from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
-from .declared import first_place, reported_places
+from .declared import first_place, place_document, reported_places
 
 LOG = logging.getLogger("hyroads.clients")
 TICK_S = 0.1
@@ -51,7 +51,6 @@ _KINDS: Mapping[Happened, str] = {
     Happened.TABLE_FULL: "client.refused",
 }
 _FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
-
 
 Publish = Callable[[str, Mapping[str, Any]], object]
 
@@ -102,7 +101,7 @@ class ClientService:
         self._complaints: dict[tuple[object, ...], float] = {}
         self._sent_on: Counter[str] = Counter()
 
-    # -- evidence; all of it comes through the queue
+    # -- evidence: all of it comes through the queue
 
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
         """A frame of a source that a switch does not know."""
@@ -237,8 +236,6 @@ class ClientService:
             session.hosts.all_known(self.tables)
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
-
-    # -- inside
 
     def _frame(self, session: SwitchSession, message: bytes) -> None:
         self.counters["punted"] += 1
@@ -381,18 +378,8 @@ class ClientService:
 
 def notice_document(notice: Notice) -> dict[str, Any]:
     """For the log of events."""
-    return {
-        "what": notice.what.value,
-        "mac": notice.mac,
-        "place": place_document(notice.place),
-        "other": place_document(notice.other),
-        "ip": notice.ip,
-    }
-
-
-def place_document(place: Place | None) -> dict[str, str] | None:
-    """A place as JSON."""
-    return None if place is None else {"node": place.node, "technology": place.technology}
+    places = {"place": place_document(notice.place), "other": place_document(notice.other)}
+    return {"what": notice.what.value, "mac": notice.mac, **places, "ip": notice.ip}
 
 
 def _where(notice: Notice) -> str:

@@ -34,7 +34,7 @@ class SessionService(SessionSupervisor):
 
     def document(self, name: str) -> Document:
         """The session of this id; NotFoundError if there is none."""
-        return session_view(self._get(name), self.media, self._rates, self.waits_for(name))
+        return session_view(self._get(name), self.media, self.rates, self.waits_for(name))
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,
@@ -84,12 +84,9 @@ class SessionService(SessionSupervisor):
     def _admit_again(self, spec: SessionSpec) -> None:
         """What was asked for since could not be saved: the session is as before, for all who can be reached now."""
         with self._planning:
-            self._put(spec.id, self._planned(spec, self._hosts(LiveSession(spec, self._hosts_of(spec.id)))))
+            live = self._live.get(spec.id, LiveSession(spec))
+            self._put(spec.id, self._planned(spec, self._hosts(LiveSession(spec, live.hosts))))
         self._improve_later()
-
-    def _hosts_of(self, name: str) -> tuple[Host, ...]:
-        live = self._live.get(name)
-        return () if live is None else live.hosts
 
     def _check(self, spec: SessionSpec, found: Collection[str]) -> None:
         for other in self._live.values():
@@ -170,7 +167,7 @@ class SessionService(SessionSupervisor):
         if name not in self._live:
             return
         self._ending[name] = forgotten(self._live.pop(name))
-        self._rates = {key: value for key, value in self._rates.items() if key[0] != name}
+        self.rates = {key: value for key, value in self.rates.items() if key[0] != name}
         self._count()
         self._port.note_unsaved()
         self._port.events.publish("session.removed", {"id": name})

@@ -12,24 +12,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
+from hyroads.controller.control import sessions as control
 from hyroads.controller.control.live import inline
 from hyroads.controller.control.live_network import LiveNetwork
-from hyroads.controller.control.sessions import (
-    Host,
-    LiveSession,
-    Rates,
-    SentRules,
-    World,
-    better_tree,
-    group_airtime,
-    is_told,
-    restored,
-    sent_of,
-    stepped,
-    trees_for,
-    with_better_trees,
-    with_trees,
-)
+from hyroads.controller.control.sessions import Host, LiveSession, SentRules, World
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
@@ -50,9 +36,7 @@ IMPROVE_AFTER_S = 2.0
 # Rests so many times as long as it has worked.
 IDLE_SHARE = 3.0
 
-
 _NOTHING = SentRules()
-
 
 Find = Callable[[str], Host | None]
 """The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
@@ -75,7 +59,8 @@ class SessionSupervisor:
         self._told: dict[str, SentRules] = {}
         self._told_of: tuple[LiveSession, ...] = ()
         self._intents: dict[str, tuple[SwitchIntent, SentRules, SwitchIntent]] = {}
-        self._rates: dict[tuple[str, str], float] = {}
+        self.rates: control.Rates = {}
+        """What sources were measured to send."""
         self._promised: Mapping[str, float] = {}
         self._improving = False
         self._replanning = False
@@ -125,7 +110,7 @@ class SessionSupervisor:
         if network is not self._network:
             self._on(network)
         for name, live in [*self._live.items(), *self._ending.items()]:
-            after = stepped(live, self._confirmed, self._enters, self._port.clock())
+            after = control.stepped(live, self._confirmed, self._enters, self._port.clock())
             if after is not live:
                 where = self._live if name in self._live and self._live[name] is live else self._ending
                 where[name] = after
@@ -149,7 +134,7 @@ class SessionSupervisor:
             return
         world = self._planned_on(network)
         for name, (spec, plans, hosts) in self._saved.items():
-            self._live[name] = replace(restored(world, spec, plans), hosts=hosts)
+            self._live[name] = replace(control.restored(world, spec, plans), hosts=hosts)
         self._saved = {}
         if not self._is_large:
             self._replan_all()
@@ -206,13 +191,13 @@ class SessionSupervisor:
             world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
             is_quick = len(hosts) * len(self._context.network.links) > QUICK_FROM
-            session, lost = self._in_thread(trees_for, world, wanted, is_quick)
+            session, lost = self._in_thread(control.trees_for, world, wanted, is_quick)
             if is_new is (spec.id in self._live):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
             now = self._live.get(spec.id, before)
             if self._world is world and now.session is before.session:
                 now = replace(now, spec=spec, hosts=hosts, lost=lost)
-                return with_trees(world, now, session, self._labels(spec.id))
+                return control.with_trees(world, now, session, self._labels(spec.id))
 
     def _put(self, name: str, live: LiveSession) -> None:
         before = self._live.get(name)
@@ -243,7 +228,7 @@ class SessionSupervisor:
         if same or self._world is None:
             return
         self._told_of = sessions
-        told = sent_of(self._world, sessions)
+        told = control.sent_of(self._world, sessions)
         self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
 
     def _confirmed(self, node: str, label: int) -> bool:
@@ -275,7 +260,7 @@ class SessionSupervisor:
             now = self._live.get(name)
             if world is None or trees is None or now is None:
                 continue
-            better = with_better_trees(world, now, trees, self._labels(name))
+            better = control.with_better_trees(world, now, trees, self._labels(name))
             if better.plans != now.plans:
                 LOG.info("session %s: better trees", name)
                 self._put(name, better)
@@ -288,7 +273,7 @@ class SessionSupervisor:
             if now is None or now.session is not live.session or self._world is not world:
                 return None
             began_s = self._port.clock()
-            trees[source] = shim.in_thread(better_tree, world, live, source)
+            trees[source] = shim.in_thread(control.better_tree, world, live, source)
             shim.sleep(IDLE_SHARE * (self._port.clock() - began_s))
         now = self._live.get(name)
         return trees if now is not None and now.session is live.session and self._world is world else None
@@ -298,23 +283,18 @@ class SessionSupervisor:
     def _count(self) -> None:
         if self._world is not None:
             sessions = self._live.values()
-            airtime = group_airtime(self._world.media, sessions, self._rates, self._promised)
+            airtime = control.group_airtime(self._world.media, sessions, self.rates, self._promised)
             self._port.live.loop.groups = airtime
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""
-        self._rates = dict(rates)
+        self.rates = dict(rates)
         self._count()
 
     def promise(self, rates_mbps: Mapping[str, float]) -> None:
         """What sources of sessions may send, by reservations."""
         self._promised = dict(rates_mbps)
         self._count()
-
-    @property
-    def rates(self) -> Rates:
-        """What sources were measured to send."""
-        return self._rates
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
@@ -344,7 +324,7 @@ class SessionSupervisor:
             return ["start"]
         nodes: set[str] = set()
         for rollout in live.rollouts.values():
-            if rollout.wanted is not None and not is_told(rollout):
+            if rollout.wanted is not None and not rollout.is_told:
                 missing = {node for node in rollout.wanted.branches if not self._confirmed(node, rollout.wanted.label)}
                 nodes |= missing or {rollout.wanted.root}
             elif rollout.wanted is not None and not self._enters_now(rollout.wanted):

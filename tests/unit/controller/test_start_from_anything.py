@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hyroads.controller.app.wiring import Services, ready
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.model.state import TopologyContext, agent_up, switch_up
+from hyroads.controller.framework.ryu_shim import Signal
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.state import TopologyContext, agent_up, initial, switch_up
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
@@ -58,12 +60,11 @@ class Controller:
         self.event_loop = EventLoop(
             CONTEXT,
             self.settings,
-            kept.flows,
+            initial(CONTEXT, kept.flows, kept.constrained, kept.places),
             kept.numbers,
             clock=self.clock,
+            events=EventLog(self.clock, Signal()),
             save=self._save,
-            constrained=kept.constrained,
-            places=kept.places,
             override=RateOverrides({}),
         )
         self.services = Services(self.event_loop, telemetry, dict, kept, "settings")
