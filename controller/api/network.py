@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from hyroads.controller.control.loop import LiveLoop
@@ -124,26 +124,25 @@ MAX_BRANCHES = 20_000
 MAX_PLANNING = 2
 
 
+@dataclass(eq=False)
 class NetworkDocuments:
     """All calls come from green threads; what takes long runs in a thread."""
 
-    def __init__(self, event_loop: EventLoop, network_name: str) -> None:
-        self._event_loop = event_loop
-        self._network_name = network_name
+    event_loop: EventLoop
+    network_name: str
+
+    def __post_init__(self) -> None:
+        self._declared = self.event_loop.context.network
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
         self._planning = 0
-
-    @property
-    def _declared(self) -> Network:
-        return self._event_loop.context.network
 
     def topology(self) -> Document:
         """Nodes and links."""
         network = self._declared
         return {
-            "name": network.name or self._network_name,
-            "version": self._event_loop.state.version,
+            "name": network.name or self.network_name,
+            "version": self.event_loop.state.version,
             "nodes": self.nodes(),
             "links": self.links(),
             "technologies": list(network.technologies),
@@ -162,9 +161,9 @@ class NetworkDocuments:
 
     def links(self) -> list[Document]:
         """All links, in the order of the network file."""
-        plan = self._event_loop.plan
+        plan = self.event_loop.plan
         planned = plan.planned_mbps() if plan else {}
-        known = links_document(self._event_loop.live.loop, self._event_loop.clock(), shim.cooperatively)
+        known = links_document(self.event_loop.live.loop, self.event_loop.clock(), shim.cooperatively)
         return [{**self._link(link, planned), **known[link.id]} for link in shim.cooperatively(self._declared.links)]
 
     def link(self, link: str) -> Document:
@@ -176,13 +175,13 @@ class NetworkDocuments:
 
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         state, context = event_loop.state, event_loop.context
         dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if state.link_fault(context, link)}
         return network_graph(self._declared.with_capacities(dead))
 
     def _node(self, node: Node) -> Document:
-        event_loop, addressing = self._event_loop, self._event_loop.context.addressing
+        event_loop, addressing = self.event_loop, self.event_loop.context.addressing
         switch: Document | None = None
         if addressing.has_switch(node.id):
             names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
@@ -202,7 +201,7 @@ class NetworkDocuments:
         }
 
     def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         fault = event_loop.state.link_fault(event_loop.context, link)
         return {
             "id": link.id,
@@ -218,7 +217,7 @@ class NetworkDocuments:
 
     def link_measurements(self, link: str) -> Document:
         """One link, as its receiver hears it, and the paths of flows over it; NotFoundError."""
-        known, reports = self.link(link), self._event_loop.reports.document(self._event_loop.plan)
+        known, reports = self.link(link), self.event_loop.reports.document(self.event_loop.plan)
         heard = next((one for one in reports["links"] if one["id"] == link), None)
         paths = [
             {"flow": flow["id"], **{key: path[key] for key in ("id", "rate_mbps", "sent_mbps", "received_mbps")}}
@@ -256,7 +255,7 @@ class NetworkDocuments:
     def _live(self) -> Network:
         """The network as it can be planned with now; the declared one while nothing is planned."""
         try:
-            return self._event_loop.live.network.network
+            return self.event_loop.live.network.network
         except PlanningError:
             return self._declared
 
@@ -277,7 +276,7 @@ class NetworkDocuments:
             raise TooBusyError("others are planning already")
         if self._planner is None or self._planner.network is not network:
             self._planner = Planner(network)
-        margin = self._event_loop.live.loop.options.margin
+        margin = self.event_loop.live.loop.options.margin
         self._planning += 1
         try:
             how = partial(self._planner.plan, shortest=shortest, depth=depth, arms=arms, margin=margin)

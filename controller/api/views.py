@@ -213,12 +213,12 @@ class NoSlicer:
         )
 
 
+@dataclass(eq=False)
 class RemoteSlices:
     """Asks the slicer with the token of who asks us: what it may do is the slicer's to say."""
 
-    def __init__(self, url: str, ca: str | None = None) -> None:
-        self._url = url
-        self._ca = ca
+    url: str
+    ca: str | None = None
 
     def read(self, principal: Token, *path: str) -> Any:
         """As the slicer answers."""
@@ -251,7 +251,7 @@ class RemoteSlices:
                 raise _refused(error) from error
 
     def _client(self, principal: Token) -> Client:
-        return Client(self._url, principal.token or None, tries=1, ca=self._ca)
+        return Client(self.url, principal.token or None, tries=1, ca=self.ca)
 
 
 def _refused(error: ClientError) -> contract.AnsweredError:
