@@ -86,10 +86,12 @@ class LiveLoop:
         self._source = source
         self._heard: Heard | None = None
         self._heard_by: Interference | None = None
-        self._routes: Routes = {}
+        self.routes: Routes = {}
+        """What it was laid out for."""
         self._order: dict[str, tuple[PathName, ...]] = {}
         self._path_groups: dict[str, PathGroups] = {}
-        self._fixed: dict[str, Fixed] = {}
+        self.fixed: dict[str, Fixed] = {}
+        """The flows that the override decides."""
         self._allocator: Allocator = MODES[options.mode]()
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
@@ -104,11 +106,6 @@ class LiveLoop:
         """The rates in force of every multipath flow, in the order of its paths."""
         pushed = self.state.pushed
         return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
-
-    @property
-    def fixed(self) -> Mapping[str, Fixed]:
-        """The flows that the override decides."""
-        return self._fixed
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
@@ -130,32 +127,27 @@ class LiveLoop:
         """Whether everyone who measures has spoken."""
         return self._source.complete()
 
-    @property
-    def routes(self) -> Routes:
-        """The routes that it was laid out for."""
-        return self._routes
-
     def lay_out(self, network: Network, routes: Routes) -> None:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
         of_paths = {flow: route.path_groups for flow, route in carried.items()}
         is_same = network is self.state.network and order == self._order and of_paths == self._path_groups
-        if is_same and all(routes[flow].spec == self._routes[flow].spec for flow in order):
-            self._routes = routes
+        if is_same and all(routes[flow].spec == self.routes[flow].spec for flow in order):
+            self.routes = routes
             return
         old, new = _group_names(self._order, self._path_groups), _group_names(order, of_paths)
-        self._routes, self._order, self._path_groups = routes, order, of_paths
+        self.routes, self._order, self._path_groups = routes, order, of_paths
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
-        self._fixed = {
+        self.fixed = {
             flow: fixed
-            for flow, fixed in self._fixed.items()
+            for flow, fixed in self.fixed.items()
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         # Dummies are sent only if their override says so.
         dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
-        self._fixed = {**{flow: Fixed({}) for flow in dummies}, **self._fixed}
+        self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
         same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
@@ -178,9 +170,9 @@ class LiveLoop:
         if ask:
             self.turns += 1
             last = self.last.result if self.last else None
-            network, routes = self.state.network, self._routes
+            network, routes = self.state.network, self.routes
             view = SlotView(now_s, self.turns, network, routes, agents, last, taken.samples)
-            self._fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
+            self.fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
         self.last = self._turn(now_s, taken, agents)
         return self.last
 
@@ -200,7 +192,7 @@ class LiveLoop:
     def airtime_of_slices(self) -> dict[tuple[str, str], float]:
         """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
         problem, network = self.state.problem, self.state.network
-        specs = specs_of(self._routes)
+        specs = specs_of(self.routes)
         names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
         slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
         busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
@@ -224,7 +216,7 @@ class LiveLoop:
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
-        fixed = {flow: self._reserved(flow) for flow in self._fixed}
+        fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
@@ -235,7 +227,7 @@ class LiveLoop:
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
             flow: by_path(self._in_order(flow, each.fill_mbps), self._path_groups[flow], len(self._order[flow]))
-            for flow, each in self._fixed.items()
+            for flow, each in self.fixed.items()
             if each.fill_mbps
         }
         return Turn({flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
@@ -249,7 +241,7 @@ class LiveLoop:
             if all((flow, path) in agents.path_mbps for path in group)
         }
         offers = {
-            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
+            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self.fixed
         }
         return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s), self.groups)
 
@@ -275,11 +267,11 @@ class LiveLoop:
 
     def _unreserved(self) -> FloatArray:
         """What the override's flows may send beyond what the others leave to them, in the order of the problem."""
-        if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
+        if all(fixed.reserved_mbps is None for fixed in self.fixed.values()):
             return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
         for flow, path_groups in self._path_groups.items():
-            fixed = self._fixed.get(flow)
+            fixed = self.fixed.get(flow)
             if fixed is None or fixed.reserved_mbps is None:
                 beyond += [0.0] * len(path_groups)
                 continue
@@ -289,20 +281,20 @@ class LiveLoop:
 
     def _in_force(self) -> FloatArray:
         """Rates of all path groups, in the order of the problem."""
-        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
+        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self.fixed}}
         used = [rate for flow, of in self._path_groups.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         return np.array(used, dtype=float)
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
         """The rates of a flow of the override's as far as the others have to make room."""
-        fixed = self._fixed[flow]
+        fixed = self.fixed[flow]
         return self._in_order(flow, fixed.rates_mbps if fixed.reserved_mbps is None else fixed.reserved_mbps)
 
     def _paced(self, result: SlotResult) -> SlotResult:
         """Flows that may send faster than what they need on average are told so."""
         paced = {
             flow: self._in_order(flow, each.rates_mbps)
-            for flow, each in self._fixed.items()
+            for flow, each in self.fixed.items()
             if each.reserved_mbps is not None
         }
         return self._pushing(result, paced)
@@ -326,7 +318,7 @@ class LiveLoop:
 
     def _is_governed(self, flow: str) -> bool:
         """Whether an override may decide: not of flows that are being handed over."""
-        return flow in self._order and not self._routes[flow].ends.is_moving
+        return flow in self._order and not self.routes[flow].ends.is_moving
 
     def _hear(self, heard: Heard) -> None:
         """Observers that the network does not have are left out."""

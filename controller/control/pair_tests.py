@@ -10,7 +10,7 @@ One test at a time. Verdicts overrule who hears whom.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hyroads.controller.core.addressing import PathName
@@ -44,29 +44,25 @@ def test_flow(network: Network, link: str) -> FlowSpec:
     return FlowSpec(f"pair test {link}", ends.source, ends.target, paths=((link,),), traffic=Traffic.PROBE)
 
 
+@dataclass(eq=False)
 class PairTests(RateOverride):
     """The tests of a network; decides the rates of its own flows. ``testable`` are the links with an agent at both
     ends; ``source`` measures.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        testable: frozenset[str],
-        source: Source,
-        settings: ScheduleSettings = DEFAULTS,
-    ) -> None:
-        self._network = network
-        self._testable = testable
-        self._source = source
-        self._settings = settings
+    network: Network
+    testable: frozenset[str]
+    source: Source
+    settings: ScheduleSettings = DEFAULTS
+
+    def __post_init__(self) -> None:
         self._records: dict[Pair, TestRecord] = {}
         self._results: dict[Pair, PairResult] = {}
         self.verdicts: Mapping[Pair, Verdict] = {}
         """Pairs that were decided; a new object whenever one was."""
-        self._heard_of: tuple[Heard, Mapping[Pair, Verdict]] = (NOTHING_HEARD, self.verdicts)
         self._heard = NOTHING_HEARD
-        """Who hears whom by the verdicts so far, and what that was made of."""
+        self._heard_of: tuple[Heard, Mapping[Pair, Verdict]] = (NOTHING_HEARD, self.verdicts)
+        """What that was made of."""
         self._cut_off: dict[Pair, int] = {}
         """How often in a row a test of a pair could not be made."""
         self._run: PairRun | None = None
@@ -78,25 +74,25 @@ class PairTests(RateOverride):
     @property
     def wanted(self) -> tuple[FlowSpec, ...]:
         """The flows that the test of now needs."""
-        return () if self._run is None else tuple(test_flow(self._network, link) for link in self._run.pair)
+        return () if self._run is None else tuple(test_flow(self.network, link) for link in self._run.pair)
 
     # -- a source of the loop: the one that it was made with, but for domains that tests overrule
 
     def take(self, now_s: float) -> Measurements:
         """What came in since the last call."""
-        return self._source.take(now_s)
+        return self.source.take(now_s)
 
     def complete(self) -> bool:
         """Whether everyone who measures has spoken."""
-        return self._source.complete()
+        return self.source.complete()
 
     def heard(self) -> Heard:
         """Who hears whom; the same object as long as nothing changed."""
-        heard = self._source.heard()
+        heard = self.source.heard()
         if not self.verdicts:
             return heard
         if self._heard_of != (heard, self.verdicts):
-            network = self._network
+            network = self.network
             default = heard.interference or network.interference
             learned = learned_interference(network.links, default, self.verdicts, network.unshared)
             self._heard = heard if learned is default else replace(heard, interference=learned)
@@ -140,14 +136,14 @@ class PairTests(RateOverride):
             self._situation(view),
             view.now_s,
             unshared=network.unshared,
-            settings=replace(self._settings, max_tests=1),
+            settings=replace(self.settings, max_tests=1),
         )
         if found:
             self._run, self._until_s = PairRun(*found[0]), view.now_s + START_WITHIN_S
 
     def _step(self, view: SlotView, run: PairRun) -> None:
-        bound = RUNNING_BUSY if run.began else self._settings.idle_below
-        settings, network = replace(self._settings, idle_below=bound), view.network
+        bound = RUNNING_BUSY if run.began else self.settings.idle_below
+        settings, network = replace(self.settings, idle_below=bound), view.network
         if not may_run(run.pair, network.links, network.interference, self._situation(view), settings):
             self._end(run, view.now_s)
             return
@@ -165,7 +161,7 @@ class PairTests(RateOverride):
         self._run, self._look_s, pair = None, now_s, frozenset(run.pair)
         if not run.done or run.result is None:
             times = self._cut_off[pair] = self._cut_off.get(pair, 0) + 1
-            due_s = now_s - self._settings.retry_s + min(AGAIN_S * 2 ** min(times - 1, 10), self._settings.retry_s)
+            due_s = now_s - self.settings.retry_s + min(AGAIN_S * 2 ** min(times - 1, 10), self.settings.retry_s)
             known = self._records.get(pair)
             if known is None or known.verdict is Verdict.UNDECIDED:
                 self._records[pair] = TestRecord(Verdict.UNDECIDED, due_s)
@@ -209,5 +205,5 @@ class PairTests(RateOverride):
             shares = view.last.state.external.per_link(view.now_s)
             if len(shares) == len(links):
                 busy = {link.id: float(share) for link, share in zip(links, shares, strict=True)}
-        usable = {link.id for link in links if link.capacity_mbps > 0} & self._testable
+        usable = {link.id for link in links if link.capacity_mbps > 0} & self.testable
         return Situation(frozenset(active), busy, uses, self.heard().hears or {}, usable)

@@ -25,16 +25,8 @@ from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings
 from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
-from hyroads.controller.model.handover import (
-    NOWHERE,
-    Constrained,
-    Ends,
-    PathConstraint,
-    PathGroups,
-    Use,
-    ends_of,
-    path_groups,
-)
+from hyroads.controller.model import handover as model
+from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
 from hyroads.controller.model.state import State, TopologyContext
 
 from .live_network import LiveNetwork, two_networks
@@ -140,8 +132,8 @@ class FlowRoute:
     paths: tuple[PathName, ...] = ()
     arms: tuple[tuple[int, ...], ...] = ()
     reason: str | None = None
-    ends: Ends = NOWHERE
-    use: Use | None = None
+    ends: Ends = model.NOWHERE
+    use: model.Use | None = None
     standby: tuple[PathName, ...] = ()
 
     @property
@@ -150,9 +142,9 @@ class FlowRoute:
         return self.paths + self.standby
 
     @property
-    def path_groups(self) -> PathGroups:
+    def path_groups(self) -> model.PathGroups:
         """How rates are given to its paths."""
-        return path_groups(self.use, len(self.paths))
+        return model.path_groups(self.use, len(self.paths))
 
 
 Routes = Mapping[str, FlowRoute]
@@ -275,14 +267,14 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None,
     reason = _obstacle(state, context, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
-    ends = ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else NOWHERE
+    ends = model.ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else model.NOWHERE
     fresh = FlowRoute(spec, ingress, egress, ends=ends)
     if before is not None and _is_asked_alike(before, fresh) and (same_network or (ends and _stays(live, before))):
         return before
     if ends:
         return _constrained(live, fresh, before)
-    kept = None if before is None or before.ends else _unchanged(live, spec, before)
-    paths, arms = kept or _paths(live, spec)
+    remaining = None if before is None or before.ends else _unchanged(live, spec, before)
+    paths, arms = remaining or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
@@ -315,7 +307,7 @@ def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
 
 
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
-    return replace(route, use=Use.of(live.network, route.paths, route.ends))
+    return replace(route, use=model.Use.of(live.network, route.paths, route.ends))
 
 
 def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAndArms | None:
