@@ -124,7 +124,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         def read_soon(node: str, delay_s: float) -> None:
             shim.later(delay_s, lambda: ingest.read_now(node))
 
-        learning = Learning(ingest.readings, read_soon, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
+        learning = Learning(
+            ingest.radios.readings, read_soon, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s
+        )
         return EventLoop(
             self.context,
             self.settings,

@@ -21,7 +21,6 @@ from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import CarrierSensingRegistry
 from .port_watch import PortWatch
-from .probing import BusyReading
 from .radio_table import FLAGS, FRESH_S, Fresh, Polled, RadioTable, SnmpTable
 from .source import Heard
 
@@ -94,10 +93,6 @@ class TelemetryIngest:
         """Asks a node's radios for a reading at once; None if they are not connected."""
         session = self._sessions.get(node)
         return session.read() if session is not None else None
-
-    def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
-        """Busy counters of an interface as they were read lately, oldest first."""
-        return self.radios.readings(interface)
 
     def snmp_event(self, event: Event) -> None:
         """An answer or a silence."""

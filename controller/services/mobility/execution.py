@@ -21,10 +21,9 @@ from hyroads.controller.model import handover as model
 from hyroads.controller.model.handover import Constrained, Key, Via
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
 from hyroads.controller.services.clients.declared import place_document
-from hyroads.controller.services.port import ControllerPort
+from hyroads.controller.services.port import ControllerPort, Publish
 
 Document = dict[str, Any]
-Publish = Callable[[str, Mapping[str, Any]], object]
 Run = TypeVar("Run")
 CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
 # Machines answer events at once; one that never comes to rest is a plugin's.

@@ -52,7 +52,8 @@ class SessionSupervisor:
         self._context = port.context
         self._saved: dict[str, Saved] = {}
         self._documents: dict[str, Document] = {}
-        self._live: dict[str, LiveSession] = {}
+        self.sessions: dict[str, LiveSession] = {}
+        """All that are declared, as they are now."""
         self._ending: dict[str, LiveSession] = {}
         self._world: World | None = None
         self._network: LiveNetwork | None = None
@@ -97,7 +98,7 @@ class SessionSupervisor:
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
         waiting = [self._documents[name] for name in self._saved]
-        return waiting + [to_save(live) for live in self._live.values()]
+        return waiting + [to_save(live) for live in self.sessions.values()]
 
     # -- the event loop's turns
 
@@ -109,10 +110,10 @@ class SessionSupervisor:
         network = port.live.network
         if network is not self._network:
             self._on(network)
-        for name, live in [*self._live.items(), *self._ending.items()]:
+        for name, live in [*self.sessions.items(), *self._ending.items()]:
             after = control.stepped(live, self._confirmed, self._enters, self._port.clock())
             if after is not live:
-                where = self._live if name in self._live and self._live[name] is live else self._ending
+                where = self.sessions if name in self.sessions and self.sessions[name] is live else self._ending
                 where[name] = after
         self._ending = {name: live for name, live in self._ending.items() if live.rollouts}
         self._tell()
@@ -130,11 +131,11 @@ class SessionSupervisor:
     def _on(self, network: LiveNetwork) -> None:
         """Other links or capacities: trees follow, as little as possible."""
         self._network, self._world = network, None
-        if not (self._saved or self._live or self._ending):
+        if not (self._saved or self.sessions or self._ending):
             return
         world = self._planned_on(network)
         for name, (spec, plans, hosts) in self._saved.items():
-            self._live[name] = replace(control.restored(world, spec, plans), hosts=hosts)
+            self.sessions[name] = replace(control.restored(world, spec, plans), hosts=hosts)
         self._saved = {}
         if not self._is_large:
             self._replan_all()
@@ -162,13 +163,13 @@ class SessionSupervisor:
             self._replan_all()
 
     def _replan_all(self) -> None:
-        for name in list(self._live):
+        for name in list(self.sessions):
             self._replan(name)
-        if self._live:
+        if self.sessions:
             self._improve_later()
 
     def _replan(self, name: str) -> None:
-        live = self._live.get(name)
+        live = self.sessions.get(name)
         if live is None:
             return
         try:
@@ -184,24 +185,24 @@ class SessionSupervisor:
         """A session as it shall be, on the network of now. Others may be confirmed, and the network change, meanwhile;
         then what was worked out is worked out again. NotFoundError if it is removed meanwhile.
         """
-        is_new = spec.id not in self._live
+        is_new = spec.id not in self.sessions
         while True:
             if self._network is None:
                 raise TooBusyError("the controller is starting; nothing is planned yet")
-            world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
+            world, before = self._planned_on(self._network), self.sessions.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
             is_quick = len(hosts) * len(self._context.network.links) > QUICK_FROM
             session, lost = self._in_thread(control.trees_for, world, wanted, is_quick)
-            if is_new is (spec.id in self._live):
+            if is_new is (spec.id in self.sessions):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
-            now = self._live.get(spec.id, before)
+            now = self.sessions.get(spec.id, before)
             if self._world is world and now.session is before.session:
                 now = replace(now, spec=spec, hosts=hosts, lost=lost)
                 return control.with_trees(world, now, session, self._labels(spec.id))
 
     def _put(self, name: str, live: LiveSession) -> None:
-        before = self._live.get(name)
-        self._live[name] = live
+        before = self.sessions.get(name)
+        self.sessions[name] = live
         if before is None or before.plans != live.plans or before.spec != live.spec:
             self._port.note_unsaved()
         self._count()
@@ -218,12 +219,12 @@ class SessionSupervisor:
         return tuple(found)
 
     def _labels(self, but: str) -> set[int]:
-        others = [live for name, live in self._live.items() if name != but]
+        others = [live for name, live in self.sessions.items() if name != but]
         return {label for live in [*others, *self._ending.values()] for label in live.labels}
 
     def _tell(self) -> None:
         """Works out what all switches shall do, if any session changed."""
-        sessions = (*self._live.values(), *self._ending.values())
+        sessions = (*self.sessions.values(), *self._ending.values())
         same = len(sessions) == len(self._told_of) and all(a is b for a, b in zip(sessions, self._told_of, strict=True))
         if same or self._world is None:
             return
@@ -254,10 +255,10 @@ class SessionSupervisor:
 
     def _improve(self) -> None:
         self._improving = False
-        for name, live in list(self._live.items()):
+        for name, live in list(self.sessions.items()):
             world = self._world
             trees = self._better_trees(name, live, world) if world is not None else None
-            now = self._live.get(name)
+            now = self.sessions.get(name)
             if world is None or trees is None or now is None:
                 continue
             better = control.with_better_trees(world, now, trees, self._labels(name))
@@ -269,20 +270,20 @@ class SessionSupervisor:
         """All trees, one after the other, most of the time idle: nobody waits. None if something changes meanwhile."""
         trees = {}
         for source in live.session.trees:
-            now = self._live.get(name)
+            now = self.sessions.get(name)
             if now is None or now.session is not live.session or self._world is not world:
                 return None
             began_s = self._port.clock()
             trees[source] = shim.in_thread(control.better_tree, world, live, source)
             shim.sleep(IDLE_SHARE * (self._port.clock() - began_s))
-        now = self._live.get(name)
+        now = self.sessions.get(name)
         return trees if now is not None and now.session is live.session and self._world is world else None
 
     # -- airtime
 
     def _count(self) -> None:
         if self._world is not None:
-            sessions = self._live.values()
+            sessions = self.sessions.values()
             airtime = control.group_airtime(self._world.media, sessions, self.rates, self._promised)
             self._port.live.loop.groups = airtime
 
@@ -297,18 +298,13 @@ class SessionSupervisor:
         self._count()
 
     @property
-    def sessions(self) -> Mapping[str, LiveSession]:
-        """All that are declared, as they are now."""
-        return self._live
-
-    @property
     def media(self) -> Media | None:
         """What trees were planned on; None: nothing yet."""
         return None if self._world is None else self._world.media
 
     def moved(self, mac: str) -> None:
         """A host is elsewhere, or was heard for the first time: sessions that it takes part in follow."""
-        for name, live in list(self._live.items()):
+        for name, live in list(self.sessions.items()):
             concerned = any(host.mac in (mac, None) for host in live.hosts)
             if concerned and self._hosts(live) != live.hosts:
                 self._replan(name)
@@ -317,7 +313,7 @@ class SessionSupervisor:
 
     def waits_for(self, name: str) -> list[str]:
         """What has not confirmed a session yet."""
-        live = self._live.get(name) or self._ending.get(name)
+        live = self.sessions.get(name) or self._ending.get(name)
         if live is None:
             return []
         if self._network is None:
@@ -332,7 +328,7 @@ class SessionSupervisor:
             elif rollout.wanted is None and rollout.current is not None:
                 nodes.add(rollout.current.root)
             nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
-        if not nodes and name in self._live:
+        if not nodes and name in self.sessions:
             nodes = {node for node in self._port.switches if not self._is_in_force(node)}
         return [*(f"switch {node}" for node in sorted(nodes)), *(["state file"] if self._port.saver.pending else [])]
 

@@ -17,6 +17,7 @@ from hyroads.controller.core.services.view import ClientView, MobilityPolicy, Ne
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.plugins.process import PluginFaultError
+from hyroads.controller.services.port import Publish
 from hyroads.plugins.codec import CodecError, decode, encode
 
 LOG = logging.getLogger("hyroads.policies")
@@ -24,8 +25,6 @@ EVERY_S = 1.0
 CALL_S = 2.0
 MAX_MOVES = 10
 """Begun in one second, all policies together."""
-
-Publish = Callable[[str, Mapping[str, Any]], object]
 
 
 @dataclass(frozen=True, slots=True)

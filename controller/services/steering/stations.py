@@ -17,13 +17,13 @@ from hyroads.controller.core.services.clients import Evidence, Happened, Notice
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.port import Publish
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 ANSWER_S = 10.0
 MAX_TRANSITIONS = 4096
 ASKED, ACCEPTED, REFUSED, ASSOCIATED, FAILED = "asked", "accepted", "refused", "associated", "failed"
 _OPEN = frozenset({ASKED, ACCEPTED})
-Publish = Callable[[str, Mapping[str, Any]], object]
 Radios = Callable[[], Mapping[str, Session]]
 
 
