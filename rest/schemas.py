@@ -43,7 +43,7 @@ def identifier(text: str | None = None, longest: int = 64, **options: Any) -> fi
 
 
 class PlaceSchema(Strict):
-    """Where a client's interface can be: at a node, on a technology."""
+    """Where a client's interface can be: at a node (an access point), on a technology."""
 
     node = identifier(required=True)
     technology = identifier(required=True)

@@ -114,7 +114,7 @@ class FlowspaceList(schemas.PageSchema):
     flowspace = fields.List(fields.Nested(FlowspaceRuleSchema), **required())
 
 
-class SwitchSchema(Schema):
+class SlicedSwitchSchema(Schema):
     """A switch, as far as who asks may see it."""
 
     dpid = fields.String(**required())
@@ -232,13 +232,13 @@ def _switches(service: SliceService) -> Resource:
     blueprint = Resource("switches", url_prefix=f"{PREFIX}/switches", description="Switches and what slices have there")
 
     @blueprint.endpoint(
-        "get", "", {200: None, 503: _BUSY}, page_schema("switches", SwitchSchema), query=schemas.PageQuery
+        "get", "", {200: None, 503: _BUSY}, page_schema("switches", SlicedSwitchSchema), query=schemas.PageQuery
     )
     def list_switches(query: dict[str, Any]) -> ResponseReturnValue:
         """All switches; owners see those where they have something."""
         return pages("switches", service.read(principal(), "switches"), query, key="dpid")
 
-    @blueprint.endpoint("get", "/<switch:dpid>", {200: None, 503: _BUSY, 404: None}, SwitchSchema)
+    @blueprint.endpoint("get", "/<switch:dpid>", {200: None, 503: _BUSY, 404: None}, SlicedSwitchSchema)
     def show_switch(dpid: str) -> ResponseReturnValue:
         """One switch: its ports, and what each slice has there."""
         return reply(service.read(principal(), "switches", dpid))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.registry import Collector
 
 from hyroads.controller.framework import ryu_shim as shim
@@ -47,14 +48,12 @@ class Metrics(Collector):
         event_loop = self._event_loop
         loop, now_s = event_loop.live.loop, event_loop.clock()
         names = ("link", "technology")
-        capacity = GaugeMetricFamily(
+        capacity = Gauge(
             "hyroads_link_capacity_bits_per_second", "Capacity at L2 payload that rates count on", labels=names
         )
-        busy = GaugeMetricFamily("hyroads_link_busy_ratio", "Busy share at the busier end of the link", labels=names)
-        airtime = GaugeMetricFamily(
-            "hyroads_domain_airtime_ratio", "Planned share of time of the link's domain", labels=names
-        )
-        external = GaugeMetricFamily(
+        busy = Gauge("hyroads_link_busy_ratio", "Busy share at the busier end of the link", labels=names)
+        airtime = Gauge("hyroads_domain_airtime_ratio", "Planned share of time of the link's domain", labels=names)
+        external = Gauge(
             "hyroads_domain_external_ratio", "Share of time that others use in the link's domain", labels=names
         )
         counted, planned, foreign = loop.capacities(), loop.airtime(), loop.external(now_s)
@@ -64,21 +63,15 @@ class Metrics(Collector):
             capacity.add_metric(labels, counted[link.id] * _MEGA)
             airtime.add_metric(labels, planned[link.id])
             external.add_metric(labels, foreign[link.id])
-            ends = [
-                heard[end] for end in ((link.source, link.technology), (link.target, link.technology)) if end in heard
-            ]
-            if ends:
-                busy.add_metric(labels, max(ends))
+            ends = [(node, link.technology) for node in (link.source, link.target)]
+            if any(end in heard for end in ends):
+                busy.add_metric(labels, max(heard.get(end, 0.0) for end in ends))
         yield from (capacity, busy, airtime, external)
 
     def _flows(self) -> Iterator[Metric]:
         plan = self._event_loop.plan
-        flow_rate = GaugeMetricFamily(
-            "hyroads_flow_rate_bits_per_second", "Rate of a multipath flow", labels=("flow", "state")
-        )
-        path_rate = GaugeMetricFamily(
-            "hyroads_path_rate_bits_per_second", "Rate of a path of a flow", labels=("flow", "path")
-        )
+        flow_rate = Gauge("hyroads_flow_rate_bits_per_second", "Rate of a multipath flow", labels=("flow", "state"))
+        path_rate = Gauge("hyroads_path_rate_bits_per_second", "Rate of a path of a flow", labels=("flow", "path"))
         for flow, planned in plan.flows.items() if plan else ():
             if planned.mode == MULTIPATH:
                 flow_rate.add_metric((flow, planned.mode), (planned.rate_mbps or 0.0) * _MEGA)
@@ -88,10 +81,10 @@ class Metrics(Collector):
 
     def _slices(self) -> Iterator[Metric]:
         loop, names = self._event_loop.live.loop, ("slice", "technology")
-        airtime = GaugeMetricFamily(
+        airtime = Gauge(
             "hyroads_slice_airtime_ratio", "Planned share of time in the domain where it is most", labels=names
         )
-        share = GaugeMetricFamily("hyroads_slice_share_ratio", "Share of time when others want it", labels=names)
+        share = Gauge("hyroads_slice_share_ratio", "Share of time when others want it", labels=names)
         for labels, used in loop.airtime_of_slices().items():
             airtime.add_metric(labels, used)
         for name, shares in loop.options.shares.items():
@@ -113,8 +106,8 @@ class Metrics(Collector):
     def _switches(self) -> Iterator[Metric]:
         event_loop = self._event_loop
         names = ("dp_id", "dp_name")
-        status = GaugeMetricFamily("dp_status", "1 if the switch is connected", labels=names)
-        ports = GaugeMetricFamily("port_status", "1 if the port is up", labels=(*names, "port"))
+        status = Gauge("dp_status", "1 if the switch is connected", labels=names)
+        ports = Gauge("port_status", "1 if the port is up", labels=(*names, "port"))
         sent = CounterMetricFamily("of_flowmsgs_sent", "Flow-mods sent", labels=names)
         errors = CounterMetricFamily("of_errors", "OpenFlow errors", labels=names)
         for node, dpid in event_loop.context.addressing.dpid.items():

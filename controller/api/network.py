@@ -1,13 +1,12 @@
-"""The network and the control loop as documents for REST (docs/reference/rest.md); units are in the names.
-
-Nodes, links, interference domains and possible paths; link estimates, rates and slots.
-"""
+"""Nodes, links, domains, possible paths, estimates and slots as documents for REST (docs/reference/rest.md)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
@@ -15,7 +14,7 @@ from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimate
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Node, network_graph
-from hyroads.controller.core.planner import Plan, Planner, default_depth, plan_document
+from hyroads.controller.core.planner import Planner, default_depth, plan_document
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import Settings
@@ -93,23 +92,16 @@ def slices_document(loop: LiveLoop) -> list[Document]:
 
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
     """Figures of the slots, and how good the estimates are that they work with."""
-    figures = slots.figures()
     estimates = loop.last.result.estimates if loop.last else {}
     allocation = loop.state.allocation
     return {
         "mode": settings.mode,
         "capacities": settings.capacities,
         "slot_ms": settings.slot_ms,
-        "count": figures.count,
-        "missed": figures.missed,
-        "p50_ms": figures.p50_ms,
-        "p99_ms": figures.p99_ms,
-        "max_ms": figures.max_ms,
+        **asdict(slots.figures()),
         "max_airtime": allocation.max_airtime if allocation else None,
         "estimates": dict(Counter(estimate.quality.value for estimate in estimates.values())),
-        "silent_interfaces": [f"{node} {technology}" for node, technology in loop.last.result.stale]
-        if loop.last
-        else [],
+        "silent_interfaces": [" ".join(interface) for interface in (loop.last.result.stale if loop.last else ())],
     }
 
 
@@ -132,28 +124,25 @@ MAX_BRANCHES = 20_000
 MAX_PLANNING = 2
 
 
+@dataclass(eq=False)
 class NetworkDocuments:
     """All calls come from green threads; what takes long runs in a thread."""
 
-    def __init__(self, event_loop: EventLoop, network_name: str) -> None:
-        self._event_loop = event_loop
-        self._network_name = network_name
+    event_loop: EventLoop
+    network_name: str
+
+    def __post_init__(self) -> None:
+        self._declared = self.event_loop.context.network
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
         self._planning = 0
-
-    @property
-    def _declared(self) -> Network:
-        return self._event_loop.context.network
-
-    # -- nodes and links
 
     def topology(self) -> Document:
         """Nodes and links."""
         network = self._declared
         return {
-            "name": network.name or self._network_name,
-            "version": self._event_loop.state.version,
+            "name": network.name or self.network_name,
+            "version": self.event_loop.state.version,
             "nodes": self.nodes(),
             "links": self.links(),
             "technologies": list(network.technologies),
@@ -164,7 +153,7 @@ class NetworkDocuments:
         return [self._node(node) for node in shim.cooperatively(self._declared.nodes.values())]
 
     def node(self, node: str) -> Document:
-        """One node."""
+        """One node; NotFoundError."""
         found = self._declared.nodes.get(node)
         if found is None:
             raise NotFoundError(f"no node {node[:64]!r}")
@@ -172,13 +161,13 @@ class NetworkDocuments:
 
     def links(self) -> list[Document]:
         """All links, in the order of the network file."""
-        plan = self._event_loop.plan
+        plan = self.event_loop.plan
         planned = plan.planned_mbps() if plan else {}
-        known = links_document(self._event_loop.live.loop, self._event_loop.clock(), shim.cooperatively)
+        known = links_document(self.event_loop.live.loop, self.event_loop.clock(), shim.cooperatively)
         return [{**self._link(link, planned), **known[link.id]} for link in shim.cooperatively(self._declared.links)]
 
     def link(self, link: str) -> Document:
-        """One link."""
+        """One link; NotFoundError."""
         number = self._declared.link_index.get(link)
         if number is None:
             raise NotFoundError(f"no link {link[:64]!r}")
@@ -186,13 +175,13 @@ class NetworkDocuments:
 
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         state, context = event_loop.state, event_loop.context
         dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if state.link_fault(context, link)}
         return network_graph(self._declared.with_capacities(dead))
 
     def _node(self, node: Node) -> Document:
-        event_loop, addressing = self._event_loop, self._event_loop.context.addressing
+        event_loop, addressing = self.event_loop, self.event_loop.context.addressing
         switch: Document | None = None
         if addressing.has_switch(node.id):
             names = {k: addressing.interface_name[node.id, k] for k in addressing.technologies(node.id)}
@@ -212,7 +201,7 @@ class NetworkDocuments:
         }
 
     def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         fault = event_loop.state.link_fault(event_loop.context, link)
         return {
             "id": link.id,
@@ -226,9 +215,9 @@ class NetworkDocuments:
             "planned_mbps": planned.get(link.id, 0.0),
         }
 
-    def link_measurements(self, link: str, reports: Document) -> Document:
-        """One link, as its receiver hears it, and the paths of flows over it."""
-        known = self.link(link)
+    def link_measurements(self, link: str) -> Document:
+        """One link, as its receiver hears it, and the paths of flows over it; NotFoundError."""
+        known, reports = self.link(link), self.event_loop.reports.document(self.event_loop.plan)
         heard = next((one for one in reports["links"] if one["id"] == link), None)
         paths = [
             {"flow": flow["id"], **{key: path[key] for key in ("id", "rate_mbps", "sent_mbps", "received_mbps")}}
@@ -245,8 +234,6 @@ class NetworkDocuments:
             "sent_mbps": sum(sent) if sent else None,
             "paths": paths,
         }
-
-    # -- interference domains
 
     def domains(self) -> list[Document]:
         """Distinct sets of links that contend, each with a link whose domain it is."""
@@ -268,14 +255,14 @@ class NetworkDocuments:
     def _live(self) -> Network:
         """The network as it can be planned with now; the declared one while nothing is planned."""
         try:
-            return self._event_loop.live.network.network
+            return self.event_loop.live.network.network
         except PlanningError:
             return self._declared
 
-    # -- paths
-
     def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
-        """What the planner finds between two nodes, on the live network without other flows."""
+        """What the planner finds between two nodes, on the live network without other flows. NotFoundError,
+        ValueRefusedError, TooBusyError.
+        """
         network = self._live()
         for place, node in (("from", source), ("to", target)):
             if node not in network.nodes:
@@ -289,10 +276,11 @@ class NetworkDocuments:
             raise TooBusyError("others are planning already")
         if self._planner is None or self._planner.network is not network:
             self._planner = Planner(network)
-        margin = self._event_loop.live.loop.options.margin
+        margin = self.event_loop.live.loop.options.margin
         self._planning += 1
         try:
-            plan = shim.in_thread(_planned, self._planner, source, target, shortest, depth, arms, margin)
+            how = partial(self._planner.plan, shortest=shortest, depth=depth, arms=arms, margin=margin)
+            plan = shim.in_thread(how, source, target)
         except NoRouteError as error:
             raise NotFoundError(str(error)) from error
         finally:
@@ -309,9 +297,3 @@ def _domains(network: Network) -> list[tuple[str, tuple[str, ...]]]:
         if key not in found:
             found[key] = (link.id, tuple(network.links[other].id for other in domain.tolist()))
     return list(found.values())
-
-
-def _planned(  # noqa: PLR0917 - called in a thread
-    planner: Planner, source: str, target: str, shortest: int, depth: int, arms: int, margin: float
-) -> Plan:
-    return planner.plan(source, target, shortest=shortest, depth=depth, arms=arms, margin=margin)

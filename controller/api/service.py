@@ -1,10 +1,9 @@
-"""Queries and commands of the REST API (``rest.contract.Service``) on the event loop; shapes:
-docs/reference/rest.md.
-"""
+"""Queries and commands of the REST API (``rest.contract.Service``); shapes: docs/reference/rest.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
-from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change, parse_flow
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
@@ -30,45 +28,39 @@ MAX_FLOWS = 40_000
 NO_CONTENT = Content()
 
 
-class ControllerService:
+@dataclass(eq=False)
+class ControllerService(NetworkDocuments):
     """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
 
-    def __init__(
-        self,
-        event_loop: EventLoop,
-        network_name: str,
-        feed: Callable[[], Document] = dict,
-        content: Content = NO_CONTENT,
-    ) -> None:
-        self._content = content
-        self._event_loop = event_loop
-        self._network_name = network_name
-        self._network = NetworkDocuments(event_loop, network_name)
-        self._feed = feed
-        self._metrics = Metrics(event_loop)
+    feed: Callable[[], Document] = dict
+    content: Content = NO_CONTENT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._metrics = Metrics(self.event_loop)
 
     # -- flows
 
     def flow_ids(self) -> Sequence[str]:
         """Ids of all flows, in order of declaration."""
-        flows = self._event_loop.state.flows
+        flows = self.event_loop.state.flows
         return tuple(flow for flow, declared in flows.items() if declared.origin is not Origin.TEST)
 
     def flows(self, flows: Sequence[str]) -> list[Document]:
         """The flows of these ids; unknown ids are left out."""
-        views = self._event_loop.views()
+        views = self.event_loop.views()
         # Others run meanwhile, and may remove one.
-        return [self._flow(flow, views) for flow in shim.cooperatively(flows) if flow in self._event_loop.state.flows]
+        return [self._flow(flow, views) for flow in shim.cooperatively(flows) if flow in self.event_loop.state.flows]
 
     def flow(self, flow: str) -> Document:
         """The flow of this id; NotFoundError if there is none."""
-        return self._flow(flow, self._event_loop.views())
+        return self._flow(flow, self.event_loop.views())
 
     def _flow(self, flow: str, views: Views) -> Document:
-        declared = self._event_loop.state.flows.get(flow)
+        declared = self.event_loop.state.flows.get(flow)
         if declared is None or declared.origin is Origin.TEST:
             raise NotFoundError(f"no flow {flow[:64]!r}")
-        plan = self._event_loop.plan
+        plan = self.event_loop.plan
         planned = plan.flows.get(flow) if plan else None
         head = {
             "paths": [],
@@ -84,7 +76,7 @@ class ControllerService:
 
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """Declare a flow; returns it, and whether it is new. ConfigError, ConflictError, NotConfirmedError."""
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         spec = parse_flow(document, event_loop.context.network, "request")
         event_loop.settings.slices.check_flow(spec, "request")
         known = event_loop.state.flows.get(spec.id)
@@ -104,7 +96,7 @@ class ControllerService:
 
     def remove_flow(self, flow: str, *, wait: bool) -> None:
         """Remove a flow; NotFoundError, NotConfirmedError."""
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         declared = event_loop.state.flows.get(flow)
         if declared is None:
             raise NotFoundError(f"no flow {flow[:64]!r}")
@@ -117,26 +109,26 @@ class ControllerService:
     def _take_back(self, flow: str, before: DeclaredFlow | None = None) -> None:
         """A flow is again as it was."""
         if before is not None:
-            self._event_loop.declare(before)
-        elif flow in self._event_loop.state.flows:
-            self._event_loop.remove(flow)
+            self.event_loop.declare(before)
+        elif flow in self.event_loop.state.flows:
+            self.event_loop.remove(flow)
 
     def flow_pending(self, flow: str) -> list[str]:
         """Switches and agents that have not confirmed a flow; NotFoundError if it was removed."""
-        self._event_loop.saver.check_refused(f"flow {flow}")
-        if flow not in self._event_loop.state.flows:
+        self.event_loop.saver.check_refused(f"flow {flow}")
+        if flow not in self.event_loop.state.flows:
             raise NotFoundError(f"flow {flow[:64]!r} was removed")
-        return self._event_loop.pending(flow, self._event_loop.views())
+        return self.event_loop.pending(flow, self.event_loop.views())
 
     def removal_pending(self, flow: str) -> list[str]:
         """Switches and agents that still have a removed flow; ConflictError if it was declared again."""
-        self._event_loop.saver.check_refused(f"flow {flow}")
-        if flow in self._event_loop.state.flows:
+        self.event_loop.saver.check_refused(f"flow {flow}")
+        if flow in self.event_loop.state.flows:
             raise ConflictError(f"flow {flow[:64]!r} was declared again")
-        return self._event_loop.pending(flow, self._event_loop.views())
+        return self.event_loop.pending(flow, self.event_loop.views())
 
     def _confirmed(self, flow: str, change: Change | None) -> None:
-        event_loop = self._event_loop
+        event_loop = self.event_loop
 
         def pending() -> list[str]:
             return event_loop.pending(flow, event_loop.views())
@@ -159,60 +151,22 @@ class ControllerService:
             "number": plan.number,
             "state": state,
             "reason": plan.reason,
-            "pending": self._event_loop.pending(plan.spec.id, views),
+            "pending": self.event_loop.pending(plan.spec.id, views),
             "ingress": plan.ingress,
             "egress": plan.egress,
             "rate_mbps": plan.rate_mbps,
-            **loop_flow(self._event_loop.live.loop, plan.spec.id),
+            **loop_flow(self.event_loop.live.loop, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 
-    # -- network
-
-    def topology(self) -> Document:
-        """Nodes and links with their state."""
-        return self._network.topology()
-
-    def netjson(self) -> Document:
-        """The live network as a NetJSON NetworkGraph."""
-        return self._network.netjson()
-
-    def nodes(self) -> list[Document]:
-        """All nodes."""
-        return self._network.nodes()
-
-    def node(self, node: str) -> Document:
-        """One node; NotFoundError."""
-        return self._network.node(node)
-
-    def links(self) -> list[Document]:
-        """All links."""
-        return self._network.links()
-
-    def link(self, link: str) -> Document:
-        """One link; NotFoundError."""
-        return self._network.link(link)
-
-    def link_measurements(self, link: str) -> Document:
-        """The measurements of a link; NotFoundError."""
-        return self._network.link_measurements(link, self._event_loop.reports.document(self._event_loop.plan))
-
-    def domains(self) -> list[Document]:
-        """The distinct interference domains."""
-        return self._network.domains()
-
-    def paths(self, source: str, target: str, *, shortest: int, depth: int | None, arms: int) -> Document:
-        """Plan paths without declaring a flow; NotFoundError, ValueRefusedError, TooBusyError."""
-        return self._network.paths(source, target, shortest=shortest, depth=depth, arms=arms)
-
     def measurements(self) -> Document:
-        """Latest reports of the agents."""
-        event_loop = self._event_loop
+        """The latest reports of agents, radios and the SNMP collector, and what slices take of the airtime."""
+        event_loop = self.event_loop
         return {
             **event_loop.reports.document(event_loop.plan),
             "interfaces": interfaces_document(event_loop.live.loop, event_loop.clock()),
             "slices": slices_document(event_loop.live.loop),
-            **self._feed(),
+            **self.feed(),
         }
 
     def metrics(self) -> bytes:
@@ -223,7 +177,7 @@ class ControllerService:
 
     def health(self) -> Document:
         """Health: what is connected, what is in sync, and recent faults."""
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         unsynced = event_loop.unsynced()
         counters = event_loop.counters
         flow_mods = sum(session.counters.flow_mods for session in event_loop.switches.values())
@@ -234,7 +188,7 @@ class ControllerService:
             "version": version(),
             "uptime_s": event_loop.clock() - began_s,
             "settling": not event_loop.settled,
-            "network": self._network_name,
+            "network": self.network_name,
             "switches": [self._switch_health(node) for node in event_loop.state.switches],
             "agents": [self._agent_health(node) for node in event_loop.state.agents],
             "pending": unsynced,
@@ -251,22 +205,22 @@ class ControllerService:
         }
 
     def _state_file(self) -> Document | None:
-        content, saver = self._content, self._event_loop.saver
-        if self._event_loop.settings.state_file is None:
+        content, saver = self.content, self.event_loop.saver
+        if self.event_loop.settings.state_file is None:
             return None
         return {
             "ok": saver.failure is None,
             "reason": saver.failure,
-            "failing_s": None if saver.failure is None else self._event_loop.clock() - saver.failing_since_s,
+            "failing_s": None if saver.failure is None else self.event_loop.clock() - saver.failing_since_s,
             "started_from": content.origin.value,
-            "broken": [{"file": each.file, "problem": each.problem, "aside": each.aside} for each in content.broken],
+            "broken": [asdict(each) for each in content.broken],
         }
 
     def _switch_health(self, node: str) -> Document:
-        session = self._event_loop.switches.get(node)
+        session = self.event_loop.switches.get(node)
         return {
             "node": node,
-            "dpid": self._event_loop.context.addressing.dpid[node],
+            "dpid": self.event_loop.context.addressing.dpid[node],
             "connected": session is not None,
             "synced": session is not None and session.synced,
             "rules": session.rule_count if session else 0,
@@ -275,7 +229,7 @@ class ControllerService:
         }
 
     def _agent_health(self, node: str) -> Document:
-        event_loop = self._event_loop
+        event_loop = self.event_loop
         link = event_loop.agents.get(node)
         up = event_loop.state.agents[node] is Presence.UP and link is not None
         return {

@@ -1,10 +1,8 @@
-"""What other REST interfaces show of this controller: Ryu's own applications, and slices.
+"""What REST shows as Ryu's own applications do, and the slicer that this controller is connected through, if any.
 
 Answers have the shape of ``ofctl_rest`` and ``rest_topology``, because the framework's own functions make them from
 live switches. The framework's parser is protected: messages pass the guard first, parts of an answer are counted, and a
 long list of rules is parsed in pieces so that others can run.
-
-``slices`` and ``flowspace`` show the slicer that this controller is connected through, or that there is none.
 """
 
 from __future__ import annotations
@@ -13,23 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hyroads.controller.core.network import Link
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ofp.wire import HEADER, MULTIPART_FLOW, MULTIPART_REPLY
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.rest import SlicerPlace
 from hyroads.controller.switches.sessions import SwitchSession
+from hyroads.rest import contract
 from hyroads.rest.client import Answer, ApiError, Client, ClientError, address
-from hyroads.rest.contract import (
-    AnsweredError,
-    ConflictError,
-    Document,
-    NotConfirmedError,
-    NotFoundError,
-    Token,
-    TooBusyError,
-    ValueRefusedError,
-)
+from hyroads.rest.contract import Document, Token
 from hyroads.rest.slices import Changed
 
 MAX_ANSWER_BYTES = 16 << 20
@@ -57,8 +46,6 @@ class RyuQueries:
         self._event_loop = event_loop
         self._waiters: Waiters = {}
         self._asking: dict[int, _Query] = {}
-
-    # -- answers of switches
 
     def take(self, datapath: Any, message: bytes) -> bool:
         """A well-formed message; True if it answers a query and is taken."""
@@ -98,14 +85,14 @@ class RyuQueries:
 
     def ask(self, dpid: int, what: str, arguments: Mapping[str, Any]) -> Document:
         """The answer of a switch to one of the framework's queries."""
-        session = self._session(dpid)
+        session = self._event_loop.switches.get(self._event_loop.context.node_of_dpid.get(dpid, ""))
         if session is None:
-            raise NotFoundError(f"no switch {dpid}")
+            raise contract.NotFoundError(f"no switch {dpid}")
         problem = shim.match_problem(session.connection, arguments.get("flow", {}).get("match", {}))
         if problem is not None:
-            raise ValueRefusedError("match", problem)
+            raise contract.ValueRefusedError("match", problem)
         if dpid in self._asking or len(self._asking) >= MAX_QUERIES:
-            raise TooBusyError("others are asking already")
+            raise contract.TooBusyError("others are asking already")
         query = self._asking[dpid] = _Query()
         try:
             answer: Document
@@ -114,18 +101,12 @@ class RyuQueries:
             del self._asking[dpid]
             self._waiters.pop(dpid, None)
         if query.refused:
-            raise ValueRefusedError(what, "the switch refused to answer this")
+            raise contract.ValueRefusedError(what, "the switch refused to answer this")
         if not was_told:
-            raise NotConfirmedError(f"query of {what}", [f"switch {session.node}"])
+            raise contract.NotConfirmedError(f"query of {what}", [f"switch {session.node}"])
         if query.received > MAX_ANSWER_BYTES:
-            raise TooBusyError(f"the answer of switch {session.node} has more than {MAX_ANSWER_BYTES} bytes")
+            raise contract.TooBusyError(f"the answer of switch {session.node} has more than {MAX_ANSWER_BYTES} bytes")
         return answer
-
-    def _session(self, dpid: int) -> SwitchSession | None:
-        node = self._event_loop.context.node_of_dpid.get(dpid)
-        return self._event_loop.switches.get(node) if node is not None else None
-
-    # -- topology
 
     def switches(self) -> list[Document]:
         """Connected switches with their ports."""
@@ -138,9 +119,9 @@ class RyuQueries:
         """Links that are up between connected switches; one of a shared medium is like one of its own."""
         event_loop, network = self._event_loop, self._event_loop.context.network
         ports = {session.node: _ports(session) for session in self._sessions()}
-        found = []
+        names, found = event_loop.context.addressing.interface_name, []
         for link in shim.cooperatively(network.links):
-            ends = [ports.get(node, {}).get(self._port(link, node)) for node in (link.source, link.target)]
+            ends = [ports.get(n, {}).get(names.get((n, link.technology), "")) for n in (link.source, link.target)]
             if all(ends) and event_loop.state.link_fault(event_loop.context, link) is None:
                 found.append({"src": ends[0], "dst": ends[1]})
         return found
@@ -159,9 +140,6 @@ class RyuQueries:
 
     def _sessions(self) -> list[SwitchSession]:
         return sorted(self._event_loop.switches.values(), key=lambda session: session.connection.dpid)
-
-    def _port(self, link: Link, node: str) -> str:
-        return self._event_loop.context.addressing.interface_name[node, link.technology]
 
 
 def _ports(session: SwitchSession) -> dict[str, Document]:
@@ -225,20 +203,22 @@ class NoSlicer:
         if path == ("slices",):
             return [PRODUCTION]
         if path[:1] == ("slices",) and path[1] != PRODUCTION["name"]:
-            raise NotFoundError(f"there is no slice {path[1][:40]!a}")
+            raise contract.NotFoundError(f"there is no slice {path[1][:40]!a}")
         return PRODUCTION if len(path) == 2 else []
 
     def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
         """There is nobody who could."""
-        raise ConflictError("there is no slicer before this controller (setting slicer; docs/explanation/slicing.md)")
+        raise contract.ConflictError(
+            "there is no slicer before this controller (setting slicer; docs/explanation/slicing.md)"
+        )
 
 
+@dataclass(eq=False)
 class RemoteSlices:
     """Asks the slicer with the token of who asks us: what it may do is the slicer's to say."""
 
-    def __init__(self, url: str, ca: str | None = None) -> None:
-        self._url = url
-        self._ca = ca
+    url: str
+    ca: str | None = None
 
     def read(self, principal: Token, *path: str) -> Any:
         """As the slicer answers."""
@@ -271,11 +251,11 @@ class RemoteSlices:
                 raise _refused(error) from error
 
     def _client(self, principal: Token) -> Client:
-        return Client(self._url, principal.token or None, tries=1, ca=self._ca)
+        return Client(self.url, principal.token or None, tries=1, ca=self.ca)
 
 
-def _refused(error: ClientError) -> AnsweredError:
+def _refused(error: ClientError) -> contract.AnsweredError:
     if isinstance(error, ApiError) and error.problem:
-        return AnsweredError(error.status, error.problem)
+        return contract.AnsweredError(error.status, error.problem)
     text = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": f"the slicer: {error}"}
-    return AnsweredError(503, text)
+    return contract.AnsweredError(503, text)

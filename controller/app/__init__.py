@@ -8,6 +8,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
 from hyroads.controller.app.wiring import RestoredState, Services, restored_in
 from hyroads.controller.control.latency import Latency
-from hyroads.controller.control.learning import Learning, RadioMeter
-from hyroads.controller.control.pair_tests import PairTests, TestedSource
+from hyroads.controller.control.learning import Learning
+from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
@@ -32,7 +33,7 @@ from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.state import State, TopologyContext
+from hyroads.controller.model.state import State, TopologyContext, initial
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import table_of
@@ -85,7 +86,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
-        self.event_loop = self._event_loop(restored, source, tests)
+        self.event_loop = self._new_event_loop(restored, source, tests)
         self.pair_tests = PairTestService(self.event_loop, tests.get("pair tests"))
         self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
@@ -98,8 +99,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         content, tell = self.store.content, self.event_loop.events.publish
         for broken in content.broken:
             self.event_loop.fault("state file", f"{broken}; started from {_FROM[content.origin]}")
-            document = {"file": broken.file, "problem": broken.problem, "aside": broken.aside}
-            tell("state_file.broken", {**document, "started_from": content.origin.value})
+            tell("state_file.broken", {**asdict(broken), "started_from": content.origin.value})
         for problem in left_out:
             LOG.warning("something saved is left out: %s", problem)
         if left_out:
@@ -110,27 +110,31 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
         """What the loop measures with, and the tests that overrule what it says of interference."""
-        source = self.telemetry.source
+        source = self.telemetry.ingest if self.settings.capacities == MEASURED else None
         if source is None or self.settings.pair_tests != IDLE:
             return source, {}
-        tested = TestedSource(source, self.context.network)
-        tests = PairTests(self.context.network, testable_links(self.context), tested.heard)
-        tested.follow(tests)
-        return tested, {"pair tests": tests}
+        tests = PairTests(self.context.network, testable_links(self.context), source)
+        return tests, {"pair tests": tests}
 
-    def _event_loop(self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]) -> EventLoop:
+    def _new_event_loop(
+        self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
+    ) -> EventLoop:
         how = loop_options_of(self.context, self.settings)
-        meter = RadioMeter(self.telemetry.ingest, shim.later)
-        learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
+        ingest = self.telemetry.ingest
+
+        def read_soon(node: str, delay_s: float) -> None:
+            shim.later(delay_s, lambda: ingest.read_now(node))
+
+        learning = Learning(
+            ingest.radios.readings, read_soon, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s
+        )
         return EventLoop(
             self.context,
             self.settings,
-            restored.flows,
+            initial(self.context, restored.flows, restored.constrained, restored.places),
             restored.numbers,
             clock=time.monotonic,
             save=self._save,
-            constrained=restored.constrained,
-            places=restored.places,
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
             events=self.event_log,
@@ -171,8 +175,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """Called by the framework once all applications are there."""
         super().start()
         web = self._web()
-        for work in (self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run, self.pair_tests.run):
+        for work in (self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
             shim.spawn(work)
+        self.pair_tests.start()
         self.telemetry.start(self.event_loop)
         self.services.requests.use(web)
         self.services.start()
@@ -195,7 +200,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         limits = self.settings.api_limits
         return create_app(
             ControllerService(
-                self.event_loop, Path(self.settings.network).name, self.telemetry.document, self.store.content
+                self.event_loop, Path(self.settings.network).name, self.telemetry.ingest.document, self.store.content
             ),
             self.services.tokens,
             resources=[
@@ -306,10 +311,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
         """A bad message is skipped; a peer that sends many is cut off."""
-        self.event_loop.counters["malformed_openflow"] += 1
         peer = shim.Connection(datapath)
         count = self._bad[peer.key] = self._bad.get(peer.key, 0) + 1
-        self.event_loop.fault(f"OpenFlow peer {peer.peer}", f"malformed message skipped: {error}")
+        self._bad_connection(peer.peer, f"malformed message skipped: {error}")
         if count >= MAX_BAD_MESSAGES:
             self._bad.pop(peer.key)
             peer.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.controller.runtime.faults import repeat
 from hyroads.controller.runtime.persistence import Saved, Store, declared
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
@@ -32,18 +33,18 @@ from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
-from hyroads.controller.services.mobility.plain import FollowedClients
+from hyroads.controller.services.mobility.plain import PlainClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
-from hyroads.controller.services.multicast.membership import MembershipService, QuerierService
-from hyroads.controller.services.multicast.meter import SessionMeter, known_hosts, ports_of_hosts
+from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
+from hyroads.controller.services.multicast.meter import INTERVAL_S, SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
 from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
 from hyroads.controller.services.reservations import ReservationService
-from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view, whole_view
-from hyroads.controller.services.steering.policies import PolicyService
+from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
+from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.plugins.kinds import Selection
 from hyroads.rest import clients, handovers, ncasts, plugins, reservations, sessions
@@ -121,7 +122,7 @@ class Services:
             event_loop.events,
             self._view,
             time.monotonic,
-            policies=self.settings.policies,
+            policies_on=self.settings.policies,
             defect=event_loop.exception,
         )
         self.plugins.on_managers = event_loop.wake
@@ -132,7 +133,8 @@ class Services:
             self.sfnet = SfnetService(*where, clock=time.monotonic, document=document)
 
     def _view(self) -> NetworkView:
-        return whole_view(self.event_loop, self.actuator)
+        view = network_view(self.event_loop)
+        return replace(view, clients=self.actuator.clients(view.time_s))
 
     def _begin_clients(self, radios: Callable[[], Mapping[str, Session]]) -> None:
         self.clients = ClientService(
@@ -148,7 +150,7 @@ class Services:
     def _begin_handovers(self, restored: RestoredState) -> None:
         event_loop = self.event_loop
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
-        plain = FollowedClients(event_loop, self.clients, self.steering)
+        plain = PlainClients(event_loop, self.clients, self.steering)
         self.handovers = HandoverService(
             event_loop, self._publish, time.monotonic, time.time, self.managers, plain=plain
         )
@@ -164,7 +166,6 @@ class Services:
             self.plugins.policies,
             partial(network_view, event_loop),
             self._publish,
-            event_loop.exception,
             time.monotonic,
         )
         self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, event_loop)]
@@ -242,10 +243,10 @@ class Services:
     def start(self) -> None:
         """Everything that works by itself; requests of plugins are answered already."""
         exception = self.event_loop.exception
-        shim.spawn(self.meter.run, exception)
-        shim.spawn(self.membership.run, exception)
+        shim.spawn(repeat, self.meter.once, INTERVAL_S, "the meter of sessions", exception)
+        shim.spawn(repeat, self.membership.once, TICK_S, "membership of sessions", exception)
+        shim.spawn(repeat, self.policies.turn, EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()
-        shim.spawn(self.policies.run)
         if self.sfnet is not None:
             self.sfnet.start()

@@ -1,6 +1,4 @@
-"""Two ways to find the rates of a slot: the exact solver, and the papers' controller as a live alternative. Pure but
-for the state that the latter keeps from slot to slot.
-"""
+"""Two ways to find the rates of a slot: the exact solver, and the papers' controller. Both keep state between slots."""
 
 from __future__ import annotations
 
@@ -21,6 +19,9 @@ from hyroads.controller.core.rates.shares import Shared, SliceShares, Solver, so
 class Allocator(Protocol):
     """Finds rates slot by slot."""
 
+    granted: Mapping[str, Grant]
+    """What was made of the guarantees in the last slot, for flows that were there."""
+
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """The rates of this slot."""
 
@@ -29,10 +30,6 @@ class Allocator(Protocol):
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from now on; those in front go before the others where not all can be kept."""
-
-    @property
-    def granted(self) -> Mapping[str, Grant]:
-        """What was made of the guarantees in the last slot, for flows that were there."""
 
     @property
     def held(self) -> Collection[tuple[str, int]]:
@@ -172,8 +169,4 @@ def _carried(
 
 
 MODES: Mapping[str, Callable[[], Allocator]] = {"solver": SolverMode, "controller": ControllerMode}
-
-
-def allocator(mode: str) -> Allocator:
-    """The allocator of a mode's name."""
-    return MODES[mode]()
+"""By the setting ``mode``."""

@@ -1,12 +1,11 @@
-"""What the paths of an arm cost in airtime, from busy times alone or from a model, and the optimal rates that follow.
-Pure.
+"""What the paths of an arm cost in airtime, measured or modelled, and the optimal rates that follow. Pure.
 
 The rows of the optimum (``core.optimum``) are not links but *groups* of interfaces that hear the same
 links of the arm: they are busy at the same times, so averaging them takes out their readers' noise before the LP. What
 a path costs at an interface does not depend on the arm that it was probed for, so all samples of a path count.
 
-The module also tells how much airtime a flow with a bandit may use where (1 / F_l of Henri, EPFL thesis 9056, 2018,
-chapter 4), beside flows that use less than their share and traffic that is not ours. Pure.
+:func:`airtime_shares` says how much airtime a flow with a bandit may use where (1 / F_l of Henri, EPFL thesis 9056,
+2018, chapter 4), beside flows that use less than their share and traffic that is not ours.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Flows with ``policy: latency`` on a living network: a override (docs/explanation/latency-and-privacy.md, "Live").
-Pure.
+"""The rates of flows with ``policy: latency`` (docs/explanation/latency-and-privacy.md, "Live"). Pure.
 
 Each slot the measured rates of their paths are noted, and one path's trace is fitted; once a second each flow decides
 which technology, or how much of each, gives the smallest mean delay at its load (``core.latency``).
@@ -16,7 +15,6 @@ import numpy as np
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.estimate.link_estimate import Source
-from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.latency.fit import RateFit, RateTrace, scaled
 from hyroads.controller.core.latency.selection import Choice, damped, pace, select
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue
@@ -25,7 +23,7 @@ from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.tree import path_rate
 
-from .rate_override import Fixed, SlotView
+from .rate_override import Fixed, RateOverride, SlotView
 from .routes import FlowRoute
 
 DECIDE_EVERY_S = 1.0
@@ -66,18 +64,18 @@ class _Flow:
     shown: dict[str, Any] = field(default_factory=dict)
 
 
-class Latency:
-    """The latency flows of a controller; see :class:`override.RateOverride`."""
+class Latency(RateOverride):
+    """The latency flows of a controller. A rate that alternates changes all the time: decisions follow statistics, not
+    single changes.
+    """
 
     def __init__(self) -> None:
         self._flows: dict[str, _Flow] = {}
         self._traces: dict[PathName, RateTrace] = {}
         self._raw: dict[str, tuple[float, float]] = {}
 
-    # -- override.RateOverride
-
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
-        """See :class:`override.RateOverride`."""
+        """The rates of all latency flows whose paths are known to carry something."""
         routes = {
             flow: route
             for flow, route in view.routes.items()
@@ -96,15 +94,10 @@ class Latency:
         found = {flow: self._fixed(view, now, route) for flow, route in routes.items()}
         return {flow: fixed for flow, fixed in found.items() if fixed is not None}
 
-    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
-        """A rate that alternates changes all the time: decisions follow statistics, not single changes."""
-
     def document(self, flow: str) -> dict[str, Any] | None:
         """The part ``latency`` of a flow over REST."""
         known = self._flows.get(flow)
         return known.shown if known is not None and known.shown else None
-
-    # -- measurements
 
     def _sample(self, view: SlotView, now: _Now) -> None:
         """Notes the rate of every path of which a link was measured."""
@@ -139,8 +132,6 @@ class Latency:
         known.hunger += weight * (offer.backlogged - known.hunger)
         known.sent_mbps, known.hungry, known.heard_s = offer.sent_mbps, offer.backlogged, view.now_s
         known.frame_bytes = view.agents.frame_bytes.get(flow, known.frame_bytes)
-
-    # -- decisions
 
     def _fixed(self, view: SlotView, now: _Now, route: FlowRoute) -> Fixed | None:
         """The rates of one flow; None, and it is the solver's, while the rate of none of its paths is known."""

@@ -1,23 +1,8 @@
-"""What a flow with a bandit has learned, and what it does next (docs/explanation/bandit.md, "Live"). Pure but for its
-own state.
+"""What a flow with a bandit has learned, and what it does next (docs/explanation/bandit.md, "Live"). No I/O.
 
-A learner turns one decision of its :class:`FlowBandit` each :data:`TRIAL_SLOTS` slots into rates or a probe. Beside the
-bandit it keeps the samples of every path, whichever arm they were probed for: rates come from all of them together,
-which is what takes the bias of noisy busy times out; the bandit's means of single probes decide which arm is used and
-probed.
-
-Whether a flow with the policy ``auto`` follows the model or its own measurements (docs/explanation/bandit.md, "Live").
-Pure.
-
-The model is believed until two probes in a row say that it is wrong: the optimum that was measured of the model's own
-multipath differs from what the model says by more than 10 % and two standard errors, or another multipath measures
-10 % better. It is believed again after three probes in a row that agree.
-
-Whether a flow would take more than it gets: only then it needs a bandit (Henri, EPFL thesis 9056, 2018, chapter 4).
-
-A flow is saturated when packets wait at its edge, when it sends nearly all that it may, or when packets get lost on the
-way: rates that are too high make TCP send less than it may, which must not look like a lack of demand. It is no longer
-saturated when none of these holds for a while.
+A :class:`Learner` turns one decision of its bandit each :data:`TRIAL_SLOTS` slots into rates or a probe. It keeps the
+samples of every path, whichever arm they were probed for: rates come from all of them together, which takes out the
+bias of noisy busy times. The bandit's means of single probes decide which arm is used and probed.
 """
 
 from __future__ import annotations
@@ -46,7 +31,13 @@ AGREEMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """``model``: it is believed; ``against``: probes in a row that said otherwise."""
+    """Whether a flow with the policy ``auto`` follows the ``model`` or what it measured; ``against``: probes in a row
+    that said otherwise.
+
+    The model is believed until two probes in a row say that it is wrong: the optimum that was measured of the model's
+    own multipath differs from what the model says by more than 10 % and two standard errors, or another multipath
+    measures 10 % better. It is believed again after three probes in a row that agree.
+    """
 
     model: bool = True
     against: int = 0
@@ -82,7 +73,6 @@ POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
 
 Share = Mapping[str, float]
 """By link: the share of time that the flow may use in its domain."""
-
 
 Hears = Mapping[Interface, Collection[int]]
 """By interface: the links that it hears."""
@@ -120,7 +110,6 @@ class Learner:
         self.trust = Trust()
         self.silent: dict[str, float] = {}
         self.problem: str | None = None
-        self.probed_s: float | None = None
         self._arm = 0
         self._checking = False
         self._countdown = 0
@@ -158,8 +147,6 @@ class Learner:
     def sent_on(self, arm: int, share: Share) -> dict[PathName, float]:
         """The same by path."""
         return dict(zip(self.arms[arm], self.rates(arm, share), strict=True))
-
-    # -- what happens around the flow
 
     def with_network(
         self, network: Network, hears: Hears, arms: Sequence[Arm], share: Share, touched: frozenset[str]
@@ -200,8 +187,6 @@ class Learner:
         """Too little arrives: the arm in use is measured at once, and if it is much worse, what is old is void."""
         self.wanted, self.since, self._checking = self.arm_in_use, slot, True
 
-    # -- slots
-
     def advance(self, now_s: float, readings: Readings, received: Mapping[PathName, float], share: Share) -> None:
         """A slot of the probe under way is over."""
         if self.probe is None:
@@ -209,7 +194,7 @@ class Learner:
         self.probe = self.probe.after(now_s, readings, received)
         if self.probe.done:
             probe, self.probe = self.probe, None
-            self._learn(probe, now_s, share)
+            self._learn(probe, share)
 
     def next_trial(self, slot: int, rng: np.random.Generator) -> None:
         """When the last trial is over: what the next one is to be."""
@@ -237,7 +222,7 @@ class Learner:
         self.probe = new_probe(record.rows, observers, best, now_s, silent=silent)
         return self.probe
 
-    def _learn(self, probe: ArmProbe, now_s: float, share: Share) -> None:
+    def _learn(self, probe: ArmProbe, share: Share) -> None:
         record, samples = self.records[self._arm], probe.samples
         one = {path: [sample] for path, sample in samples.items()}
         single = measured_airtime(record.rows, one, probe.dead) if probe.failed is None else None
@@ -247,7 +232,7 @@ class Learner:
             self._failures += 1
             self.bandit = self.bandit.observe(Exploit(self._arm, ()))
             return
-        self.probed_s, self._countdown, self._failures = now_s, 0, 0
+        self._countdown = self._failures = 0
         for interface, value in (probe.silent or {}).items():
             group = next((g for g, members in enumerate(record.rows.groups) if interface in members), None)
             if group is not None:
@@ -300,15 +285,11 @@ class Learner:
         sigma = float(np.sqrt(getattr(self.bandit.state, "variance", np.array([0.04]))[0]))
         found, said = sum(first.measured.rates_mbps(share)), sum(first.model.rates_mbps(share))
         rewards = self.bandit.rewards_mbps
-        self.trust = self.trust.after(found, said, sigma / self._least_samples(0) ** 0.5, max(rewards), rewards[0])
-
-    def _least_samples(self, arm: int) -> int:
-        return max(1, min(len(self.samples.get(path, ())) for path in self.arms[arm]))
+        least = max(1, min(len(self.samples.get(path, ())) for path in self.arms[0]))
+        self.trust = self.trust.after(found, said, sigma / least**0.5, max(rewards), rewards[0])
 
     def _planned(self, share: Share) -> list[tuple[float, ...]]:
         return [record.model.rates_mbps(share) for record in self.records]
-
-    # -- REST
 
     def document(self, share: Share) -> dict[str, Any]:
         """The part ``bandit`` of a flow."""
@@ -376,7 +357,11 @@ _SMOOTHING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """``saturated_s`` and ``active_s``: when it last was so; ``short_s``: since when far less than its rates arrives;
+    """Whether a flow would take more than it gets: only then it needs a bandit (Henri, EPFL thesis 9056, 2018, ch. 4).
+
+    A flow is saturated when packets wait at its edge, when it sends nearly all that it may, or when packets get lost on
+    the way: rates that are too high make TCP send less than it may, which must not look like a lack of demand.
+    ``saturated_s`` and ``active_s``: when it last was so; ``short_s``: since when far less than its rates arrives;
     smoothed rates sent and delivered in Mb/s.
     """
 

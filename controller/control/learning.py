@@ -1,4 +1,4 @@
-"""All flows with bandits on a living network: a :class:`RateOverride` of the loop (docs/explanation/bandit.md, "Live").
+"""The rates of all flows with bandits on a living network (docs/explanation/bandit.md, "Live").
 
 Each slot, in this order: routes and flows that came or went, what probes measured, what bandits want next, who of those
 that want to probe may (``core.bandit.probe_schedule``), and the rates of all flows with bandits. While a flow probes,
@@ -7,8 +7,8 @@ the flows that interfere with it keep the rates they have, or their changes woul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from hyroads.controller.core.rates.allocation import path_names
 
 from .arm_airtime import Arm, Competitor, airtime_shares, carrier_sensing_of, domain_load, flow_counts
 from .learner import Learner, Saturation
-from .probing import LEAD_S, PART_SLOTS, SETTLE_S, BusyReading, Meter
-from .rate_override import Fixed, SlotView
+from .probing import LEAD_S, PART_SLOTS, SETTLE_S, Readings
+from .rate_override import Fixed, RateOverride, SlotView
 from .routes import FlowRoute
 
 # External airtime that rises by this much more than the last silent part heard is worth a probe, once in a while;
@@ -35,40 +35,24 @@ ALERT_AGAIN_S = 5.0
 UNSETTLED_SLOTS = 3
 
 
-class Radios(Protocol):
-    """What is needed of the telemetry ingest."""
-
-    def read_now(self, node: str) -> int | None:
-        """Have a node's radios read."""
-
-    def readings(self, interface: Interface) -> Sequence[BusyReading]:
-        """Their counters of late."""
-
-
-class RadioMeter:
-    """Has the radios of access points read; ``later`` calls a function after a delay in seconds."""
-
-    def __init__(self, radios: Radios, later: Callable[[float, Callable[[], object]], object]) -> None:
-        self._radios = radios
-        self._later = later
-
-    def read_soon(self, node: str, delay_s: float) -> None:
-        """See :class:`Meter`."""
-        self._later(delay_s, lambda: self._radios.read_now(node))
-
-    def readings(self, interface: Interface) -> Sequence[BusyReading]:
-        """See :class:`Meter`."""
-        return self._radios.readings(interface)
-
-
-class Learning:
-    """The learners of all flows whose policy learns; see :class:`override.RateOverride`."""
+class Learning(RateOverride):
+    """The learners of all flows whose policy learns."""
 
     def __init__(
-        self, meter: Meter, *, margin: float = 0.05, tcp_margin: float = 0.05, slot_s: float = 0.1, seed: int = 1
+        self,
+        readings: Readings,
+        read_soon: Callable[[str, float], object],
+        *,
+        margin: float = 0.05,
+        tcp_margin: float = 0.05,
+        slot_s: float = 0.1,
+        seed: int = 1,
     ) -> None:
-        """``tcp_margin`` is for flows that are declared to be TCP, whose acknowledgements need airtime."""
-        self._meter = meter
+        """``readings`` are the counters of an interface of about the last two seconds, oldest first. ``read_soon`` has
+        all interfaces of a node read after a delay in seconds. ``tcp_margin`` is for flows that are declared to be TCP,
+        whose acknowledgements need airtime.
+        """
+        self._readings, self._read_soon = readings, read_soon
         self._margin, self._tcp_margin = margin, max(margin, tcp_margin)
         self._slot_s = slot_s
         self._rng = np.random.default_rng(seed)
@@ -86,14 +70,12 @@ class Learning:
         self._frozen: dict[str, Mapping[PathName, float]] = {}
         self._governed: frozenset[str] = frozenset()
 
-    # -- override.RateOverride
-
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Links whose capacity changed significantly: what was learned of arms that hear them is void."""
         self._touched.update(change.link for change in changes)
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
-        """See :class:`override.RateOverride`."""
+        """The rates of flows that probe, or that use what they measured, and of the flows around probes."""
         if not self._learners and not any(route.arms for route in view.routes.values()):
             return {}
         self._watch(view)
@@ -113,8 +95,6 @@ class Learning:
         demand = self._demand.get(flow)
         return {**learner.document(self._share.get(flow, {})), "active": demand is not None and flow in self._governed}
 
-    # -- inside
-
     def _watch(self, view: SlotView) -> None:
         """Who sends, and who would send more; not while reports tell of a probe."""
         self._demand = {flow: demand for flow, demand in self._demand.items() if flow in view.routes}
@@ -124,29 +104,27 @@ class Learning:
                     self._demand[flow] = self._demand[flow].unchanged(view.now_s)
                 continue
             carried = sum(view.agents.path_mbps.get((flow, path), 0.0) for path in view.routes[flow].paths)
-            self._demand[flow] = self._demand.get(flow, Saturation()).after(offer, carried, view.now_s)
+            self._demand[flow] = self._demand_of(flow).after(offer, carried, view.now_s)
 
     def _look_for_losses(self, view: SlotView) -> None:
         """Rates that lose much may be wrong, whatever was measured: then a probe comes at once."""
         for flow, learner in self._learners.items():
-            demand = self._demand.get(flow)
-            if demand is None or learner.probe is not None or not demand.falls_short(view.now_s):
-                continue
-            if view.now_s - self._alerted_s.get(flow, -ALERT_AGAIN_S) >= ALERT_AGAIN_S:
+            short = learner.probe is None and self._demand_of(flow).falls_short(view.now_s)
+            if short and view.now_s - self._alerted_s.get(flow, -ALERT_AGAIN_S) >= ALERT_AGAIN_S:
                 self._alerted_s[flow] = view.now_s
                 learner.suspect(view.slot)
 
-    def _is_active(self, flow: str, now_s: float) -> bool:
-        return flow in self._demand and self._demand[flow].is_active(now_s)
+    def _demand_of(self, flow: str) -> Saturation:
+        return self._demand.get(flow, Saturation())
 
     def _competitors(self, view: SlotView) -> dict[str, Competitor]:
         """All active multipath flows by id, with the load of their usual rates."""
         found = {}
         for flow, route in view.routes.items():
-            if route.reason is not None or not self._is_active(flow, view.now_s):
-                continue
-            load = domain_load(view.network, self._usual(view, flow, route))
-            found[flow] = Competitor(load, self._demand[flow].is_saturated(view.now_s))
+            demand = self._demand_of(flow)
+            if route.reason is None and demand.is_active(view.now_s):
+                load = domain_load(view.network, self._usual(view, flow, route))
+                found[flow] = Competitor(load, demand.is_saturated(view.now_s))
         return found
 
     def _usual(self, view: SlotView, flow: str, route: FlowRoute) -> dict[PathName, float]:
@@ -223,14 +201,13 @@ class Learning:
 
     def _step(self, view: SlotView, flow: str, learner: Learner) -> None:
         received = {path: rate for (name, path), rate in view.agents.path_mbps.items() if name == flow}
-        learner.advance(view.now_s, self._meter.readings, received, self._share[flow])
+        learner.advance(view.now_s, self._readings, received, self._share[flow])
         if learner.probe is not None:
             return
-        demand = self._demand.get(flow)
-        if demand is None or not demand.is_saturated(view.now_s):
-            learner.wanted = None
-        else:
+        if self._demand_of(flow).is_saturated(view.now_s):
             learner.next_trial(view.slot, self._rng)
+        else:
+            learner.wanted = None
 
     def _grant(self, view: SlotView, others: Mapping[str, Competitor]) -> None:
         """Begins the probes that interfere with none under way."""
@@ -263,25 +240,16 @@ class Learning:
                 fixed[flow] = Fixed(rates, rates)
                 self._quiet_from[flow] = view.slot + UNSETTLED_SLOTS
                 if learner.probe.is_fresh:
-                    self._read({node for node, _ in learner.probe.observers})
+                    for node in {node for node, _ in learner.probe.observers}:
+                        self._read_soon(node, SETTLE_S)
+                        self._read_soon(node, PART_SLOTS * self._slot_s - LEAD_S)
                 for name in self._interferers(view, flow, learner.probe.rows.arm, others):
                     frozen[name] = self._frozen.get(name) or _last_rates(view).get(name, {})
-            elif self._decides(flow, learner, view.now_s):
+            elif learner.knows and not learner.follows_model and self._demand_of(flow).is_saturated(view.now_s):
                 fixed[flow] = Fixed(learner.sent_on(learner.arm_in_use, self._share[flow]))
         self._governed = frozenset(fixed)
         self._frozen = {name: rates for name, rates in frozen.items() if rates and name not in fixed}
         return {**{name: Fixed(rates) for name, rates in self._frozen.items()}, **fixed}
-
-    def _decides(self, flow: str, learner: Learner, now_s: float) -> bool:
-        """Whether the bandit's rates are used, not the solver's."""
-        demand = self._demand.get(flow)
-        saturated = demand is not None and demand.is_saturated(now_s)
-        return saturated and learner.knows and not learner.follows_model
-
-    def _read(self, nodes: Iterable[str]) -> None:
-        for node in nodes:
-            self._meter.read_soon(node, SETTLE_S)
-            self._meter.read_soon(node, PART_SLOTS * self._slot_s - LEAD_S)
 
 
 def _arms(route: FlowRoute) -> tuple[Arm, ...]:
@@ -292,12 +260,9 @@ def _last_rates(view: SlotView) -> dict[str, dict[PathName, float]]:
     """The rates in force by flow and path."""
     if view.last is None:
         return {}
-    state = view.last.state
-    names = path_names(state.problem.layout)
-    links = state.network.links
-    by_flow: dict[str, list[PathName]] = {}
-    for flow, path in names:
-        by_flow.setdefault(flow, []).append(tuple(links[link].id for link in path))
+    state, by_flow = view.last.state, dict[str, list[PathName]]()
+    for flow, path in path_names(state.problem.layout):
+        by_flow.setdefault(flow, []).append(tuple(state.network.links[link].id for link in path))
     return {
         flow: dict(zip(paths, state.pushed[flow], strict=True))
         for flow, paths in by_flow.items()
@@ -306,10 +271,9 @@ def _last_rates(view: SlotView) -> dict[str, dict[PathName, float]]:
 
 
 def _external(view: SlotView) -> FloatArray:
+    """The share of time [L] of traffic that is not ours; zeros while it is not known of this network."""
     size = len(view.network.links)
-    found = (
-        np.zeros(size) if view.last is None else np.array(view.last.state.external.per_link(view.now_s), dtype=float)
-    )
+    found = np.zeros(size) if view.last is None else np.array(view.last.state.external.per_link(view.now_s))
     return found if len(found) == size else np.zeros(size)
 
 

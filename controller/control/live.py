@@ -4,7 +4,7 @@
               improve     significant changes move the flows that they affect; paths by a client's other places stand by
     slot      slot        measurements -> rates of all flows; significant changes -> state
 
-The event_loop calls these and pushes what they give. No I/O, no clock: times are arguments.
+The event loop calls these and deploys what they give. No I/O, no clock: times are arguments.
 """
 
 from __future__ import annotations
@@ -110,8 +110,6 @@ class Live:
             raise PlanningError("nothing is planned yet")
         return self.plan
 
-    # -- events
-
     def links_reported(self, before: State, after: State, now_s: float) -> State:
         """After agents told of links: those that failed too often lately are held down for a while.
 
@@ -210,37 +208,24 @@ class Live:
         self._use(self._network, routes, self.in_force.version, reports, now_s)
         return self.in_force
 
-    # -- slots
+    def slot(
+        self, state: State, reports: ReportRegistry, now_s: float, *, ask: bool = True
+    ) -> tuple[State, Plan | None]:
+        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed.
 
-    def slot(self, state: State, reports: ReportRegistry, now_s: float) -> tuple[State, Plan | None]:
-        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed."""
-        if self.plan is None:
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override.
+        """
+        if self.plan is None or not (ask or self._measures):
             return state, None
-        turn = self.loop.turn(now_s, measured(reports, self.plan))
-        changed = self._take(turn)
+        changed = self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=ask))
         if self._measures:
             self._look(self._estimated(), now_s)
             state = self._with_references(state)
         return state, self.plan if changed else None
 
-    def listen(self, state: State, reports: ReportRegistry, now_s: float) -> State:
-        """A slot before anything is pushed: takes in what is measured, asks no override."""
-        if self.plan is None or not self._measures:
-            return state
-        self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=False))
-        self._look(self._estimated(), now_s)
-        return self._with_references(state)
-
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
         self._routes = {}
-
-    @property
-    def has_news(self) -> bool:
-        """Whether :meth:`improve` has something to look at."""
-        return bool(self._pending)
-
-    # -- inside
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""

@@ -1,10 +1,4 @@
-"""The network as it can be planned with now: without what is down, with the capacities that plans count on. Pure.
-
-The two paths of a private flow. Pure.
-
-Each path is what one network sees of the flow, so the two have no technology in common: an observer of either learns
-only its own part (Henri, EPFL thesis 9056, 2018, chapter 6).
-"""
+"""The network as it can be planned with now: without what is down, with the capacities that plans count on. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +21,11 @@ from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
-    """The first two paths without a common technology; empty if there are none."""
+    """The first two paths without a common technology; empty if there are none.
+
+    Each path of a private flow is what one network sees of it: an observer of either learns only its own part (Henri,
+    EPFL thesis 9056, 2018, chapter 6).
+    """
     for pair in combinations(paths, 2):
         first, second = ({network.links[link].technology for link in path} for path in pair)
         if not first & second:
@@ -37,18 +35,18 @@ def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
 
 def single_technology_paths(network: Network, source: str, target: str) -> tuple[Path, ...]:
     """For every technology the shortest path that uses no other."""
-    found = (_shortest(_only(network, technology), source, target) for technology in network.technologies)
+    found = []
+    for technology in network.technologies:
+        others = (link.id for link in network.links if link.technology != technology)
+        alone = Planner(network.with_capacities(dict.fromkeys(others, 0.0)))
+        found.append(_shortest(alone, source, target))
     return tuple(path for path in found if path)
 
 
-def _only(network: Network, technology: str) -> Network:
-    others = (link.id for link in network.links if link.technology != technology)
-    return network.with_capacities(dict.fromkeys(others, 0.0))
-
-
-def _shortest(network: Network, source: str, target: str) -> Path:
+def _shortest(planner: Planner, source: str, target: str) -> Path:
+    """The shortest path; empty if there is no way."""
     try:
-        return Planner(network).plan(source, target, shortest=1, depth=1, arms=1).single_path.links
+        return planner.plan(source, target, shortest=1, depth=1, arms=1).single_path.links
     except PlanningError:
         return ()
 
@@ -112,11 +110,6 @@ class LiveNetwork:
         """Whether each of the network's links is down, as far as is known."""
         return np.array([link.id in self.basis.dead for link in self.network.links], dtype=bool)
 
-    @property
-    def down(self) -> frozenset[str]:
-        """Links that are down, as far as is known."""
-        return self.basis.dead
-
     @cached_property
     def departures(self) -> Mapping[str, tuple[Place, ...]]:
         """By node: the places to which it can send now."""
@@ -148,15 +141,14 @@ class LiveNetwork:
         """Paths of the best branch without some links; empty if there is no way."""
         key = (source, target, closed)
         if key not in self._through:
-            around = self.planner if not closed else self._around(closed)
+            around = self.planner
+            if closed:
+                around = Planner(self.network.with_capacities(dict.fromkeys(closed, 0.0)))
             try:
                 self._through[key] = around.plan(source, target, arms=1).arms[0].links
             except PlanningError:
                 self._through[key] = ()
         return self._through[key]
-
-    def _around(self, closed: frozenset[str]) -> Planner:
-        return Planner(self.network.with_capacities(dict.fromkeys(closed, 0.0)))
 
     def _best(self, source: str, target: str, count: int) -> tuple[tuple[Path, ...], ...]:
         key = (source, target)
@@ -171,43 +163,38 @@ class LiveNetwork:
 
     def private_paths(self, source: str, target: str) -> tuple[Path, ...]:
         """Two paths without a common technology; empty if there are none."""
-        key = (source, target)
         pair = two_networks(self.network, self.multipath(source, target))
-        if not pair and key not in self._one_technology:
-            self._one_technology[key] = single_technology_paths(self.network, source, target)
-        return pair or two_networks(self.network, self._one_technology[key])
+        return pair or two_networks(self.network, self._alone(source, target))
 
     def latency_paths(self, source: str, target: str) -> tuple[Path, ...]:
         """One path per technology; those of the best multipath where there are not two of these."""
+        alone = self._alone(source, target)
+        return alone if len(alone) > 1 else tuple(dict.fromkeys((*alone, *self.multipath(source, target))))
+
+    def _alone(self, source: str, target: str) -> tuple[Path, ...]:
         key = (source, target)
         if key not in self._one_technology:
             self._one_technology[key] = single_technology_paths(self.network, source, target)
-        alone = self._one_technology[key]
-        return alone if len(alone) > 1 else tuple(dict.fromkeys((*alone, *self.multipath(source, target))))
+        return self._one_technology[key]
 
     def single_path(self, source: str, target: str) -> Path:
         """Shortest path; empty if there is no way."""
         key = (source, target)
         if key not in self._single:
-            try:
-                self._single[key] = self.planner.plan(source, target, shortest=1, depth=1, arms=1).single_path.links
-            except PlanningError:
-                self._single[key] = ()
+            self._single[key] = _shortest(self.planner, source, target)
         return self._single[key]
 
     @cached_property
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows."""
-        addressing, network = self.context.addressing, self.network
-        routes = all_routes(network, (*addressing.dpid, *addressing.attachments))
-        tree = sorted(broadcast_tree(network))
-        context = self.context
+        context, addressing = self.context, self.context.addressing
+        routes = all_routes(self.network, (*addressing.dpid, *addressing.attachments))
         return intents_for(
             context.network,
             addressing,
             context.labels,
             routes,
-            tree,
+            sorted(broadcast_tree(self.network)),
             places=self.places,
             guarded=context.guarded,
             dhcp=context.dhcp,
@@ -232,17 +219,14 @@ class Cache:
 
     def live(self, state: State) -> LiveNetwork:
         """The live network of a state."""
-        nodes, links = (state.switches, state.ports, state.places), (state.silent, state.held)
-        made_of = (*nodes, *links, state.capacity_mbps, state.interference)
+        nodes, dead = (state.switches, state.ports, state.places), (state.silent, state.held)
+        made_of = (*nodes, *dead, state.capacity_mbps, state.interference)
         if self._made_of and all(now is before for now, before in zip(made_of, self._made_of, strict=True)):
             return self._known[0]
         self._made_of = made_of
-        return self._found(state)
-
-    def _found(self, state: State) -> LiveNetwork:
         links = self._context.network.links
-        dead = frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
-        basis = Basis(dead, state.capacity_mbps, state.interference, state.places)
+        down = frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
+        basis = Basis(down, state.capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis)

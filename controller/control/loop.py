@@ -1,8 +1,7 @@
-"""The loop's state between slots, and its turn: measurements in, rates of all multipath flows out
-(docs/explanation/live.md).
+"""The control loop: measurements in, rates of all multipath flows out, slot by slot (docs/explanation/live.md).
 
 :class:`LiveLoop` drives ``core.closed_loop.slot`` for flows that come and go. It keeps what the pure slot must not
-know: path names instead of positions, which flows a override decides, rates too small to pace, the controller mode.
+know: path names instead of positions, which flows an override decides, rates too small to pace, the controller mode.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path
 
-from .allocators import Allocator, Grant, allocator
-from .rate_override import Fixed, NoOverride, RateOverride, SlotView
+from .allocators import MODES, Allocator, Grant
+from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .reports import NO_RATES, AgentRates
 from .routes import Routes
@@ -64,7 +63,6 @@ class Turn:
     of the pure slot with all estimates.
     """
 
-    now_s: float
     changed: Mapping[str, tuple[float, ...]]
     fill: Mapping[str, tuple[float, ...]]
     result: SlotResult
@@ -80,7 +78,7 @@ class LiveLoop:
         self.declared = network
         self.busy: dict[Interface, float] = {}
         """The last busy share of every interface that has told one."""
-        self.override: RateOverride = override or NoOverride()
+        self.override = override or RateOverride()
         self.groups: GroupAirtime | None = None
         """What multicast sessions take."""
         self.turns = 0
@@ -88,30 +86,26 @@ class LiveLoop:
         self._source = source
         self._heard: Heard | None = None
         self._heard_by: Interference | None = None
-        self._routes: Routes = {}
+        self.routes: Routes = {}
+        """What it was laid out for."""
         self._order: dict[str, tuple[PathName, ...]] = {}
         self._path_groups: dict[str, PathGroups] = {}
-        self._fixed: dict[str, Fixed] = {}
-        self._allocator: Allocator = allocator(options.mode)
+        self.fixed: dict[str, Fixed] = {}
+        """The flows that the override decides."""
+        self._allocator: Allocator = MODES[options.mode]()
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
-        self.state = LoopState(
-            network, empty, LinkEstimator(technologies), external, Demands(), replace(options.settings)
-        )
+        estimator = LinkEstimator(technologies)
+        self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
     @property
     def rates(self) -> dict[str, tuple[float, ...]]:
         """The rates in force of every multipath flow, in the order of its paths."""
         pushed = self.state.pushed
         return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
-
-    @property
-    def fixed(self) -> Mapping[str, Fixed]:
-        """The flows that the override decides."""
-        return self._fixed
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
@@ -133,32 +127,27 @@ class LiveLoop:
         """Whether everyone who measures has spoken."""
         return self._source.complete()
 
-    @property
-    def routes(self) -> Routes:
-        """The routes that it was laid out for."""
-        return self._routes
-
     def lay_out(self, network: Network, routes: Routes) -> None:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
         of_paths = {flow: route.path_groups for flow, route in carried.items()}
-        same_groups = order == self._order and of_paths == self._path_groups
-        if same_groups and network is self.state.network and self._same_specs(routes):
-            self._routes = routes
+        is_same = network is self.state.network and order == self._order and of_paths == self._path_groups
+        if is_same and all(routes[flow].spec == self.routes[flow].spec for flow in order):
+            self.routes = routes
             return
         old, new = _group_names(self._order, self._path_groups), _group_names(order, of_paths)
-        self._routes, self._order, self._path_groups = routes, order, of_paths
+        self.routes, self._order, self._path_groups = routes, order, of_paths
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
-        self._fixed = {
+        self.fixed = {
             flow: fixed
-            for flow, fixed in self._fixed.items()
+            for flow, fixed in self.fixed.items()
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         # Dummies are sent only if their override says so.
         dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
-        self._fixed = {**{flow: Fixed({}) for flow in dummies}, **self._fixed}
+        self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
         same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
@@ -181,10 +170,9 @@ class LiveLoop:
         if ask:
             self.turns += 1
             last = self.last.result if self.last else None
-            view = SlotView(
-                now_s, self.turns, self.state.network, self._routes, taken.busy, agents, last, taken.samples
-            )
-            self._fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
+            network, routes = self.state.network, self.routes
+            view = SlotView(now_s, self.turns, network, routes, agents, last, taken.samples)
+            self.fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
         self.last = self._turn(now_s, taken, agents)
         return self.last
 
@@ -204,18 +192,16 @@ class LiveLoop:
     def airtime_of_slices(self) -> dict[tuple[str, str], float]:
         """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
         problem, network = self.state.problem, self.state.network
-        specs = specs_of(self._routes)
+        specs = specs_of(self.routes)
         names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
         slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
         busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
         busy[:, problem.capacity_mbps <= 0] = 0.0
-        of = {
-            technology: [link.technology == technology for link in network.links] for technology in network.technologies
-        }
+        media = np.array([link.technology for link in network.links])
         return {
-            (name, technology): float(busy[index, mine].max(initial=0.0))
+            (name, technology): float(busy[index, media == technology].max(initial=0.0))
             for index, name in enumerate(names)
-            for technology, mine in of.items()
+            for technology in network.technologies
         }
 
     @property
@@ -230,10 +216,9 @@ class LiveLoop:
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
-        fixed = {flow: self._reserved(flow) for flow in self._fixed}
-        result = slot(
-            self.state, self._measurements(taken, agents, now_s), now_s, fixed=fixed, allocate=self._allocator.allocate
-        )
+        fixed = {flow: self._reserved(flow) for flow in self.fixed}
+        measured = self._measurements(taken, agents, now_s)
+        result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
         # Without what is only at hand for flows that send little.
@@ -242,10 +227,10 @@ class LiveLoop:
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
             flow: by_path(self._in_order(flow, each.fill_mbps), self._path_groups[flow], len(self._order[flow]))
-            for flow, each in self._fixed.items()
+            for flow, each in self.fixed.items()
             if each.fill_mbps
         }
-        return Turn(now_s, {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
+        return Turn({flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
@@ -256,7 +241,7 @@ class LiveLoop:
             if all((flow, path) in agents.path_mbps for path in group)
         }
         offers = {
-            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self._fixed
+            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self.fixed
         }
         return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s), self.groups)
 
@@ -267,12 +252,7 @@ class LiveLoop:
             if flow in fixed or not rates or sum(rates) >= MIN_FLOW_MBPS / 2:
                 continue
             least[flow] = (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
-        if not least:
-            return result
-        pushed = {**result.state.pushed, **least}
-        changed = {flow: rates for flow, rates in least.items() if self.state.pushed.get(flow) != rates}
-        remaining = {flow: rates for flow, rates in result.push.items() if flow not in least}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
+        return self._pushing(result, least)
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
@@ -283,18 +263,15 @@ class LiveLoop:
             told_mbps = sum(result.state.pushed.get(flow, ()))
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
                 changed[flow] = rates
-        if not changed:
-            return result
-        pushed = {**result.state.pushed, **changed}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**result.push, **changed})
+        return self._pushing(result, changed)
 
     def _unreserved(self) -> FloatArray:
         """What the override's flows may send beyond what the others leave to them, in the order of the problem."""
-        if all(fixed.reserved_mbps is None for fixed in self._fixed.values()):
+        if all(fixed.reserved_mbps is None for fixed in self.fixed.values()):
             return np.zeros(self.state.problem.layout.path_count)
         beyond: list[float] = []
         for flow, path_groups in self._path_groups.items():
-            fixed = self._fixed.get(flow)
+            fixed = self.fixed.get(flow)
             if fixed is None or fixed.reserved_mbps is None:
                 beyond += [0.0] * len(path_groups)
                 continue
@@ -304,28 +281,32 @@ class LiveLoop:
 
     def _in_force(self) -> FloatArray:
         """Rates of all path groups, in the order of the problem."""
-        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self._fixed}}
+        given = {**self.state.pushed, **{flow: self._reserved(flow) for flow in self.fixed}}
         used = [rate for flow, of in self._path_groups.items() for rate in _paceable(given.get(flow, (0.0,) * len(of)))]
         return np.array(used, dtype=float)
 
     def _reserved(self, flow: str) -> tuple[float, ...]:
         """The rates of a flow of the override's as far as the others have to make room."""
-        fixed = self._fixed[flow]
+        fixed = self.fixed[flow]
         return self._in_order(flow, fixed.rates_mbps if fixed.reserved_mbps is None else fixed.reserved_mbps)
 
     def _paced(self, result: SlotResult) -> SlotResult:
         """Flows that may send faster than what they need on average are told so."""
         paced = {
             flow: self._in_order(flow, each.rates_mbps)
-            for flow, each in self._fixed.items()
+            for flow, each in self.fixed.items()
             if each.reserved_mbps is not None
         }
-        if not paced:
+        return self._pushing(result, paced)
+
+    def _pushing(self, result: SlotResult, rates: Mapping[str, tuple[float, ...]]) -> SlotResult:
+        """The result with these rates of some flows; what was in force before the slot is not sent again."""
+        if not rates:
             return result
-        changed = {flow: rates for flow, rates in paced.items() if self.state.pushed.get(flow) != rates}
-        remaining = {flow: rates for flow, rates in result.push.items() if flow not in paced}
-        pushed = {**result.state.pushed, **paced}
-        return replace(result, state=replace(result.state, pushed=pushed), push={**remaining, **changed})
+        changed = {flow: given for flow, given in rates.items() if self.state.pushed.get(flow) != given}
+        remaining = {flow: given for flow, given in result.push.items() if flow not in rates}
+        state = replace(result.state, pushed={**result.state.pushed, **rates})
+        return replace(result, state=state, push={**remaining, **changed})
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
         """Of a flow whose path groups are single paths."""
@@ -336,11 +317,8 @@ class LiveLoop:
         return by_path(_paceable(rates), self._path_groups[flow], len(self._order[flow]))
 
     def _is_governed(self, flow: str) -> bool:
-        """Whether a override may decide: not of flows that are being handed over."""
-        return flow in self._order and not self._routes[flow].ends.is_moving
-
-    def _same_specs(self, routes: Routes) -> bool:
-        return all(routes[flow].spec == self._routes[flow].spec for flow in self._order)
+        """Whether an override may decide: not of flows that are being handed over."""
+        return flow in self._order and not self.routes[flow].ends.is_moving
 
     def _hear(self, heard: Heard) -> None:
         """Observers that the network does not have are left out."""

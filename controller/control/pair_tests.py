@@ -1,27 +1,26 @@
 """Pair tests on the living network, in idle time: which flows of dummies they need, what these send, what follows.
 
 A test needs a flow over each of its two links, from the agent at one end to the agent at the other, that carries
-nobody's frames: :attr:`PairTests.wanted`. Once both report, the test's rounds (``core.infer.pair_run``) run as rates
-of a :class:`override.RateOverride`: dummies load a link to four fifths of its estimate. The flows reserve nothing,
+nobody's frames: :attr:`PairTests.wanted`. Once both report, the test's rounds (``core.infer.pair_test``) run as rates
+of a ``RateOverride``: dummies load a link to four fifths of its estimate. The flows reserve nothing,
 so that a flow that wakes up has its rates at hand; a test ends in the slot that hears of anyone who sends near it.
-One test at a time. Verdicts overrule who hears whom (:class:`TestedSource`).
+One test at a time. Verdicts overrule who hears whom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import Measurements
-from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.infer.domains import Pair, PairResult, Verdict, learned_interference
 from hyroads.controller.core.infer.pair_test import PairRun, ScheduleSettings, Situation, TestRecord, may_run, schedule
 from hyroads.controller.core.network import FlowSpec, Network, Traffic
 
-from .rate_override import Fixed, SlotView
-from .source import Heard, Source
+from .rate_override import Fixed, RateOverride, SlotView
+from .source import NOTHING_HEARD, Heard, Source
 
 # Of a link's estimate, which dummies follow: two links that take turns can't carry 1.6 of one, and keep 5/8. All of it
 # would starve broadcasts where two links that do not contend are both heard: hello frames, and with them the links.
@@ -45,25 +44,25 @@ def test_flow(network: Network, link: str) -> FlowSpec:
     return FlowSpec(f"pair test {link}", ends.source, ends.target, paths=((link,),), traffic=Traffic.PROBE)
 
 
-class PairTests:
-    """The tests of a network; a :class:`override.RateOverride` of its own flows. ``testable`` are the links with an
-    agent at both ends; ``heard`` tells who hears whom.
+@dataclass(eq=False)
+class PairTests(RateOverride):
+    """The tests of a network; decides the rates of its own flows. ``testable`` are the links with an agent at both
+    ends; ``source`` measures.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        testable: frozenset[str],
-        heard: Callable[[], Heard],
-        settings: ScheduleSettings = DEFAULTS,
-    ) -> None:
-        self._network = network
-        self._testable = testable
-        self._heard = heard
-        self._settings = settings
+    network: Network
+    testable: frozenset[str]
+    source: Source
+    settings: ScheduleSettings = DEFAULTS
+
+    def __post_init__(self) -> None:
         self._records: dict[Pair, TestRecord] = {}
         self._results: dict[Pair, PairResult] = {}
-        self._verdicts: dict[Pair, Verdict] = {}
+        self.verdicts: Mapping[Pair, Verdict] = {}
+        """Pairs that were decided; a new object whenever one was."""
+        self._heard = NOTHING_HEARD
+        self._heard_of: tuple[Heard, Mapping[Pair, Verdict]] = (NOTHING_HEARD, self.verdicts)
+        """What that was made of."""
         self._cut_off: dict[Pair, int] = {}
         """How often in a row a test of a pair could not be made."""
         self._run: PairRun | None = None
@@ -75,14 +74,30 @@ class PairTests:
     @property
     def wanted(self) -> tuple[FlowSpec, ...]:
         """The flows that the test of now needs."""
-        return () if self._run is None else tuple(test_flow(self._network, link) for link in self._run.pair)
+        return () if self._run is None else tuple(test_flow(self.network, link) for link in self._run.pair)
 
-    @property
-    def verdicts(self) -> Mapping[Pair, Verdict]:
-        """Pairs that were decided; a new object whenever one was."""
-        return self._verdicts
+    # -- a source of the loop: the one that it was made with, but for domains that tests overrule
 
-    # -- override.RateOverride
+    def take(self, now_s: float) -> Measurements:
+        """What came in since the last call."""
+        return self.source.take(now_s)
+
+    def complete(self) -> bool:
+        """Whether everyone who measures has spoken."""
+        return self.source.complete()
+
+    def heard(self) -> Heard:
+        """Who hears whom; the same object as long as nothing changed."""
+        heard = self.source.heard()
+        if not self.verdicts:
+            return heard
+        if self._heard_of != (heard, self.verdicts):
+            network = self.network
+            default = heard.interference or network.interference
+            learned = learned_interference(network.links, default, self.verdicts, network.unshared)
+            self._heard = heard if learned is default else replace(heard, interference=learned)
+            self._heard_of = (heard, self.verdicts)
+        return self._heard
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """The rates of the tests' flows, 0 for those that do not test."""
@@ -91,16 +106,8 @@ class PairTests:
         elif view.now_s >= self._look_s and view.slot >= FIRST_SLOT:
             self._look_s = view.now_s + LOOK_EVERY_S
             self._look(view)
-        return {flow: self._fixed(view, flow) for flow in self._mine(view)}
-
-    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
-        """What two links do to each other does not depend on their capacities."""
-
-    def document(self, flow: str) -> dict[str, Any] | None:
-        """Nothing of users' flows."""
-        return None
-
-    # -- REST
+        mine = (flow for flow, route in view.routes.items() if route.spec.traffic is Traffic.PROBE)
+        return {flow: self._fixed(view, flow) for flow in mine}
 
     def report(self, now_s: float) -> dict[str, Any]:
         """What was tested and found, and what is being tested."""
@@ -120,8 +127,6 @@ class PairTests:
             ],
         }
 
-    # -- inside
-
     def _look(self, view: SlotView) -> None:
         network = view.network
         found = schedule(
@@ -131,14 +136,14 @@ class PairTests:
             self._situation(view),
             view.now_s,
             unshared=network.unshared,
-            settings=replace(self._settings, max_tests=1),
+            settings=replace(self.settings, max_tests=1),
         )
         if found:
             self._run, self._until_s = PairRun(*found[0]), view.now_s + START_WITHIN_S
 
     def _step(self, view: SlotView, run: PairRun) -> None:
-        bound = RUNNING_BUSY if run.began else self._settings.idle_below
-        settings, network = replace(self._settings, idle_below=bound), view.network
+        bound = RUNNING_BUSY if run.began else self.settings.idle_below
+        settings, network = replace(self.settings, idle_below=bound), view.network
         if not may_run(run.pair, network.links, network.interference, self._situation(view), settings):
             self._end(run, view.now_s)
             return
@@ -156,7 +161,7 @@ class PairTests:
         self._run, self._look_s, pair = None, now_s, frozenset(run.pair)
         if not run.done or run.result is None:
             times = self._cut_off[pair] = self._cut_off.get(pair, 0) + 1
-            due_s = now_s - self._settings.retry_s + min(AGAIN_S * 2 ** min(times - 1, 10), self._settings.retry_s)
+            due_s = now_s - self.settings.retry_s + min(AGAIN_S * 2 ** min(times - 1, 10), self.settings.retry_s)
             known = self._records.get(pair)
             if known is None or known.verdict is Verdict.UNDECIDED:
                 self._records[pair] = TestRecord(Verdict.UNDECIDED, due_s)
@@ -166,26 +171,20 @@ class PairTests:
         self._results[pair] = run.result
         self._records[pair] = TestRecord(run.result.verdict, now_s)
         if run.result.verdict is not Verdict.UNDECIDED:
-            self._verdicts = {**self._verdicts, pair: run.result.verdict}
+            self.verdicts = {**self.verdicts, pair: run.result.verdict}
 
     def _arrived(self, view: SlotView, run: PairRun) -> dict[str, float]:
         """What the far ends say, by link."""
         rates = {link: view.agents.path_mbps.get((f"pair test {link}", (link,))) for link in run.pair}
         return {link: rate for link, rate in rates.items() if rate is not None}
 
-    def _mine(self, view: SlotView) -> list[str]:
-        return [flow for flow, route in view.routes.items() if route.spec.traffic is Traffic.PROBE]
-
     def _fixed(self, view: SlotView, flow: str) -> Fixed:
         sending = self._run.sending if self._run is not None and self._run.began else ()
-        links = [path[0] for path in view.routes[flow].paths if path[0] in sending]
-        capacity = view.network.link_index
-        estimates = view.last.state.problem.capacity_mbps if view.last is not None else None
-        rates: dict[PathName, float] = {
-            (link,): LOAD * float(estimates[capacity[link]])
-            for link in links
-            if estimates is not None and len(estimates) == len(capacity)
-        }
+        index, rates = view.network.link_index, dict[PathName, float]()
+        estimates = view.last.state.problem.capacity_mbps if view.last is not None else ()
+        if len(estimates) == len(index):
+            paths = view.routes[flow].paths
+            rates = {path: LOAD * float(estimates[index[path[0]]]) for path in paths if path[0] in sending}
         return Fixed(rates, rates, {})
 
     def _situation(self, view: SlotView) -> Situation:
@@ -206,43 +205,5 @@ class PairTests:
             shares = view.last.state.external.per_link(view.now_s)
             if len(shares) == len(links):
                 busy = {link.id: float(share) for link, share in zip(links, shares, strict=True)}
-        usable = {link.id for link in links if link.capacity_mbps > 0} & self._testable
-        return Situation(frozenset(active), busy, uses, self._heard().hears or {}, usable)
-
-
-class TestedSource:
-    """A source whose domains are overruled by pair tests."""
-
-    __test__ = False  # not a test class of pytest's
-
-    def __init__(self, source: Source, network: Network) -> None:
-        self._source = source
-        self._network = network
-        self._tests: PairTests | None = None
-        self._from: tuple[object, object] = (None, None)
-        self._heard: Heard | None = None
-
-    def follow(self, tests: PairTests) -> None:
-        """Whose verdicts count."""
-        self._tests = tests
-
-    def take(self, now_s: float) -> Measurements:
-        """See :class:`Source`."""
-        return self._source.take(now_s)
-
-    def complete(self) -> bool:
-        """See :class:`Source`."""
-        return self._source.complete()
-
-    def heard(self) -> Heard:
-        """See :class:`Source`."""
-        heard = self._source.heard()
-        if self._tests is None or not self._tests.verdicts:
-            return heard
-        if self._heard is None or self._from != (heard, self._tests.verdicts):
-            network = self._network
-            default = heard.interference or network.interference
-            learned = learned_interference(network.links, default, self._tests.verdicts, network.unshared)
-            self._heard = heard if learned is default else replace(heard, interference=learned)
-            self._from = (heard, self._tests.verdicts)
-        return self._heard
+        usable = {link.id for link in links if link.capacity_mbps > 0} & self.testable
+        return Situation(frozenset(active), busy, uses, self.heard().hears or {}, usable)

@@ -1,4 +1,4 @@
-"""Routes and rates -> plan, in the words of agents and switches. Pure but for remembering what it made last.
+"""Routes and rates -> plan, in the words of agents and switches. It remembers what it made last; no I/O.
 
 Routes (``control.routes``) say which paths flows have, rates (``control.loop``) what each carries. What did not change
 since the plan before is taken from there as it is: a handover concerns two agents out of many.
@@ -11,17 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.network import Policy, Traffic
-from hyroads.controller.model.plan import (
-    MULTIPATH,
-    SINGLE,
-    UNREACHABLE,
-    FlowPlan,
-    Options,
-    Plan,
-    PlannedPath,
-    Rates,
-    hello_configs,
-)
+from hyroads.controller.model import plan as model
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
@@ -35,15 +26,15 @@ PRECEDENCE_STEP = 1000
 class PlanMaker:
     """One per context."""
 
-    def __init__(self, context: TopologyContext, options: Options) -> None:
+    def __init__(self, context: TopologyContext, options: model.Options) -> None:
         self._context = context
         self._options = options
-        self._hellos = hello_configs(context, options)
+        self._hellos = model.hello_configs(context, options)
         self._made_of: dict[str, FlowRoute] = {}
         """The routes of the last plan's multipath flows."""
 
     def plan(  # noqa: PLR0917 - all that a plan is made of
-        self, version: int, live: LiveNetwork, routes: Routes, rates: Rates, numbers: Numbers, before: Plan | None
+        self, version: int, live: LiveNetwork, routes: Routes, rates: model.Rates, numbers: Numbers, before: Plan | None
     ) -> Plan:
         """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
         that with other rates.
@@ -67,7 +58,8 @@ class PlanMaker:
 
     def _classified(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> Mapping[str, ClassifiedFlow]:
         """The very mapping of before, if it is to be the same at the same nodes."""
-        taken = {flow: plan for flow, plan in flows.items() if _takes_frames(plan)}
+        multipaths = ((flow, plan) for flow, plan in flows.items() if plan.mode == MULTIPATH)
+        taken = {flow: plan for flow, plan in multipaths if plan.spec.traffic is not Traffic.PROBE}
         if before is not None and list(taken) == list(before.classified):
             olds = ((before.flows[flow], plan) for flow, plan in taken.items())
             if all(old is plan or _is_taken_alike(old, plan) for old, plan in olds):
@@ -86,12 +78,14 @@ class PlanMaker:
             return self._multipath(route, route.egress, number, ids).with_rates(rates)
         single = tuple(live.network.links[link].id for link in live.single_path(spec.source, spec.target))
         if not single:
-            return FlowPlan(spec, number, UNREACHABLE, route.reason, None, None, ())
-        return FlowPlan(spec, number, SINGLE, route.reason, None, None, (PlannedPath(0, single, (), None),))
+            return FlowPlan(spec, number, model.UNREACHABLE, route.reason, None, None, ())
+        return FlowPlan(spec, number, model.SINGLE, route.reason, None, None, (model.PlannedPath(0, single, (), None),))
 
     def _multipath(self, route: FlowRoute, egress: str, number: int, ids: Mapping[PathName, int]) -> FlowPlan:
-        def planned(paths: Iterable[PathName]) -> tuple[PlannedPath, ...]:
-            return tuple(PlannedPath(ids[path], path, _labels(self._context, path, egress), 0.0) for path in paths)
+        def planned(paths: Iterable[PathName]) -> tuple[model.PlannedPath, ...]:
+            return tuple(
+                model.PlannedPath(ids[path], path, _labels(self._context, path, egress), 0.0) for path in paths
+            )
 
         paths, standby = planned(route.paths), planned(route.standby)
         switches = _switches(self._context, route.paths)
@@ -103,11 +97,10 @@ class PlanMaker:
         for flow, plan in flows.items():
             if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
                 continue
-            is_unchanged = before is not None and before.flows.get(flow) is plan
-            first = (
-                before.agents[plan.ingress].ingress[flow] if before and is_unchanged else _ingress(plan, self._options)
-            )
-            last = before.agents[plan.egress].egress[flow] if before and is_unchanged else _egress(plan, self._options)
+            if before is not None and before.flows.get(flow) is plan:
+                first, last = before.agents[plan.ingress].ingress[flow], before.agents[plan.egress].egress[flow]
+            else:
+                first, last = _ingress(plan, self._options), _egress(plan, self._options)
             ingress.setdefault(plan.ingress, {})[flow] = first
             egress.setdefault(plan.egress, {})[flow] = last
         known = before.agents if before is not None else {}
@@ -153,12 +146,7 @@ def _is_taken_alike(old: FlowPlan, new: FlowPlan) -> bool:
     return old.spec == new.spec and old.number == new.number and old.ingress == new.ingress
 
 
-def _takes_frames(plan: FlowPlan) -> bool:
-    """Whether frames of users go into a flow's multipath."""
-    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.PROBE
-
-
-def _ingress(plan: FlowPlan, options: Options) -> IngressFlow:
+def _ingress(plan: FlowPlan, options: model.Options) -> IngressFlow:
     """What the first edge of a flow does."""
     # Where paths change places between those in use and those that stand by, the configuration stays the same.
     known = plan.paths if plan.use is None else sorted(plan.known, key=lambda path: path.id)
@@ -174,7 +162,7 @@ def _ingress(plan: FlowPlan, options: Options) -> IngressFlow:
     )
 
 
-def _egress(plan: FlowPlan, options: Options) -> EgressFlow:
+def _egress(plan: FlowPlan, options: model.Options) -> EgressFlow:
     """What the last edge of a flow does. While the flow moves it tells at once what comes by which path."""
     ids = tuple(path.id for path in plan.paths)
     # Waiting for the slower path would cost a latency flow what it is split for; only TCP needs the order. A flow that

@@ -39,7 +39,6 @@ class _Point:
 @dataclass
 class _Port:
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    restarted_s: float | None = None
     dropped: int = 0
     errors: int = 0
     checks: dict[str, CrossCheck] = field(default_factory=dict)
@@ -66,7 +65,6 @@ class PortWatch:
         point = _Point(now_s, (entry.rx_bytes, entry.tx_bytes), (entry.rx_packets, entry.tx_packets))
         if port.points and any(new < old for new, old in zip(point.bytes, port.points[-1].bytes, strict=True)):
             port.points.clear()
-            port.restarted_s = now_s
         if not port.points or now_s > port.points[-1].time_s:
             port.points.append(point)
         port.dropped, port.errors = entry.tx_dropped + entry.rx_dropped, entry.tx_errors + entry.rx_errors

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,17 +47,8 @@ class BusyReading(NamedTuple):
     active_us: int
 
 
-class Meter(Protocol):
-    """Whoever can have busy times read."""
-
-    def read_soon(self, node: str, delay_s: float) -> None:
-        """Have all interfaces of a node read after a delay."""
-
-    def readings(self, interface: Interface) -> Sequence[BusyReading]:
-        """The readings of about the last two seconds, oldest first; none if nobody reads there."""
-
-
 Readings = Callable[[Interface], Sequence[BusyReading]]
+"""The readings of an interface of about the last two seconds, oldest first; none if nobody reads there."""
 
 
 def busy_share(readings: Sequence[BusyReading], from_s: float, to_s: float) -> float | None:

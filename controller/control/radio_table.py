@@ -1,9 +1,7 @@
-"""Readings of radios, one after the other -> rows, busy shares and doubts per interface. No I/O; time is an argument.
+"""What access points' radios and SNMP agents said last -> rows, busy shares and doubts per interface. No I/O.
 
-What came in by the radio channel is kept until the next slot asks for it. A reading with a doubt that concerns its
-values gives nothing: silence lets estimates age, which the loop knows how to treat, and a wrong value does not.
-
-Also the last samples of the SNMP collector per access point, for the telemetry ingest. No I/O; time is an argument.
+What came in is kept until the next slot asks for it. A reading with a doubt that concerns its values gives nothing:
+silence lets estimates age, which the loop knows how to treat, and a wrong value does not.
 """
 
 from __future__ import annotations
@@ -98,8 +96,6 @@ class RadioTable:
         self._interfaces = interfaces
         self._nodes: dict[str, _Node] = {}
 
-    # -- what comes in
-
     def up(self, node: str, boot: str, now_s: float) -> None:
         """A session began; one of the same boot goes on with the counters it had."""
         known = self._nodes.get(node)
@@ -168,8 +164,6 @@ class RadioTable:
         if known is not None:
             known.noted[flag] = now_s
 
-    # -- what is asked
-
     def take(self, now_s: float) -> list[Fresh]:
         """What came in since the last time and can be used."""
         return [fresh for name, node in self._nodes.items() if not node.old for fresh in self._take(name, node)]
@@ -197,9 +191,12 @@ class RadioTable:
 
     def neighbours(self, interface: Interface) -> tuple[RadioNeighbour, ...]:
         """The last rows of an interface, however old."""
-        node = self._nodes.get(interface[0])
-        track = node.tracks.get(interface[1]) if node is not None else None
+        track = self._track(interface)
         return track.last.neighbours if track is not None else ()
+
+    def _track(self, interface: Interface) -> _Track | None:
+        node = self._nodes.get(interface[0])
+        return node.tracks.get(interface[1]) if node is not None else None
 
     def flags(self, node: str, now_s: float) -> tuple[str, ...]:
         """What is wrong with a node's readings now, or was in the last seconds."""
@@ -217,8 +214,7 @@ class RadioTable:
 
     def age_s(self, interface: Interface, now_s: float) -> float | None:
         """How old the last reading of an interface is."""
-        node = self._nodes.get(interface[0])
-        track = node.tracks.get(interface[1]) if node is not None else None
+        track = self._track(interface)
         return None if track is None else now_s - track.time_s
 
 
@@ -243,8 +239,6 @@ class SnmpTable:
         self._interfaces = interfaces
         self.samples: dict[str, NodeSample] = {}
         self.silent: dict[str, Silence] = {}
-        self.unknown: dict[str, float] = {}
-        """Nodes and interfaces that the network does not declare, and when they were last named."""
         self._untaken: dict[Interface, Polled] = {}
         self.latest: dict[Interface, Polled] = {}
         self._noted: dict[tuple[Interface, str], float] = {}
@@ -265,11 +259,7 @@ class SnmpTable:
 
     def _polled(self, event: NodeSample, sample: InterfaceSample) -> Polled | None:
         interface = (event.node, sample.technology)
-        if interface not in self._interfaces:
-            if len(self.unknown) < 256:
-                self.unknown[f"{event.node}/{sample.technology}"[:128]] = event.time_s
-            return None
-        if UNUSABLE_INTERFACE & set(sample.flags):
+        if interface not in self._interfaces or UNUSABLE_INTERFACE & set(sample.flags):
             return None
         rows = tuple(_row(n) for n in sample.neighbours if not UNUSABLE_NEIGHBOUR & set(n.flags))
         return Polled(interface, event.measured_s, rows, sample.busy_share, sample)

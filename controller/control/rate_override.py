@@ -2,19 +2,17 @@
 
 A :class:`RateOverride` is asked once per slot, before the rates of the others are computed. The flows it names get
 exactly the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
-
-Several overrides as one: each decides the flows of its own policies (docs/explanation/live.md, section 5).
+:class:`RateOverrides` makes one of several, each of which decides the flows of its own policies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import SlotResult
-from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.link_estimate import Sample
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
@@ -38,10 +36,10 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class SlotView:
-    """What a override sees when a slot begins, at ``now_s``.
+    """What an override sees when a slot begins, at ``now_s``.
 
     ``network`` has the links of the network file in their order, with the capacities that plans count on (0: down).
-    ``routes`` has every flow with its paths and arms. ``busy`` are busy shares, ``agents`` rates and offers and
+    ``routes`` has every flow with its paths and arms. ``agents`` are rates and offers and
     ``samples`` measured capacities that came in since the last slot; ``last`` is the result of the last slot
     (estimates, prices, rates), None at first.
     """
@@ -50,41 +48,29 @@ class SlotView:
     slot: int
     network: Network
     routes: Routes
-    busy: Mapping[Interface, float]
     agents: AgentRates
     last: SlotResult | None
     samples: Sequence[Sample] = ()
 
 
-class RateOverride(Protocol):
-    """Decides the rates of some flows. Must answer at once and never raise for what the network does."""
+class RateOverride:
+    """Decides the rates of some flows; this one of none. It must answer at once, and never raise for what the network
+    does.
+    """
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """Flow -> its rates from now on; flows that are not named are the solver's."""
+        return {}
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Capacities changed significantly, links came or went; the routes may follow in the next slot."""
 
     def document(self, flow: str) -> dict[str, Any] | None:
         """What it knows of a flow, for REST; None if it has nothing to do with it."""
-
-
-class NoOverride:
-    """All flows are the solver's."""
-
-    def decide(self, view: SlotView) -> Mapping[str, Fixed]:
-        """Nobody."""
-        return {}
-
-    def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
-        """Nothing learned, nothing to forget."""
-
-    def document(self, flow: str) -> dict[str, Any] | None:
-        """Nothing."""
         return None
 
 
-class RateOverrides:
+class RateOverrides(RateOverride):
     """A :class:`RateOverride` made of others by name; where two name the same flow, the first of them decides."""
 
     def __init__(self, named: Mapping[str, RateOverride]) -> None:

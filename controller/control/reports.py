@@ -1,7 +1,6 @@
-"""The latest reports of the agents, joined by flow and path, with rates over the time between two reports. Pure but for
-the clock that it is given.
+"""The latest reports of the agents, joined by flow and path, with rates over the time between two reports. No I/O.
 
-Agents' reports as the loop wants them: what paths carried and what flows offered in the last slot. Pure.
+:func:`measured` says what the loop wants to know of them: what paths carried and what flows offered in the last slot.
 """
 
 from __future__ import annotations
@@ -149,9 +148,9 @@ class Side:
 
     def path(self, path_id: int) -> Side:
         """The same of one path."""
-        entry = _find(self.entry["paths"], "id", path_id) if self.entry else None
-        before = _find(self.before["paths"], "id", path_id) if self.before else None
-        return Side(entry, before, self.elapsed_s)
+        both = (entry["paths"] if entry else () for entry in (self.entry, self.before))
+        now, then = (next((path for path in paths if path["id"] == path_id), None) for paths in both)
+        return Side(now, then, self.elapsed_s)
 
     def counters(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Counters by name; None where nothing was reported."""
@@ -178,10 +177,6 @@ class Side:
         rates = [path.mbps(counter) for path in self.paths()]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
-
-
-def _find(entries: list[Entry], key: str, value: int) -> Entry | None:
-    return next((entry for entry in entries if entry[key] == value), None)
 
 
 # Older reports say nothing of now.
@@ -254,12 +249,7 @@ def _offer(sending: Side, *, copies: bool) -> Offer | None:
         float(together([path["rate_mbps"] or 0.0 for path in entry["paths"]] or [0.0]))
         for entry in (sending.before, sending.entry)
     ]
-    return Offer(sent_mbps, min(allowed), _has_backlog(sending, allowed[1]))
-
-
-def _has_backlog(sending: Side, allowed_mbps: float) -> bool:
-    if sending.entry is None or sending.before is None:
-        return False
     queued = sending.entry["queued"] or 0
-    waits = queued >= BACKLOG_FRAMES and queued * _FRAME_MBIT > BACKLOG_S * allowed_mbps
-    return waits or (sending.entry["dropped"] or 0) > (sending.before["dropped"] or 0)
+    waits = queued >= BACKLOG_FRAMES and queued * _FRAME_MBIT > BACKLOG_S * allowed[1]
+    drops = (sending.entry["dropped"] or 0) > (sending.before["dropped"] or 0)
+    return Offer(sent_mbps, min(allowed), waits or drops)

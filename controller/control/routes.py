@@ -7,11 +7,8 @@ exploration tree (Henri, EPFL thesis 9056, 2018, chapter 2), or, for a flow with
 Routes change in two steps, so that a cut link is answered at once: :func:`make_routes` only takes away what is dead and
 plans flows that have nothing left (or are new); :func:`improved` then moves the flows for which a change is worth it.
 
-Paths of flows whose ends are constrained: those in use, and those that stand by. Pure.
-
-A flow of a client that is at several places keeps paths by the others at hand: both its edges are configured for them,
-and nothing is sent there. A handover to such a place is new rates at the first edge, one message; receivers know
-everything already.
+Handovers constrain the ends of flows to places. Paths by the other places of the client stand by: both edges are
+configured for them, and nothing is sent there, so that a handover to such a place is one message to the first edge.
 """
 
 from __future__ import annotations
@@ -28,16 +25,8 @@ from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings
 from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
-from hyroads.controller.model.handover import (
-    NOWHERE,
-    Constrained,
-    Ends,
-    PathConstraint,
-    PathGroups,
-    Use,
-    ends_of,
-    path_groups,
-)
+from hyroads.controller.model import handover as model
+from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
 from hyroads.controller.model.state import State, TopologyContext
 
 from .live_network import LiveNetwork, two_networks
@@ -143,8 +132,8 @@ class FlowRoute:
     paths: tuple[PathName, ...] = ()
     arms: tuple[tuple[int, ...], ...] = ()
     reason: str | None = None
-    ends: Ends = NOWHERE
-    use: Use | None = None
+    ends: Ends = model.NOWHERE
+    use: model.Use | None = None
     standby: tuple[PathName, ...] = ()
 
     @property
@@ -153,12 +142,14 @@ class FlowRoute:
         return self.paths + self.standby
 
     @property
-    def path_groups(self) -> PathGroups:
+    def path_groups(self) -> model.PathGroups:
         """How rates are given to its paths."""
-        return path_groups(self.use, len(self.paths))
+        return model.path_groups(self.use, len(self.paths))
 
 
 Routes = Mapping[str, FlowRoute]
+PathsAndArms = tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]]
+"""As in :class:`FlowRoute`."""
 
 
 def make_routes(
@@ -190,19 +181,16 @@ def improved(
     Flows with declared paths get all that live, those with bandits all arms of the changed network.
     """
     network = live.network
-    carried = {
-        flow: Carried(route.spec.source, route.spec.target, route.paths)
-        for flow, route in routes.items()
-        if route.reason is None
-    }
+    multipaths = {flow: route for flow, route in routes.items() if route.reason is None}
+    carried = {flow: Carried(each.spec.source, each.spec.target, each.paths) for flow, each in multipaths.items()}
     affected = affected_flows(network, carried, changes, settings)
     # Flows that are handed over are left alone until they are settled, then planned inside their constraints.
     constrained = [flow for flow in affected if routes[flow].ends]
     affected = tuple(flow for flow in affected if flow not in constrained)
-    ways = ((live.multipath, _is_planned), (live.latency_paths, _is_for_latency))
+    planned = [flow for flow in affected if _is_planned(routes[flow].spec)]
     moved: dict[str, tuple[PathName, ...]] = {}
-    for way, is_meant in ways:
-        flows = [flow for flow in affected if is_meant(routes[flow].spec)]
+    for way, for_latency in ((live.multipath, False), (live.latency_paths, True)):
+        flows = [flow for flow in planned if (routes[flow].spec.policy is Policy.LATENCY) is for_latency]
         moved |= minimal_replan(
             network,
             {flow: carried[flow] for flow in flows},
@@ -269,13 +257,8 @@ def _plan(
 
 
 def _is_planned(spec: FlowSpec) -> bool:
-    """Whether the planner alone chooses one multipath."""
-    return not spec.paths and spec.policy not in (Policy.PRIVATE, Policy.LATENCY) and not spec.policy.learns
-
-
-def _is_for_latency(spec: FlowSpec) -> bool:
-    """Whether it gets one path per technology."""
-    return not spec.paths and spec.policy is Policy.LATENCY
+    """Whether the planner alone chooses one multipath, or one path per technology (for latency)."""
+    return not spec.paths and spec.policy is not Policy.PRIVATE and not spec.policy.learns
 
 
 def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool) -> FlowRoute:
@@ -284,15 +267,14 @@ def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None,
     reason = _obstacle(state, context, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
-    ends = ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else NOWHERE
-    alike = before is not None and _is_asked_alike(before, FlowRoute(spec, ingress, egress, ends=ends))
-    if before is not None and alike and (same_network or (ends and _stays(live, before))):
+    ends = model.ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else model.NOWHERE
+    fresh = FlowRoute(spec, ingress, egress, ends=ends)
+    if before is not None and _is_asked_alike(before, fresh) and (same_network or (ends and _stays(live, before))):
         return before
     if ends:
-        return _constrained(live, FlowRoute(spec, ingress, egress, ends=ends), before)
-    if before is not None and before.ends:
-        before = None
-    paths, arms = _unchanged(live, spec, before) or _paths(live, spec)
+        return _constrained(live, fresh, before)
+    remaining = None if before is None or before.ends else _unchanged(live, spec, before)
+    paths, arms = remaining or _paths(live, spec)
     return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
 
 
@@ -325,35 +307,31 @@ def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
 
 
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
-    return replace(route, use=Use.of(live.network, route.paths, route.ends))
+    return replace(route, use=model.Use.of(live.network, route.paths, route.ends))
 
 
-def _unchanged(
-    live: LiveNetwork, spec: FlowSpec, before: FlowRoute | None
-) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]] | None:
+def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAndArms | None:
     """What is left of a flow's paths and arms; None if it has to be planned."""
-    if before is None or before.spec != spec or spec.paths:
+    if before.spec != spec or spec.paths:
         return None
-    capacity = live.capacity_mbps
-    alive = [all(capacity[link] > 0 for link in path) for path in before.paths]
+    alive = [lives(live, path) for path in before.paths]
     if not any(alive) or (spec.policy is Policy.PRIVATE and not all(alive)):
         return None
     if spec.policy is Policy.LATENCY and sum(alive) < _TECHNOLOGIES:
         # A technology that comes back is of use even if it is the slower one by far.
         return None
-    place = {old: new for new, old in enumerate(index for index, lives in enumerate(alive) if lives)}
+    place = {old: new for new, old in enumerate(index for index, is_alive in enumerate(alive) if is_alive)}
     arms = tuple(tuple(place[i] for i in arm) for arm in before.arms if all(alive[i] for i in arm))
     if before.arms and not arms:
         return None
     return tuple(before.paths[index] for index in place), arms
 
 
-def _paths(live: LiveNetwork, spec: FlowSpec) -> tuple[tuple[PathName, ...], tuple[tuple[int, ...], ...]]:
+def _paths(live: LiveNetwork, spec: FlowSpec) -> PathsAndArms:
     """The paths of a flow in the live network, and its arms."""
     network, private = live.network, spec.policy is Policy.PRIVATE
     if spec.paths:
-        capacity = live.capacity_mbps
-        usable = tuple(path for path in spec.paths if all(capacity[link] > 0 for link in path))
+        usable = tuple(path for path in spec.paths if lives(live, path))
         if private:
             index = network.link_index
             usable = named(network, two_networks(network, [tuple(index[link] for link in path) for path in usable]))

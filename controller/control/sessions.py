@@ -2,14 +2,11 @@
 
     spec, hosts  ->  core session (trees)  ->  plan by names  ->  tree with label, branch per switch  ->  rollout
 
-A source tree that stays the same keeps its label; another one has another label (``session_rollout`` says why).
-
-How a new source tree takes the place of an old one, so that every message takes exactly one of them. Pure.
-
-Each version of a tree has a label of its own. Its switches learn it first; once all have confirmed, the edge of the
-source writes the new label; the old one stays until what is behind it has arrived (the two-phase update of Reitblatt,
-Foster, Rexford, Schlesinger and Walker, "Abstractions for network update", SIGCOMM 2012). Nothing remembers how far a
-change has come but what was told last; a change may be overtaken by the next at any moment.
+Each version of a source tree has a label of its own, so that every message takes exactly one of them. Its switches
+learn it first; once all have confirmed, the edge of the source writes the new label; the old one stays until what is
+behind it has arrived (the two-phase update of Reitblatt, Foster, Rexford, Schlesinger and Walker, "Abstractions for
+network update", SIGCOMM 2012). Nothing remembers how far a change has come but what was told last, so that the next
+change may overtake it at any moment.
 """
 
 from __future__ import annotations
@@ -72,10 +69,11 @@ class Rollout:
         """Whether nothing of the source is left."""
         return self.wanted is None and self.current is None and not self.retiring
 
-
-def wanting(rollout: Rollout, tree: RootedTree | None) -> Rollout:
-    """Another tree is wanted (None: none any more). One that was wanted before and never entered just goes."""
-    return replace(rollout, wanted=tree)
+    @property
+    def is_told(self) -> bool:
+        """Whether the edge of the source was told to use the tree that is wanted, or none if none is."""
+        wanted, current = self.wanted, self.current
+        return current is None if wanted is None else current is not None and current.label == wanted.label
 
 
 def advanced(rollout: Rollout, confirmed: Confirmed, enters: Enters, now_s: float) -> Rollout:
@@ -88,23 +86,14 @@ def advanced(rollout: Rollout, confirmed: Confirmed, enters: Enters, now_s: floa
         current = None
     if is_new and may_enter:
         current = wanted
-    settled = (_settled(old, enters, now_s) for old in retiring if current is None or old.tree.label != current.label)
+    settled = (
+        old if old.until_s is not None or enters(old.tree) else replace(old, until_s=now_s + DRAIN_S)
+        for old in retiring
+        if current is None or old.tree.label != current.label
+    )
     alive = tuple(old for old in settled if old.until_s is None or now_s < old.until_s)
     result = Rollout(wanted, current, alive)
     return rollout if result == rollout else result
-
-
-def _settled(old: Retiring, enters: Enters, now_s: float) -> Retiring:
-    return old if old.until_s is not None or enters(old.tree) else replace(old, until_s=now_s + DRAIN_S)
-
-
-def is_told(rollout: Rollout) -> bool:
-    """Whether the edge of the source was told to use the tree that is wanted, or none if none is."""
-    wanted, current = rollout.wanted, rollout.current
-    return current is None if wanted is None else current is not None and current.label == wanted.label
-
-
-_ATTEMPTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +165,7 @@ class LiveSession:
     @property
     def is_told(self) -> bool:
         """Whether the edges of all sources were told of the trees that are wanted."""
-        return all(is_told(rollout) for rollout in self.rollouts.values())
+        return all(rollout.is_told for rollout in self.rollouts.values())
 
     @property
     def plans(self) -> dict[str, LabelledPlan]:
@@ -230,11 +219,11 @@ def with_trees(world: World, live: LiveSession, session: Session, taken: Collect
         # Hosts behind one access port hear each other without their switch.
         plan = tree_plan(world.media, tree, receivers - {source})
         before = live.rollouts.get(source, Rollout())
-        rollouts[source] = wanting(before, _labelled(world, live.spec.id, plan, before, used))
+        rollouts[source] = replace(before, wanted=_labelled(world, live.spec.id, plan, before, used))
         used |= {tree.label for tree in rollouts[source].trees}
     for source, before in live.rollouts.items():
         if source not in rollouts and not before.is_over:
-            rollouts[source] = wanting(before, None)
+            rollouts[source] = replace(before, wanted=None)
     return replace(live, session=session, rollouts=rollouts)
 
 
@@ -271,7 +260,7 @@ def restored(world: World, spec: SessionSpec, plans: Mapping[str, LabelledPlan])
 
 def forgotten(live: LiveSession) -> LiveSession:
     """A session that shall end: no trees are wanted any more."""
-    rollouts = {source: wanting(rollout, None) for source, rollout in live.rollouts.items()}
+    rollouts = {source: replace(rollout, wanted=None) for source, rollout in live.rollouts.items()}
     return replace(live, hosts=(), session=Session(live.spec.id), rollouts=rollouts)
 
 
@@ -312,9 +301,8 @@ def sent_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, SentRule
     branches: dict[str, list[TreeBranch]] = {}
     entries: dict[str, list[SessionEntry]] = {}
     members: dict[str, list[SessionMembers]] = {}
-    hears = False
+    sessions = tuple(sessions)
     for live in sessions:
-        hears |= live.spec.membership
         here = _members(world, live)
         for node, some in here.items():
             members.setdefault(node, []).append(some)
@@ -329,6 +317,7 @@ def sent_of(world: World, sessions: Iterable[LiveSession]) -> dict[str, SentRule
             # The session has begun: what others send to its group goes nowhere.
             for node in world.context.addressing.dpid:
                 entries.setdefault(node, []).append(SessionEntry(_match(live)))
+    hears = any(live.spec.membership for live in sessions)
     return {
         node: SentRules(
             tuple(branches.get(node, ())), tuple(entries.get(node, ())), tuple(members.get(node, ())), hears

@@ -1,7 +1,4 @@
-"""When slots begin, and how long they took. The clock is given.
-
-Counts of durations by bound, as Prometheus wants them. Pure.
-"""
+"""When slots begin, and how long they took, also as a histogram for Prometheus. The clock is given."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Histogram:
-    """``bounds_s`` rise; what is longer than all of them is counted last."""
+    """Counts of durations by bound; ``bounds_s`` rise, and what is longer than all of them is counted last."""
 
     def __init__(self, bounds_s: Sequence[float]) -> None:
         self.bounds_s = tuple(bounds_s)

@@ -21,7 +21,6 @@ from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import CarrierSensingRegistry
 from .port_watch import PortWatch
-from .probing import BusyReading
 from .radio_table import FLAGS, FRESH_S, Fresh, Polled, RadioTable, SnmpTable
 from .source import Heard
 
@@ -52,7 +51,7 @@ class RadioSession(Protocol):
 
 
 class TelemetryIngest:
-    """Listens to radios (``agent_listeners.RadioListener``) and the SNMP collector; a source of the loop."""
+    """Listens to radios (``agents.server.RadioListener``) and the SNMP collector; a ``source.Source`` of the loop."""
 
     def __init__(self, context: TopologyContext, clock: Callable[[], float]) -> None:
         addressing, network = context.addressing, context.network
@@ -75,8 +74,6 @@ class TelemetryIngest:
         self._smaller: dict[str, tuple[float, float]] = {}
         """Links of which SNMP says less than the channel -> what it says, and until when that counts."""
 
-    # -- agent_listeners.RadioListener
-
     def radio_up(self, session: RadioSession) -> None:
         """Radios connected."""
         self._sessions[session.node] = session
@@ -96,12 +93,6 @@ class TelemetryIngest:
         """Asks a node's radios for a reading at once; None if they are not connected."""
         session = self._sessions.get(node)
         return session.read() if session is not None else None
-
-    def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
-        """Busy counters of an interface as they were read lately, oldest first."""
-        return self.radios.readings(interface)
-
-    # -- the SNMP collector
 
     def snmp_event(self, event: Event) -> None:
         """An answer or a silence."""
@@ -129,8 +120,6 @@ class TelemetryIngest:
             link = self._link_to(polled.interface, mac)
             if link is not None and theirs is not None:
                 self._smaller[link] = (theirs, now_s + FRESH_S)
-
-    # -- control.source.Source
 
     def take(self, now_s: float) -> Measurements:
         """Samples and busy shares since the last call."""
@@ -194,8 +183,6 @@ class TelemetryIngest:
     def _link_to(self, interface: Interface, mac: str) -> str | None:
         other = self._interface_of.get(mac)
         return self._link.get((interface[0], other[0], interface[1])) if other is not None else None
-
-    # -- REST
 
     def document(self) -> dict[str, Any]:
         """The parts ``radios``, ``snmp`` and ``ports`` of the answer to ``GET /measurements``."""

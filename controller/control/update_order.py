@@ -65,28 +65,18 @@ class Orders:
 
 def orders_of(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
-    sent_to = _senders(views)
-    agents = {
-        node: _combined(config, _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ())))
-        for node, config in plan.agents.items()
-        if node in views.agents
-    }
-    return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
-
-
-def _combined(config: AgentConfig, ingress: dict[str, IngressFlow], egress: dict[str, EgressFlow]) -> AgentConfig:
-    """The planned configuration itself if nothing has to wait: its revision is known."""
-    same = config.ingress == ingress and config.egress == egress
-    return config if same else AgentConfig(config.hello, ingress, egress)
-
-
-def _senders(views: Views) -> dict[str, list[IngressFlow]]:
-    """By last edge: what first edges may be sending there."""
-    found: dict[str, list[IngressFlow]] = {}
+    sent_to: dict[str, list[IngressFlow]] = {}
     for view in views.agents.values():
         for sending in view.ingress().values():
-            found.setdefault(sending.egress, []).append(sending)
-    return found
+            sent_to.setdefault(sending.egress, []).append(sending)
+    agents = {}
+    for node, config in plan.agents.items():
+        if node in views.agents:
+            ingress, egress = _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ()))
+            # The planned configuration itself if nothing has to wait: its revision is known.
+            same = config.ingress == ingress and config.egress == egress
+            agents[node] = config if same else AgentConfig(config.hello, ingress, egress)
+    return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
 
 
 def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow]) -> dict[str, EgressFlow]:
@@ -97,11 +87,8 @@ def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow])
     for sending in sent_to:
         base = flows.get(sending.id) or known.get(sending.id)
         if base is not None:
-            ids = {path.id for path in sending.paths}
-            if not ids <= set(base.paths):
-                flows[sending.id] = replace(base, paths=tuple(sorted(ids | set(base.paths))))
-            else:
-                flows[sending.id] = base
+            ids = {path.id for path in sending.paths} | set(base.paths)
+            flows[sending.id] = base if len(ids) == len(base.paths) else replace(base, paths=tuple(sorted(ids)))
     return flows
 
 

@@ -54,20 +54,16 @@ class AgentLink:
         return have > 0 if coming is None or (coming > 0) == (have > 0) else None
 
 
+@dataclass(eq=False)
 class AgentDeployer:
     """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        counters: Counter[str],
-        fault: Callable[[str, str], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._clock = clock
-        self._counters = counters
-        self._fault = fault
-        self._wake = wake
+    clock: Callable[[], float]
+    counters: Counter[str]
+    fault: Callable[[str, str], None]
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
         self._latest: Plan | None = None
 
@@ -114,7 +110,7 @@ class AgentDeployer:
 
     def retry_due(self) -> bool:
         """Whether the time has come to try again what an agent refused."""
-        now_s = self._clock()
+        now_s = self.clock()
         due = [link for link in self._links.values() if link.retry_at_s and now_s > link.retry_at_s]
         for link in due:
             link.retry_at_s = 0.0
@@ -123,7 +119,7 @@ class AgentDeployer:
     def push(self, plan: Plan, orders: Orders) -> bool:
         """Send what differs from what an agent runs; whether any has a new configuration on its way."""
         self._latest, sent = plan, False
-        now_s = self._clock()
+        now_s = self.clock()
         for node, config in orders.agents.items():
             link = self._links[node]
             if link.sent is not None or link.retry_at_s > now_s:
@@ -143,7 +139,7 @@ class AgentDeployer:
         Fill is said again each time, because it ends by itself.
         """
         self._latest = plan
-        now_s = self._clock()
+        now_s = self.clock()
         for link in self._links.values():
             if link.sent is None and link.retry_at_s <= now_s:
                 self._send_rates(link, plan, refill=True)
@@ -169,7 +165,7 @@ class AgentDeployer:
             return
         link.compared = None
         link.on_their_way = changed
-        self._counters["agent_rates"] += 1
+        self.counters["agent_rates"] += 1
         document = rates_document(changed, fill)
         link.session.request(document, lambda problem: self._rates_answered(link, changed, fill, problem))
 
@@ -187,15 +183,15 @@ class AgentDeployer:
 
     def _send(self, link: AgentLink, config: AgentConfig) -> None:
         link.sent = config
-        self._counters["agent_configs"] += 1
+        self.counters["agent_configs"] += 1
         document = {**config.document(), "revision": config.revision}
         link.session.request(document, lambda problem: self._answered(link, config, problem))
 
     def _refused(self, link: AgentLink, what: str, problem: str) -> None:
         link.errors += 1
-        link.retry_at_s = self._clock() + RETRY_AFTER_S
+        link.retry_at_s = self.clock() + RETRY_AFTER_S
         if not link.session.closed:
-            self._fault(f"agent {link.session.node}", f"{what} refused: {problem}")
+            self.fault(f"agent {link.session.node}", f"{what} refused: {problem}")
 
     def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
         link.sent = None
@@ -203,7 +199,7 @@ class AgentDeployer:
             link.acked, link.rates, link.fill, link.compared = config, dict(config.rates), {}, None
         else:
             self._refused(link, "configuration", problem)
-        self._wake()
+        self.wake()
 
 
 def _recognise(link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
@@ -234,22 +230,18 @@ def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
 _NONE: Mapping[str, ClassifiedFlow] = {}
 
 
+@dataclass(eq=False)
 class Deployer:
     """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile."""
 
-    def __init__(
-        self,
-        live: Live,
-        agents: AgentDeployer,
-        switches: Mapping[str, SwitchSession],
-        is_overtaken: Callable[[], bool],
-    ) -> None:
+    live: Live
+    agents: AgentDeployer
+    switches: Mapping[str, SwitchSession]
+    is_overtaken: Callable[[], bool]
+
+    def __post_init__(self) -> None:
         self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
         """What services want of a node's switch, besides what the network needs."""
-        self._live = live
-        self._agents = agents
-        self._switches = switches
-        self._is_overtaken = is_overtaken
         # What was asked last and what the answer was: most of the time nothing has changed since.
         self._asked: tuple[Plan, Views] | None = None
         self._orders = Orders({}, {})
@@ -259,11 +251,11 @@ class Deployer:
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        if self._agents.push(plan, self._ordered(plan)):
+        if self.agents.push(plan, self._ordered(plan)):
             # What is on its way to one may let another go on.
-            self._agents.push(plan, self._ordered(plan))
-        self._is_overtaken()
-        self._push_switches(self._ordered(self._live.in_force))
+            self.agents.push(plan, self._ordered(plan))
+        self.is_overtaken()
+        self._push_switches(self._ordered(self.live.in_force))
 
     def _ordered(self, plan: Plan) -> Orders:
         views = self.views()
@@ -273,49 +265,49 @@ class Deployer:
 
     def views(self) -> Views:
         """What is known of all that are connected; nothing while nothing is planned."""
-        if self._live.plan is None:
+        if self.live.plan is None:
             return Views()
-        agents = self._agents.views()
+        agents = self.agents.views()
         switches = {
-            node: session.view(self._wanted(node, None)) for node, session in self._switches.items() if session.is_read
+            node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
         }
         return Views(agents, switches)
 
     def carries(self, flows: Iterable[str], version: int) -> bool:
         """Whether first edges send by the paths that the state of this version gives to flows, and by no others."""
-        plan = self._live.plan
+        plan = self.live.plan
         if plan is None or plan.version != version:
             return False
         planned = (plan.flows[flow] for flow in flows)
-        return all(flow.mode != MULTIPATH or self._agents.carries(flow) for flow in planned)
+        return all(flow.mode != MULTIPATH or self.agents.carries(flow) for flow in planned)
 
     def carried_out(self, flows: Collection[str], version: int) -> bool:
         """Whether the state of this version is in force for flows, at all agents and switches."""
         if not self.carries(flows, version):
             return False
         views = self.views()
-        return not any(pending_of(self._live.in_force, views, flow) for flow in flows)
+        return not any(pending_of(self.live.in_force, views, flow) for flow in flows)
 
     def unsynced(self, switches: Iterable[str], agents: Iterable[str]) -> list[str]:
         """Those of these nodes' switches and agents that are missing or not yet at what is wanted."""
-        plan = self._live.plan
-        missing = [f"switch {node}" for node in switches if node not in self._switches]
-        missing += [f"switch {node}" for node, session in self._switches.items() if not session.synced]
-        return missing + [f"agent {node}" for node in agents if plan is None or not self._agents.synced(plan, node)]
+        plan = self.live.plan
+        missing = [f"switch {node}" for node in switches if node not in self.switches]
+        missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
+        return missing + [f"agent {node}" for node in agents if plan is None or not self.agents.synced(plan, node)]
 
     def _wanted(self, node: str, only: frozenset[str] | None) -> DesiredRules:
         """What a switch shall do; ``only`` some flows if given."""
         flows = self._planned_at(node)
         if only is not None and not flows.keys() <= only:
             flows = {flow: classified for flow, classified in flows.items() if flow in only}
-        intent = self._live.network.intents[node]
+        intent = self.live.network.intents[node]
         for addition in self.additions:
             intent = addition(node, intent)
         return DesiredRules(intent, flows)
 
     def _planned_at(self, node: str) -> Mapping[str, ClassifiedFlow]:
         """What the plan in force lets a node classify; plans share it as long as it is the same."""
-        plan = self._live.in_force
+        plan = self.live.in_force
         if plan.classified is not self._classified:
             found: dict[str, dict[str, ClassifiedFlow]] = {}
             for flow, classified in plan.classified.items():
@@ -324,12 +316,12 @@ class Deployer:
         return self._flows_at.get(node, _NONE)
 
     def _push_switches(self, orders: Orders) -> None:
-        for node in list(self._switches):
-            session = self._switches.get(node)
+        for node in list(self.switches):
+            session = self.switches.get(node)
             if session is None or not session.is_read:
                 continue
             new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
-            if new and self._is_overtaken():
+            if new and self.is_overtaken():
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from typing import Any
 
 from hyroads.controller.agents.markers import SequenceMarkers
@@ -25,28 +25,11 @@ from hyroads.controller.control.update_order import Views, pending_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Options, Plan, hello_configs
-from hyroads.controller.model.state import (
-    DeclaredFlow,
-    Presence,
-    State,
-    TopologyContext,
-    agent_down,
-    agent_up,
-    agents_grace_over,
-    client_placed,
-    constrained,
-    flow_declared,
-    flow_removed,
-    initial,
-    is_settled,
-    links_heard,
-    switch_down,
-    switch_grace_over,
-    switch_up,
-)
+from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
 
@@ -54,6 +37,14 @@ from .deployer import AgentDeployer, Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .persistence import Saver
+
+LOG = logging.getLogger("hyroads.controller")
+TICK_S = 0.2
+# A killed agent dials again after 0.1 s; a switch answers within milliseconds.
+BOTH_GONE_S = 0.3
+SIGN_OF_LIFE_S = 0.5
+# With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
+LARGE = 200
 
 
 def options_of(settings: Settings) -> Options:
@@ -80,55 +71,55 @@ def loop_options_of(context: TopologyContext, settings: Settings) -> LoopOptions
     return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)
 
 
-LOG = logging.getLogger("hyroads.controller")
-TICK_S = 0.2
-# A killed agent dials again after 0.1 s; a switch answers within milliseconds.
-BOTH_GONE_S = 0.3
-SIGN_OF_LIFE_S = 0.5
-# With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
-LARGE = 200
+def _live(
+    context: TopologyContext, settings: Settings, numbers: Numbers, source: Source | None, override: RateOverride | None
+) -> Live:
+    options, is_large = options_of(settings), len(context.network.links) >= LARGE
+    together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
+    measured_by = source or ConfiguredSource(context.network)
+    return Live(
+        context,
+        numbers,
+        options,
+        LiveLoop(context.network, measured_by, loop_options_of(context, settings), override),
+        measures=settings.capacities == MEASURED,
+        damps=settings.flap_damping,
+        together_s=together_s,
+        in_thread=shim.in_thread if is_large else inline,
+    )
 
 
+@dataclass(eq=False)
 class EventLoop:
-    """Holds state and plan, and brings switches and agents to it."""
+    """Holds state and plan, and brings switches and agents to it. ``save`` writes the state file, ``source`` measures
+    (None: what the network file says), ``override`` decides the rates of some flows.
+    """
 
-    def __init__(
+    context: TopologyContext
+    settings: Settings
+    state: State
+    numbers: InitVar[Numbers]
+    _: KW_ONLY
+    clock: Callable[[], float]
+    events: EventLog
+    save: InitVar[Callable[[State, Numbers], None]]
+    source: InitVar[Source | None] = None
+    override: InitVar[RateOverride | None] = None
+
+    def __post_init__(
         self,
-        context: TopologyContext,
-        settings: Settings,
-        flows: list[DeclaredFlow],
         numbers: Numbers,
-        *,
-        clock: Callable[[], float],
         save: Callable[[State, Numbers], None],
-        source: Source | None = None,
-        override: RateOverride | None = None,
-        constrained: Mapping[Key, Constrained] | None = None,
-        places: Mapping[str, Place | None] | None = None,
-        events: EventLog | None = None,
+        source: Source | None,
+        override: RateOverride | None,
     ) -> None:
-        self.context = context
-        self.settings = settings
-        self.clock = clock
+        context, settings, clock = self.context, self.settings, self.clock
         self.started_s = clock()
-        self.events = events or EventLog(clock, shim.Signal())
-        self.state: State = initial(context, flows, constrained, places)
-        options = options_of(settings)
-        loop = LiveLoop(
-            context.network, source or ConfiguredSource(context.network), loop_options_of(context, settings), override
-        )
-        measures, damps = settings.capacities == MEASURED, settings.flap_damping
         self._is_large = len(context.network.links) >= LARGE
-        in_thread = shim.in_thread if self._is_large else inline
-        self._hellos = hello_configs(context, options)
-        together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in self._hellos.values())])
-        self.live = Live(
-            context, numbers, options, loop, measures=measures, damps=damps, together_s=together_s, in_thread=in_thread
-        )
-        self.slots = SlotClock(settings.slot_ms / 1e3, clock)
-        self._garbage = Garbage()
-        self.plan_ms = 0.0
-        self.planned_at_s = 0.0
+        self.live = _live(context, settings, numbers, source, override)
+        self._hellos = hello_configs(context, options_of(settings))
+        self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
+        self.plan_ms = self.planned_at_s = 0.0
         self.reports = ReportRegistry(clock)
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
@@ -138,29 +129,25 @@ class EventLoop:
         self.switches, self.session_of = self._registry.sessions, self._registry.of
         self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions
-        self.settled = False
-        self.before_push: list[Callable[[], None]] = []
-        """Services that follow the network and confirmations before anybody is told anything."""
-        self.progress = shim.Signal()
-        self._wake = shim.Signal()
-        self._dirty = True
-        self._hurry = False
-        self._has_news = False
-        self._turned_s = 0.0
-        self._tried_version = -1
+        self.markers = SequenceMarkers(self._hear)
+        self.progress, self._wake = shim.Signal(), shim.Signal()
         self.saver = Saver(
             lambda: save(self.state, self.live.numbers),
             wake=self.wake,
             progress=self.progress,
             faults=self.faults,
-            events=self.events,
             clock=clock,
         )
-        self.markers = SequenceMarkers(self._hear)
+        self.before_push: list[Callable[[], None]] = []
+        """Services that follow the network and confirmations before anybody is told anything."""
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
         """Metrics of services."""
+        self.settled = False
+        self._dirty, self._hurry, self._has_news = True, False, False
+        self._turned_s = 0.0
+        self._tried_version = -1
 
     @property
     def plan(self) -> Plan | None:
@@ -176,23 +163,21 @@ class EventLoop:
 
     def declare(self, flow: DeclaredFlow) -> None:
         """A flow shall be carried."""
-        self._become(flow_declared(self.state, flow))
-        self._plan_if_changed()
+        self.change_flows([flow], [])
 
     def remove(self, flow: str) -> None:
         """A flow is no longer wanted."""
-        self._become(flow_removed(self.state, flow))
-        self._plan_if_changed()
+        self.change_flows([], [flow])
 
     def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Flows of clients shall use other paths (docs/explanation/services.md, section 3)."""
-        self._become(constrained(self.state, changes), urgent=True)
+        self._become(model.constrained(self.state, changes), urgent=True)
         self._plan_if_changed()
 
     def place_client(self, client: str, place: Place) -> None:
         """A plain client of the network file is at another of its attachments."""
         before = self.state
-        self._become(client_placed(before, self.context, client, place), urgent=True)
+        self._become(model.client_placed(before, self.context, client, place), urgent=True)
         if self.state is not before:
             LOG.info("client %s is at %s", client, place)
         self._plan_if_changed()
@@ -201,9 +186,9 @@ class EventLoop:
         """Several at once, in one plan."""
         state = self.state
         for flow in gone:
-            state = flow_removed(state, flow)
+            state = model.flow_removed(state, flow)
         for declared in new:
-            state = flow_declared(state, declared)
+            state = model.flow_declared(state, declared)
         self._become(state)
         self._plan_if_changed()
 
@@ -213,14 +198,14 @@ class EventLoop:
         """A switch is ready for requests."""
         session = self._registry.opened(connection)
         if session is not None:
-            self._become(switch_up(self.state, session.node, session.ports))
+            self._become(model.switch_up(self.state, session.node, session.ports))
 
     def switch_ports(self, connection: shim.Connection) -> None:
         """Ports of a switch came, went or changed."""
         session = self.session_of(connection)
         if session is not None:
             session.on_ports()
-            self._become(switch_up(self.state, session.node, session.ports))
+            self._become(model.switch_up(self.state, session.node, session.ports))
 
     def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
@@ -250,7 +235,7 @@ class EventLoop:
         self.agents.joined(session, silent if fresh else None)
         if self._registry.is_awaited(session.node):
             self._registry.wait_for(session.node, self.settings.timings.switch_grace_s)
-        self._become(agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
+        self._become(model.agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
     def agent_down(self, session: Session) -> None:
@@ -258,13 +243,13 @@ class EventLoop:
         if self.agents.left(session):
             self.reports.forget(session.node)
             self.markers.left(session.node)
-            self._become(agent_down(self.state, self.context, session.node), urgent=True)
+            self._become(model.agent_down(self.state, self.context, session.node), urgent=True)
             self._await_switch(session.node)
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """An agent tells of its inbound links."""
         before, now_s = self.state, self.clock()
-        heard = links_heard(before, self.context, session.node, up, now_s)
+        heard = model.links_heard(before, self.context, session.node, up, now_s)
         if heard is before:
             return
         self._become(self.live.links_reported(before, heard, now_s))
@@ -328,13 +313,10 @@ class EventLoop:
             self._garbage.after_slot(self.clock())
 
     def _slot(self) -> None:
-        if not self.settled:
-            self._become(self.live.listen(self.state, self.reports, self.clock()))
-            return
-        state, plan = self.live.slot(self.state, self.reports, self.clock())
-        if plan is not None or (self.plan is not None and self.plan.fill):
+        state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
+        if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
-        self._become(state, urgent=True)
+        self._become(state, urgent=self.settled)
 
     def _cycle(self) -> None:
         self._plan_if_changed()
@@ -379,17 +361,17 @@ class EventLoop:
         timings = self.settings.timings
         state = self.state
         if age_s > timings.grace_s:
-            state = agents_grace_over(state)
+            state = model.agents_grace_over(state)
         if age_s > timings.switch_grace_s:
-            state = switch_grace_over(state)
+            state = model.switch_grace_over(state)
         for node in self._registry.overdue():
-            state = switch_down(state, node)
+            state = model.switch_down(state, node)
         self._become(state)
         for session in list(self.switches.values()):
             session.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
-        if not self.settled and heard and is_settled(self.state):
+        if not self.settled and heard and model.is_settled(self.state):
             self.settled = True
             self.live.begin()
             self._tried_version = -1

@@ -1,7 +1,7 @@
 """Faults and warnings: the latest faults for health and events, log lines about new plans, and a limit on warnings.
 
 The limit prevents that hostile peers fill the disk: warnings beyond a burst are counted instead of written.
-:func:`wait_until` is the one loop for those who wait for a confirmation.
+:func:`wait_until` is the one loop for those who wait for a confirmation, :func:`repeat` for what is done regularly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import FlowPlan, Plan
 
@@ -31,13 +32,15 @@ class Fault:
     what: str
 
 
+@dataclass(eq=False)
 class FaultLog:
     """The latest faults. Defects are counted in ``counters``."""
 
-    def __init__(self, clock: Callable[[], float], counters: Counter[str], events: EventLog) -> None:
-        self._clock = clock
-        self._counters = counters
-        self._events = events
+    clock: Callable[[], float]
+    counters: Counter[str]
+    events: EventLog
+
+    def __post_init__(self) -> None:
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
 
     def __iter__(self) -> Iterator[Fault]:
@@ -50,14 +53,14 @@ class FaultLog:
 
     def exception(self, where: str, error: BaseException) -> None:
         """Note a defect: never swallowed, never fatal."""
-        self._counters["exceptions"] += 1
+        self.counters["exceptions"] += 1
         self._note(where, f"{type(error).__name__}: {error}")
         level = logging.WARNING if isinstance(error, HyroadsError) else logging.ERROR
         LOG.log(level, "%s: %s", where, error, exc_info=error)
 
     def _note(self, where: str, what: str) -> None:
-        self._faults.append(Fault(self._clock(), where, what))
-        self._events.publish("fault", {"where": where, "what": what})
+        self._faults.append(Fault(self.clock(), where, what))
+        self.events.publish("fault", {"where": where, "what": what})
 
 
 def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
@@ -107,6 +110,21 @@ class WarningLimit(logging.Filter):
 
 
 LOOK_EVERY_S = 0.1
+AFTER_DEFECT_S = 1.0
+Defect = Callable[[str, BaseException], None]
+
+
+def repeat(work: Callable[[], object], every_s: float, where: str, defect: Defect) -> None:
+    """Sleep and do ``work``, for ever, in the calling green thread. ``defect`` is told ``where`` what went wrong; a
+    second later comes another try.
+    """
+    while True:
+        shim.sleep(every_s)
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - counted and shown
+            defect(where, error)
+            shim.sleep(AFTER_DEFECT_S)
 
 
 class Waits(Protocol):

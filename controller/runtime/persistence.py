@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.network import Place as Attached
 from hyroads.controller.files.state import Content, Document, Format, StateFile
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.handover import Constrained, Key, places_of
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.rest.contract import NotConfirmedError, NotSavedError
@@ -266,37 +265,27 @@ class Change:
             raise NotSavedError(self.refusal)
 
 
+@dataclass(eq=False)
 class Saver:
     """``save`` writes all that is to be saved as it is now, and raises OSError if it can't. ``wake`` is called when
     there is something to save that :meth:`begin` shall begin with; ``progress`` tells whoever waits.
     """
 
-    def __init__(
-        self,
-        save: Callable[[], None],
-        *,
-        wake: Callable[[], None],
-        progress: shim.Signal,
-        faults: FaultLog,
-        events: EventLog,
-        clock: Callable[[], float],
-    ) -> None:
-        self._save = save
-        self._ask = wake
-        self._progress = progress
-        self._faults = faults
-        self._events = events
-        self._clock = clock
-        self._wake = shim.Signal()
-        self._noted = False
-        self._writing = False
-        self._is_asked = False
+    save: Callable[[], None]
+    _: KW_ONLY
+    wake: Callable[[], None]
+    progress: shim.Signal
+    faults: FaultLog
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._begun = shim.Signal()
+        self._noted = self._writing = self._is_asked = False
         self._open: list[Change] = []
         self._refused: OrderedDict[str, str] = OrderedDict()
         self._tries = 0
-        self._tried_s = 0.0
+        self._tried_s = self._said_s = 0.0
         self._pause_s = RETRY_FIRST_S
-        self._said_s = 0.0
         self.failure: str | None = None
         """Why nothing can be written; None if it can, as far as is known."""
         self.failing_since_s = 0.0
@@ -319,8 +308,8 @@ class Saver:
         if self.failure is None:
             return
         tries, self._is_asked = self._tries, True
-        self._wake.notify()
-        wait_until(lambda: self._tries > tries, WITHIN_S, self._clock, self._progress)
+        self._begun.notify()
+        wait_until(lambda: self._tries > tries, WITHIN_S, self.clock, self.progress)
         if self.failure is not None:
             raise NotSavedError(f"{self.failure}; nothing was changed")
 
@@ -330,12 +319,12 @@ class Saver:
         self._open.append(change)
         self._refused.pop(what, None)
         self._noted = True
-        self._ask()
+        self.wake()
         return change
 
     def wait(self, change: Change) -> None:
         """Until a change is on the disk; NotSavedError if it was taken back, NotConfirmedError if it takes long."""
-        wait_until(lambda: change.is_over, WITHIN_S, self._clock, self._progress)
+        wait_until(lambda: change.is_over, WITHIN_S, self.clock, self.progress)
         change.check()
         if not change.is_saved:
             raise NotConfirmedError(change.what, ["state file"])
@@ -350,14 +339,14 @@ class Saver:
     def begin(self) -> None:
         """Save what was noted."""
         if self._noted:
-            self._wake.notify()
+            self._begun.notify()
 
     def run(self) -> None:
         """Work for ever, in the calling green thread."""
         while True:
             wait_s = self._wait_s()
             if wait_s > 0:
-                self._wake.wait(wait_s)
+                self._begun.wait(wait_s)
             if self._wait_s() <= 0:
                 self.once()
 
@@ -365,35 +354,35 @@ class Saver:
         if self.failure is None:
             return 0.0 if self._noted else IDLE_S
         pause_s = min(self._pause_s, ASKED_RETRY_S) if self._is_asked or self._open else self._pause_s
-        return self._tried_s + pause_s - self._clock()
+        return self._tried_s + pause_s - self.clock()
 
     def once(self) -> None:
         """Save now."""
         self._noted, self._writing, self._is_asked = False, True, False
         saving, failure = list(self._open), None
         try:
-            self._save()
+            self.save()
         except OSError as error:
             failure = f"the state file can't be written: {error.strerror or error}"
         except Exception as error:  # noqa: BLE001 - it is tried again; it is counted and shown
-            self._faults.exception("saving", error)
+            self.faults.exception("saving", error)
             failure = f"the state file can't be written: {type(error).__name__}"
         finally:
             self._writing = False
         self._tries += 1
-        self._tried_s = self._clock()
+        self._tried_s = self.clock()
         if failure is None:
             self._worked(saving)
         else:
             self._failed(failure)
-        self._progress.notify()
+        self.progress.notify()
 
     def finish(self) -> None:
         """Save what there is before the process ends, if that is possible in time."""
         self._noted = self._is_asked = True
         tries = self._tries + self._writing
-        self._wake.notify()
-        wait_until(lambda: self._tries > tries, WITHIN_S, self._clock, self._progress)
+        self._begun.notify()
+        wait_until(lambda: self._tries > tries, WITHIN_S, self.clock, self.progress)
 
     # -- inside
 
@@ -405,7 +394,7 @@ class Saver:
             self.failure, self._pause_s = None, RETRY_FIRST_S
             after_s = self._tried_s - self.failing_since_s
             LOG.info("the state file is written again, after %.1f s", after_s)
-            self._events.publish("state_file.saved", {"after_s": after_s})
+            self.faults.events.publish("state_file.saved", {"after_s": after_s})
 
     def _failed(self, failure: str) -> None:
         is_new = self.failure is None
@@ -414,8 +403,8 @@ class Saver:
         # A full disk may stay full for days.
         if is_new or failure != self.failure or self._tried_s - self._said_s >= SAY_AGAIN_S:
             self._said_s = self._tried_s
-            self._faults.fault("state file", f"{failure}; it is tried again")
-            self._events.publish("state_file.failing", {"reason": failure})
+            self.faults.fault("state file", f"{failure}; it is tried again")
+            self.faults.events.publish("state_file.failing", {"reason": failure})
         self.failure = failure
         changes, self._open = self._open, []
         for change in reversed(changes):
@@ -430,4 +419,4 @@ class Saver:
         try:
             change.undo()
         except Exception as error:  # noqa: BLE001 - the others are taken back nevertheless; it is counted and shown
-            self._faults.exception(f"taking back {change.what}", error)
+            self.faults.exception(f"taking back {change.what}", error)

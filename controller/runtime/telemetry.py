@@ -12,10 +12,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from hyroads.controller.agents.server import Radios, Stations
-from hyroads.controller.control.source import Source
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.framework import ryu_shim as shim
@@ -23,7 +21,7 @@ from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleErro
 from hyroads.controller.measure.targets import CollectorConfig, document
 from hyroads.controller.model.plan import MULTIPATH
 from hyroads.controller.model.state import TopologyContext
-from hyroads.controller.settings.controller import MEASURED, Settings
+from hyroads.controller.settings.controller import Settings
 from hyroads.controller.switches.sessions import SwitchSession
 
 from .event_loop import EventLoop
@@ -33,18 +31,15 @@ RESTART_AFTER_S = 1.0
 READ_BYTES = 1 << 16
 COMMAND = (sys.executable, "-m", "hyroads.controller.measure.collector")
 
-Listener = Callable[[Event], None]
-
 
 class CollectorEvents:
     """Runs the collector and starts it again a second after it ended; ``listener`` gets every event."""
 
-    def __init__(self, config: CollectorConfig, listener: Listener) -> None:
+    def __init__(self, config: CollectorConfig, listener: Callable[[Event], None]) -> None:
         self._config = config
         self._listener = listener
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
@@ -66,7 +61,6 @@ class CollectorEvents:
         while not self._stopped:
             self._run_once()
             if not self._stopped:
-                self.restarts += 1
                 LOG.warning("the SNMP collector ended; starting it again")
                 shim.sleep(RESTART_AFTER_S)
 
@@ -127,11 +121,6 @@ class Telemetry:
         self._clock = clock
         self._collector: CollectorEvents | None = None
 
-    @property
-    def source(self) -> Source | None:
-        """What the loop shall take its measurements from; None: from the network file."""
-        return self.ingest if self._settings.capacities == MEASURED else None
-
     def radios(self, stations: Stations) -> Radios:
         """For the agents' server; ``stations`` listens to what access points say of theirs."""
         return Radios(self.ingest, stations, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
@@ -143,10 +132,6 @@ class Telemetry:
             LOG.info("SNMP: %d targets", len(self._settings.snmp.targets))
             self._collector = CollectorEvents(self._settings.snmp, self.ingest.snmp_event)
             self._collector.start()
-
-    def document(self) -> dict[str, Any]:
-        """Its part of the answer to ``GET /measurements``."""
-        return self.ingest.document()
 
     def port_stats(self, session: SwitchSession, message: bytes) -> None:
         """A part of a switch's answer."""

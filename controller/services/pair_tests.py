@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.controller.runtime.faults import repeat
 
 Document = dict[str, Any]
 LOOK_S = 0.05
@@ -23,15 +25,10 @@ class PairTestService:
         self._event_loop = event_loop
         self._tests = tests
 
-    def run(self) -> None:
-        """For ever, in a green thread; nothing to do without tests."""
-        while self._tests is not None:
-            shim.sleep(LOOK_S)
-            try:
-                self._follow(self._tests)
-            except Exception as error:  # noqa: BLE001 - counted and shown; the next look is another try
-                self._event_loop.exception("pair tests", error)
-                shim.sleep(1.0)
+    def start(self) -> None:
+        """Declares the flows of tests from now on."""
+        if self._tests is not None:
+            shim.spawn(repeat, partial(self._follow, self._tests), LOOK_S, "pair tests", self._event_loop.exception)
 
     def _follow(self, tests: PairTests) -> None:
         """Makes the flows of tests those that are wanted; a user's flow of the same id comes first."""
@@ -47,8 +44,9 @@ class PairTestService:
     def tests(self) -> Document:
         """What was tested, what is being tested, and whether that changed the domains."""
         event_loop = self._event_loop
-        nothing: Document = {"count": 0, "running": None, "pairs": []}
-        found = nothing if self._tests is None else self._tests.report(event_loop.clock())
+        found: Document = {"count": 0, "running": None, "pairs": []}
+        if self._tests is not None:
+            found = self._tests.report(event_loop.clock())
         return {"mode": event_loop.settings.pair_tests, **found}
 
 

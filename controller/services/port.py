@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.control.live import Live
@@ -15,6 +15,9 @@ from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.runtime.faults import Waits
 from hyroads.controller.runtime.persistence import Saver
 from hyroads.controller.switches.sessions import SwitchSession
+
+Publish = Callable[[str, Mapping[str, Any]], object]
+"""Tells listeners of the REST API of an event: its kind, and its document."""
 
 
 class ControllerPort(Protocol):

@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hyroads.controller.control.sessions import LiveSession, airtime_per_mbps, finite
+from hyroads.controller.control.sessions import airtime_per_mbps, finite
 from hyroads.controller.core.checking import id_problem
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.interface_graph import FloatArray
-from hyroads.controller.core.multicast import Media
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
 from hyroads.controller.core.services.sessions import rate
+from hyroads.controller.services.multicast.sessions import SessionService
 from hyroads.controller.services.port import ControllerPort
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
@@ -57,31 +56,14 @@ class NotAdmittedError(ConflictError):
         super().__init__(f"{what}: {missing:.3g} of {rate_mbps:.3g} Mb/s are missing{full}")
 
 
-class Sessions(Protocol):
-    """What the service needs of the service of sessions."""
-
-    @property
-    def sessions(self) -> Mapping[str, LiveSession]:
-        """All that are declared."""
-
-    @property
-    def rates(self) -> Mapping[tuple[str, str], float]:
-        """What sources were measured to send."""
-
-    @property
-    def media(self) -> Media | None:
-        """What trees were planned on."""
-
-    def promise(self, rates_mbps: Mapping[str, float]) -> None:
-        """What sources of sessions may send, by reservations."""
-
-
+@dataclass(eq=False)
 class ReservationService:
     """One per controller. Reservations are served in the order in which they were made."""
 
-    def __init__(self, port: ControllerPort, sessions: Sessions) -> None:
-        self._port = port
-        self._sessions = sessions
+    port: ControllerPort
+    sessions: SessionService
+
+    def __post_init__(self) -> None:
         self._reservations: dict[str, Reservation] = {}
         self._short_since_s: dict[str, float] = {}
         self._short: dict[str, float] = {}
@@ -103,9 +85,7 @@ class ReservationService:
 
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
-        return [_declared(reservation) for reservation in self._reservations.values()]
-
-    # -- REST
+        return [asdict(reservation) for reservation in self._reservations.values()]
 
     def names(self) -> Sequence[str]:
         """Ids of all reservations, the most important first."""
@@ -119,7 +99,7 @@ class ReservationService:
         """The reservation of this id; NotFoundError if there is none."""
         reservation = self._get(name)
         state, given = self._state(reservation)
-        return {**_declared(reservation), "state": state, "given_mbps": given}
+        return {**asdict(reservation), "state": state, "given_mbps": given}
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
         """The reservation, made if it is new, and whether it is. ConfigError, TooBusyError, ConflictError (e.g. not
@@ -131,27 +111,27 @@ class ReservationService:
             if known != new:
                 raise ConflictError(f"reservation {new.id!r} exists with other content")
             return self.document(new.id), False
-        self._port.saver.check()
+        self.port.saver.check()
         self._admit(new)
-        self._port.events.publish("reservation.made", _declared(new))
+        self.port.events.publish("reservation.made", asdict(new))
         return self.document(new.id), True
 
     def change(self, name: str, document: Mapping[str, Any]) -> Document:
         """Change the rate of a reservation; errors as of :meth:`reserve`, and NotFoundError."""
         old = self._get(name)
-        new = _parsed({**_declared(old), **document}, "request")
+        new = _parsed({**asdict(old), **document}, "request")
         if new != old:
-            self._port.saver.check()
+            self.port.saver.check()
             self._admit(new)
-            self._port.events.publish("reservation.changed", _declared(new))
+            self.port.events.publish("reservation.changed", asdict(new))
         return self.document(name)
 
     def release(self, name: str) -> None:
         """Release a reservation; NotFoundError."""
         self._get(name)
-        self._port.saver.check()
+        self.port.saver.check()
         self._put(name, None)
-        self._port.events.publish("reservation.released", {"id": name})
+        self.port.events.publish("reservation.released", {"id": name})
 
     def _get(self, name: str) -> Reservation:
         found = self._reservations.get(name)
@@ -168,9 +148,9 @@ class ReservationService:
                 raise ConflictError(f"reservation {other.id!r} is for the same")
         if len(others) >= MAX_RESERVATIONS:
             raise TooBusyError(f"there are {MAX_RESERVATIONS} reservations already")
-        if not self._port.settled or self._port.plan is None:
+        if not self.port.settled or self.port.plan is None:
             raise TooBusyError("the controller is starting; no rates are planned yet")
-        if self._port.live.loop.options.mode != "solver":
+        if self.port.live.loop.options.mode != "solver":
             raise ConflictError("mode controller keeps no least rates")
         answer = self._asked(new, others)
         if not answer.admitted:
@@ -181,9 +161,9 @@ class ReservationService:
     def _put(self, name: str, new: Reservation | None) -> None:
         """Set a reservation (None: remove it); returns once that is saved."""
         before = dict(self._reservations)
-        change = self._port.saver.change(f"reservation {name}", partial(self._become, before))
+        change = self.port.saver.change(f"reservation {name}", partial(self._become, before))
         self._become({**before, name: new} if new is not None else {n: r for n, r in before.items() if n != name})
-        self._port.saver.wait(change)
+        self.port.saver.wait(change)
 
     def _become(self, reservations: Mapping[str, Reservation]) -> None:
         self._reservations = dict(reservations)
@@ -196,7 +176,7 @@ class ReservationService:
         if new.flow is not None:
             self._check_flow(new.flow)
             return reserve_flow(promised, problem, new.flow, new.rate_mbps)
-        live, media = self._sessions.sessions.get(new.session or ""), self._sessions.media
+        live, media = self.sessions.sessions.get(new.session or ""), self.sessions.media
         if live is None or media is None:
             raise ConfigError("request", "session", f"no session {(new.session or '')[:64]!r}")
         # What the session takes anyway is taken out of flows already; here it asks for a rate of its own.
@@ -206,13 +186,13 @@ class ReservationService:
 
     def _problem(self) -> RateProblem:
         """The current rate problem without sessions, less the airtime of others; all flows want what they can get."""
-        loop = self._port.live.loop
-        others = loop.state.external.per_link(self._port.clock())
+        loop = self.port.live.loop
+        others = loop.state.external.per_link(self.port.clock())
         unlimited = np.full(loop.state.problem.layout.flow_count, np.inf)
         return loop.state.problem.changed(external=others, demand_mbps=unlimited)
 
     def _check_flow(self, flow: str) -> None:
-        route = self._port.live.loop.routes.get(flow)
+        route = self.port.live.loop.routes.get(flow)
         if route is None:
             raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
         if route.reason is not None:
@@ -222,21 +202,22 @@ class ReservationService:
 
     def _loads(self, but: Reservation) -> dict[str, SessionLoad]:
         """What sessions take, by session and source: promised, declared or measured, whichever is most."""
-        media = self._sessions.media
+        media = self.sessions.media
         if media is None:
             return {}
         promised = {each.session: each.rate_mbps for each in self._reservations.values() if each.id != but.id}
         loads = {}
-        for name, live in self._sessions.sessions.items():
+        for name, live in self.sessions.sessions.items():
             least = max(live.spec.rate_mbps or 0.0, promised.get(name, 0.0))
             for source in live.session.trees:
-                mbps = max(least, self._sessions.rates.get((name, source), 0.0))
-                loads[f"{name}\0{source}"] = SessionLoad(mbps, _share(media, live, source))
+                mbps = max(least, self.sessions.rates.get((name, source), 0.0))
+                share = finite(media.domain_airtime(live.session.trees[source].links))
+                loads[f"{name}\0{source}"] = SessionLoad(mbps, share)
         return loads
 
     def _domains(self, full: Sequence[int]) -> list[Document]:
         """Links whose domains are full, by technology."""
-        links = self._port.context.network.links
+        links = self.port.context.network.links
         by_technology: dict[str, list[str]] = {}
         for index in full:
             by_technology.setdefault(links[index].technology, []).append(links[index].id)
@@ -248,16 +229,16 @@ class ReservationService:
 
     def _tell(self) -> None:
         reservations = self._reservations.values()
-        self._port.live.loop.guarantee({each.flow: each.rate_mbps for each in reservations if each.flow is not None})
-        self._sessions.promise({each.session: each.rate_mbps for each in reservations if each.session is not None})
+        self.port.live.loop.guarantee({each.flow: each.rate_mbps for each in reservations if each.flow is not None})
+        self.sessions.promise({each.session: each.rate_mbps for each in reservations if each.session is not None})
 
     def _state(self, reservation: Reservation) -> tuple[str, float | None]:
         if reservation.session is not None:
-            there = reservation.session in self._sessions.sessions
+            there = reservation.session in self.sessions.sessions
             return ("kept", reservation.rate_mbps) if there else ("idle", None)
-        grant = self._port.live.loop.granted.get(reservation.flow or "")
+        grant = self.port.live.loop.granted.get(reservation.flow or "")
         if grant is None:
-            route = self._port.live.loop.routes.get(reservation.flow or "")
+            route = self.port.live.loop.routes.get(reservation.flow or "")
             is_carried = route is not None and route.reason is None
             # Until the next slot.
             return ("kept", reservation.rate_mbps) if is_carried else ("idle", None)
@@ -266,37 +247,24 @@ class ReservationService:
 
     def follow(self) -> None:
         """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
-        now_s, granted = self._port.clock(), self._port.live.loop.granted
+        now_s, granted = self.port.clock(), self.port.live.loop.granted
         for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
             if grant is None or not grant.is_short:
                 self._short_since_s.pop(name, None)
                 if self._short.pop(name, None) is not None:
                     LOG.info("reservation %s has its full rate again", name)
-                    self._port.events.publish("reservation.kept", {"id": name})
+                    self.port.events.publish("reservation.kept", {"id": name})
                 continue
             since_s = self._short_since_s.setdefault(name, now_s)
             if name not in self._short and now_s - since_s >= SHORT_FOR_S:
                 self._short[name] = grant.given_mbps
                 LOG.warning("reservation %s: only %.2f Mb/s of its rate can be given", name, grant.given_mbps)
-                told = {**_declared(reservation), "given_mbps": grant.given_mbps}
-                self._port.events.publish("reservation.short", told)
+                told = {**asdict(reservation), "given_mbps": grant.given_mbps}
+                self.port.events.publish("reservation.short", told)
         for gone in (self._short.keys() | self._short_since_s.keys()) - self._reservations.keys():
             self._short.pop(gone, None)
             self._short_since_s.pop(gone, None)
-
-
-def _share(media: Media, live: LiveSession, source: str) -> FloatArray:
-    return finite(media.domain_airtime(live.session.trees[source].links))
-
-
-def _declared(reservation: Reservation) -> Document:
-    return {
-        "id": reservation.id,
-        "flow": reservation.flow,
-        "session": reservation.session,
-        "rate_mbps": reservation.rate_mbps,
-    }
 
 
 def _parsed(document: Mapping[str, Any], name: str) -> Reservation:

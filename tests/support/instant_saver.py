@@ -45,6 +45,6 @@ def instant_saver(
     progress: Any = Progress()
     events = EventLog(lambda: 1.0, progress)
     faults = FaultLog(lambda: 0.0, Counter(), events)
-    saver = Saver(save, wake=lambda: None, progress=progress, faults=faults, events=events, clock=clock)
+    saver = Saver(save, wake=lambda: None, progress=progress, faults=faults, clock=clock)
     progress.saver = saver
     return saver, events, faults

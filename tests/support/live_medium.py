@@ -52,7 +52,12 @@ class LiveMedium:
         self._due: list[tuple[float, str]] = []
         self._told = False
         self._shares: dict[tuple[str, str], float] = {}
-        self.learning = Learning(self, seed=seed, tcp_margin=tcp_margin)
+        self.learning = Learning(
+            lambda i: self.readings(i),  # noqa: PLW0108 - tests replace it
+            self.read_soon,
+            seed=seed,
+            tcp_margin=tcp_margin,
+        )
         self.loop = LiveLoop(self.network, self, LoopOptions(), self.learning)
         self.lay_out()
 
@@ -61,7 +66,7 @@ class LiveMedium:
         self.routes = make_routes(self.state, live)
         self.loop.lay_out(live.network, self.routes)
 
-    # -- Source and Meter
+    # -- a source, and busy counters
 
     def take(self, now_s: float) -> Measurements:
         samples = () if self._told else configured_samples(self.network, now_s)

@@ -32,6 +32,11 @@ def first_place(context: TopologyContext, state: State, client: str) -> Place | 
     return state.places.get(client, next(iter(possible_places(context, client)), None))
 
 
+def place_document(place: Place | None) -> dict[str, str] | None:
+    """A place as JSON, for REST and the state file."""
+    return None if place is None else {"node": place.node, "technology": place.technology}
+
+
 def saved_places(places: Mapping[str, Place | None]) -> list[dict[str, str]]:
     """Plain clients that are not where the network file has them, for the state file."""
     return [

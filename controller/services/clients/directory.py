@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -32,31 +32,24 @@ class Preference:
     steering: bool = True
 
 
+@dataclass(eq=False)
 class ClientDirectory:
     """``declared`` are the clients of the network file. Managers that clients prefer go into ``managers``;
     ``check_manager`` raises if there is none of a name.
     """
 
-    def __init__(
-        self,
-        service: ClientService,
-        steering: Steering,
-        port: ControllerPort,
-        declared: Mapping[str, tuple[str, ...]],
-        *,
-        managers: dict[str, str],
-        check_manager: Callable[[str, str], object],
-        clock: Callable[[], float],
-    ) -> None:
-        self._managers = managers
-        self._service = service
-        self._steering = steering
-        self._port = port
-        self._declared = declared
-        self._check_manager = check_manager
-        self._clock = clock
+    service: ClientService
+    steering: Steering
+    port: ControllerPort
+    declared: Mapping[str, tuple[str, ...]]
+    _: KW_ONLY
+    managers: dict[str, str]
+    check_manager: Callable[[str, str], object]
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._preferences: dict[str, Preference] = {}
-        self._owner = {mac: client for client, macs in declared.items() for mac in macs}
+        self._owner = {mac: client for client, macs in self.declared.items() for mac in macs}
 
     def may_steer(self, client: str) -> bool:
         """Whether policies may move a client."""
@@ -91,19 +84,19 @@ class ClientDirectory:
 
     def ids(self) -> Sequence[str]:
         """All clients."""
-        others = {mac for mac in self._service.state.interfaces if mac not in self._owner}
-        return sorted({*self._declared, *others})
+        others = {mac for mac in self.service.state.interfaces if mac not in self._owner}
+        return sorted({*self.declared, *others})
 
     def documents(self, clients: Sequence[str]) -> list[Document]:
         """The clients of these names; unknown names are left out."""
         addresses: dict[str, list[Document]] = {}
-        for address in self._service.state.addresses.values():
+        for address in self.service.state.addresses.values():
             addresses.setdefault(address.mac, []).append({"ip": address.ip, "by_dhcp": address.by_dhcp})
-        known = self._service.state.interfaces
+        known = self.service.state.interfaces
         return [
             self._document(client, addresses)
             for client in clients
-            if client in self._declared or (client in known and client not in self._owner)
+            if client in self.declared or (client in known and client not in self._owner)
         ]
 
     def document(self, client: str) -> Document:
@@ -116,25 +109,25 @@ class ClientDirectory:
         old = self._preferences.get(name, Preference())
         manager = wishes.get("manager", old.manager)
         if manager is not None:
-            self._check_manager(manager, name)
+            self.check_manager(manager, name)
         new = Preference(manager, wishes.get("steering", old.steering))
         is_more = name not in self._preferences and new != Preference()
         if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
         if new != old:
-            self._port.saver.check()
+            self.port.saver.check()
             change = self._change(name, old)
             self._put(name, new)
-            self._port.saver.wait(change)
+            self.port.saver.wait(change)
         return self.document(name)
 
     def _change(self, client: str, old: Preference) -> Change:
-        return self._port.saver.change(f"preferences of client {client}", partial(self._put, client, old))
+        return self.port.saver.change(f"preferences of client {client}", partial(self._put, client, old))
 
     def _put(self, client: str, preference: Preference) -> None:
         tables: tuple[tuple[dict[str, Any], object], ...] = (
             (self._preferences, None if preference == Preference() else preference),
-            (self._managers, preference.manager),
+            (self.managers, preference.manager),
         )
         for table, value in tables:
             if value is None:
@@ -145,61 +138,61 @@ class ClientDirectory:
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
         """Ask a client to go to another access point; NotFoundError, ConflictError."""
         name, place = self._id(client), Place(to["node"], to["technology"])
-        macs = self._declared.get(name, (name,))
-        associated = [mac for mac in macs if (i := self._service.state.interfaces.get(mac)) and i.place is not None]
-        transition = self._steering.request((associated or list(macs))[0], place)
+        macs = self.declared.get(name, (name,))
+        associated = [mac for mac in macs if (i := self.service.state.interfaces.get(mac)) and i.place is not None]
+        transition = self.steering.request((associated or list(macs))[0], place)
         if wait:
-            self._steering.wait(transition)
+            self.steering.wait(transition)
         return transition.document()
 
     def forget(self, client: str, *, wait: bool) -> None:
         """Forget a client and remove its rules; NotFoundError, ConflictError, NotConfirmedError."""
         name = self._id(client)
-        if name in self._declared:
+        if name in self.declared:
             raise ConflictError(f"client {name} is declared in the network file")
         old = self._preferences.get(name)
         if old is not None:
-            self._port.saver.check()
+            self.port.saver.check()
             change = self._change(name, old)
             self._put(name, Preference())
             if wait:
-                self._port.saver.wait(change)
-        self._service.forget(name)
-        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self._clock, self._service.progress):
+                self.port.saver.wait(change)
+        self.service.forget(name)
+        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self.clock, self.service.progress):
             raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
 
     def pending(self, client: str) -> list[str]:
         """Switches that have not confirmed where a client is, or that it was forgotten."""
-        self._port.saver.check_refused(f"preferences of client {client}")
-        macs = self._declared.get(client, (client.lower(),))
-        switches = [f"switch {node}" for mac in macs for node in self._service.tables.pending(mac)]
-        return [*dict.fromkeys(switches), *(["state file"] if self._port.saver.pending else [])]
+        self.port.saver.check_refused(f"preferences of client {client}")
+        macs = self.declared.get(client, (client.lower(),))
+        switches = [f"switch {node}" for mac in macs for node in self.service.tables.pending(mac)]
+        return [*dict.fromkeys(switches), *(["state file"] if self.port.saver.pending else [])]
 
     # -- inside
 
     def _id(self, client: str) -> str:
-        if client in self._declared:
+        if client in self.declared:
             return client
         mac = client.lower()
         if mac in self._owner:
             return self._owner[mac]
-        if mac in self._service.state.interfaces:
+        if mac in self.service.state.interfaces:
             return mac
         raise NotFoundError(f"there is no client {client[:64]!r}")
 
     def _document(self, client: str, addresses: Mapping[str, list[Document]]) -> Document:
-        known, preference = self._service.state.interfaces, self._preferences.get(client, Preference())
-        interfaces = [known[mac] for mac in self._declared.get(client, (client,)) if mac in known]
+        known, preference = self.service.state.interfaces, self._preferences.get(client, Preference())
+        interfaces = [known[mac] for mac in self.declared.get(client, (client,)) if mac in known]
         return {
             "id": client,
-            "declared": client in self._declared,
+            "declared": client in self.declared,
             "manager": preference.manager,
             "steering": preference.steering,
             "attachments": [self._attachment(interface, addresses) for interface in interfaces],
         }
 
     def _attachment(self, interface: Interface, addresses: Mapping[str, list[Document]]) -> Document:
-        now_s, place = self._clock(), interface.place
+        now_s, place = self.clock(), interface.place
         return {
             "interface": interface.mac,
             "node": place.node if place else None,
@@ -209,6 +202,6 @@ class ClientDirectory:
             "since_s": max(0.0, now_s - interface.since_s),
             "heard_s": max(0.0, now_s - interface.heard_s),
             "addresses": addresses.get(interface.mac, []),
-            "transition": None if (asked := self._steering.last(interface.mac)) is None else asked.document(),
-            "pending": [f"switch {node}" for node in self._service.tables.pending(interface.mac)],
+            "transition": None if (asked := self.steering.last(interface.mac)) is None else asked.document(),
+            "pending": [f"switch {node}" for node in self.service.tables.pending(interface.mac)],
         }

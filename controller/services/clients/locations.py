@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,12 @@ from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.hosts import Barred
 from hyroads.controller.ofp.readback import parse_packet_in
-from hyroads.controller.services.port import ControllerPort
+from hyroads.controller.services.port import ControllerPort, Publish
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
-from .declared import first_place, reported_places
+from .declared import first_place, place_document, reported_places
 
 LOG = logging.getLogger("hyroads.clients")
 TICK_S = 0.1
@@ -53,32 +54,25 @@ _KINDS: Mapping[Happened, str] = {
 _FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
 
 
-Publish = Callable[[str, Mapping[str, Any]], object]
-
-
+@dataclass(eq=False)
 class ClientService:
     """Holds ``state``; ``listeners`` are called with every notice, after the rules that follow from it were wanted."""
 
-    def __init__(
-        self,
-        context: TopologyContext,
-        settings: AccessSettings,
-        port: ControllerPort,
-        publish: Publish,
-        clock: Callable[[], float],
-        *,
-        switch_grace_s: float,
-    ) -> None:
-        self.state = Clients(limits=settings.limits)
+    context: TopologyContext
+    settings: AccessSettings
+    port: ControllerPort
+    publish: Publish
+    clock: Callable[[], float]
+    _: KW_ONLY
+    switch_grace_s: float
+
+    def __post_init__(self) -> None:
+        context, clock = self.context, self.clock
+        self.state = Clients(limits=self.settings.limits)
         self.listeners: list[Callable[[Notice], None]] = []
         self.counters: Counter[str] = Counter()
         self.progress = shim.Signal()
-        self._context = context
-        self._port = port
-        self._publish = publish
-        self._clock = clock
         self._started_s = clock()
-        self._switch_grace_s = switch_grace_s
         self._knows_all = False
         self._ready: dict[str, SwitchSession] = {}
         self._ports: dict[str, dict[str, int]] = {}
@@ -88,7 +82,7 @@ class ClientService:
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
         for mac, client in self._plain.items():
-            place = first_place(context, port.state, client)
+            place = first_place(context, self.port.state, client)
             if place is not None:
                 self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
@@ -102,7 +96,7 @@ class ClientService:
         self._complaints: dict[tuple[object, ...], float] = {}
         self._sent_on: Counter[str] = Counter()
 
-    # -- evidence; all of it comes through the queue
+    # -- evidence: all of it comes through the queue
 
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
         """A frame of a source that a switch does not know."""
@@ -117,7 +111,7 @@ class ClientService:
             if place is not None:
                 places.setdefault(place, []).append(mac)
         for place, macs in places.items():
-            self.state = core.heard(self.state, place, macs, self._clock())
+            self.state = core.heard(self.state, place, macs, self.clock())
 
     def station(self, node: str, event: StationEvent) -> None:
         """What an access point says of a station of its own."""
@@ -138,8 +132,8 @@ class ClientService:
 
     def hand_over(self, client: str, place: Place) -> None:
         """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
-        mac = self._context.addressing.host_mac[client]
-        self._take(core.handed_over(self.state, mac, place, self._clock()))
+        mac = self.context.addressing.host_mac[client]
+        self._take(core.handed_over(self.state, mac, place, self.clock()))
 
     def forget(self, mac: str) -> bool:
         """As if a client had never been here; False if nobody knows it."""
@@ -159,7 +153,7 @@ class ClientService:
             try:
                 self._turn()
             except Exception as error:  # noqa: BLE001 - the service outlives a defect; it is counted and shown
-                self._port.exception("the service of clients", error)
+                self.port.exception("the service of clients", error)
                 shim.sleep(TICK_S)
 
     def _turn(self) -> None:
@@ -169,7 +163,7 @@ class ClientService:
                 self._queue.popleft()()
             except HyroadsError as error:
                 self._complain(("evidence",), "clients", str(error))
-        now_s = self._clock()
+        now_s = self.clock()
         if now_s >= self._due_s:
             self._due_s = now_s + EVERY_S
             self._each_second(now_s)
@@ -180,7 +174,7 @@ class ClientService:
     def _each_second(self, now_s: float) -> None:
         self._sent_on.clear()
         self._take(core.expired(self.state, now_s))
-        for client, places in reported_places(self._context, self._port.state).items():
+        for client, places in reported_places(self.context, self.port.state).items():
             self._take(core.reported(self.state, client, places, now_s))
         for session in self._ready.values():
             session.hosts.ask_packets()
@@ -196,9 +190,9 @@ class ClientService:
 
     def _look_at_switches(self) -> None:
         """Learn what came, went or changed since the last time."""
-        for node in [node for node, session in self._ready.items() if self._port.switches.get(node) is not session]:
+        for node in [node for node, session in self._ready.items() if self.port.switches.get(node) is not session]:
             del self._ready[node]
-        for node, session in self._port.switches.items():
+        for node, session in self.port.switches.items():
             if session.is_read and node not in self._ready:
                 self._welcome(node, session)
             elif session.is_read and session.ports != self._ports[node]:
@@ -206,15 +200,15 @@ class ClientService:
                 self._ports[node] = dict(session.ports)
                 for name in lost:
                     if (node, name) in self._place_of:
-                        self._take(core.place_down(self.state, self._place_of[node, name], self._clock()))
+                        self._take(core.place_down(self.state, self._place_of[node, name], self.clock()))
                 self.tables.switch_ready(node)
         self._end_waiting()
 
     def _end_waiting(self) -> None:
         """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
-        age_s = self._clock() - self._started_s
+        age_s = self.clock() - self._started_s
         if self._knows_all or not core.are_all_told(
-            self._context.addressing.dpid, self._ready, age_s, self._switch_grace_s
+            self.context.addressing.dpid, self._ready, age_s, self.switch_grace_s
         ):
             return
         self._knows_all = True
@@ -228,7 +222,7 @@ class ClientService:
         for number, mac in session.hosts.sources():
             place = self._place_of.get((node, names.get(number, "")))
             if place is not None and mac not in self.state.interfaces and mac not in self._fixed:
-                self._take(core.seen(self.state, mac, place, self._clock()))
+                self._take(core.seen(self.state, mac, place, self.clock()))
         for mac, ip in session.hosts.claims():
             interface = self.state.interfaces.get(mac)
             if interface is not None and interface.place is not None and interface.place.node == node:
@@ -237,8 +231,6 @@ class ClientService:
             session.hosts.all_known(self.tables)
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
-
-    # -- inside
 
     def _frame(self, session: SwitchSession, message: bytes) -> None:
         self.counters["punted"] += 1
@@ -252,7 +244,7 @@ class ClientService:
             return
         if place.technology != WIRED:
             if sighting.mac in self._plain:
-                self._take(core.seen(self.state, sighting.mac, place, self._clock()))
+                self._take(core.seen(self.state, sighting.mac, place, self.clock()))
         elif sighting.serves_dhcp:
             self._serves(sighting, place, names[packet.in_port])
         elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
@@ -268,7 +260,7 @@ class ClientService:
         if mac in self._fixed:
             change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
         else:
-            change = core.seen(self.state, mac, place, self._clock())
+            change = core.seen(self.state, mac, place, self.clock())
         self._take(change)
         if not change.allowed:
             self.tables.bar(place.node, Barred(mac, port), self.state.limits.quiet_s)
@@ -276,7 +268,7 @@ class ClientService:
 
     def _believed(self, sighting: Sighting, place: Place) -> bool:
         """Whether all that a host claims may be true; else such claims are dropped for a while."""
-        port = self._context.addressing.access_port[place.node]
+        port = self.context.addressing.access_port[place.node]
         for claim in sighting.claims:
             if not self._claim(claim, place):
                 self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
@@ -286,12 +278,12 @@ class ClientService:
     def _claim(self, claim: Claim, place: Place) -> bool:
         """A host has an address; false if it is another's."""
         owner = self._own_ips.get(claim.ip)
-        if owner is not None and claim.mac != self._context.addressing.host_mac[owner]:
+        if owner is not None and claim.mac != self.context.addressing.host_mac[owner]:
             notice = Notice(Happened.SPOOFED_IP, claim.mac, place, Place(owner, WIRED), claim.ip)
             self._take(Change(self.state, (notice,), allowed=False))
             return False
         before = self.state.addresses.get(claim.ip)
-        change = core.address_seen(self.state, claim.mac, claim.ip, self._clock(), by_dhcp=claim.by is By.DHCP)
+        change = core.address_seen(self.state, claim.mac, claim.ip, self.clock(), by_dhcp=claim.by is By.DHCP)
         self._take(change)
         if change.allowed:
             for mac in {claim.mac} if before is None else {claim.mac, before.mac}:
@@ -306,18 +298,18 @@ class ClientService:
 
     def _serves(self, sighting: Sighting, place: Place, port: str) -> None:
         """A DHCP server spoke: what it gives counts where servers may be; elsewhere it is dropped."""
-        if place.node in self._context.dhcp:
+        if place.node in self.context.dhcp:
             for claim in sighting.claims:
                 self._claim(claim, place)
             return
         self.counters["refused"] += 1
         self.tables.bar(place.node, Barred(sighting.mac, port, serving=True), SERVER_BARRED_S)
         if self._complain(("server", sighting.mac, place), f"client {sighting.mac} at {place}", ROGUE_SERVER):
-            self._publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
+            self.publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
 
     def _station(self, node: str, event: StationEvent) -> None:
         """Associations count more than what is sent."""
-        place, now_s = Place(node, event.technology), self._clock()
+        place, now_s = Place(node, event.technology), self.clock()
         if not self.knows(place) or (event.mac in self._fixed and event.mac not in self._plain):
             raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
         if event.what == LEFT:
@@ -336,7 +328,7 @@ class ClientService:
     def _spot(self, mac: str, place: Place) -> Spot:
         interface = self.state.interfaces.get(mac)
         hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
-        context = self._context
+        context = self.context
         addresses = tuple(sorted(a.ip for a in self.state.addresses.values() if a.mac == mac))
         port, label = context.addressing.access_port[place.node], context.labels.node[place.node]
         return Spot(place.node, port, label, hairpin, addresses)
@@ -350,14 +342,14 @@ class ClientService:
                 self.counters["refused"] += 1
                 if not self._complain((notice.what, notice.mac, notice.place), _where(notice), _what(notice)):
                     continue
-            self._publish(_KINDS[notice.what], notice_document(notice))
+            self.publish(_KINDS[notice.what], notice_document(notice))
             for listener in self.listeners:
                 listener(notice)
 
     def _follow(self, notice: Notice) -> None:
         # Clients of the network file have rules of their own, which follow from links.
         if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
-            self._port.place_client(self._plain[notice.mac], notice.place)
+            self.port.place_client(self._plain[notice.mac], notice.place)
         if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
             return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
@@ -367,7 +359,7 @@ class ClientService:
 
     def _complain(self, key: tuple[object, ...], where: str, what: str) -> bool:
         """Once in a while about the same; whether it was said."""
-        now_s = self._clock()
+        now_s = self.clock()
         if now_s < self._complaints.get(key, 0.0):
             return False
         if len(self._complaints) >= MAX_COMPLAINTS:
@@ -375,24 +367,14 @@ class ClientService:
         if len(self._complaints) >= MAX_COMPLAINTS:
             return False
         self._complaints[key] = now_s + COMPLAINT_EVERY_S
-        self._port.fault(where, what)
+        self.port.fault(where, what)
         return True
 
 
 def notice_document(notice: Notice) -> dict[str, Any]:
     """For the log of events."""
-    return {
-        "what": notice.what.value,
-        "mac": notice.mac,
-        "place": place_document(notice.place),
-        "other": place_document(notice.other),
-        "ip": notice.ip,
-    }
-
-
-def place_document(place: Place | None) -> dict[str, str] | None:
-    """A place as JSON."""
-    return None if place is None else {"node": place.node, "technology": place.technology}
+    places = {"place": place_document(notice.place), "other": place_document(notice.other)}
+    return {"what": notice.what.value, "mac": notice.mac, **places, "ip": notice.ip}
 
 
 def _where(notice: Notice) -> str:

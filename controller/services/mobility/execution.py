@@ -1,43 +1,33 @@
-"""Carries out what a mobility manager wants, step by step, and reports back to it (docs/explanation/services.md,
-section 3).
+"""Carries out what a mobility manager wants, and reports back to it (docs/explanation/services.md, section 3).
 
-One :class:`Executor` serves the flows of one handover or n-cast. It constrains the flows to paths
+One :class:`Executor` serves the flows of one handover or n-cast. A :class:`PathExecutor` constrains them to paths
 (``ControllerPort.constrain``), waits until that is confirmed, and takes the next step, until the manager's wish is in
-force. A :class:`HandoverRun` joins a manager's state, its executor, and what REST shows of the handover.
+force; ``plain.PlainExecutor`` moves a client without an agent. A :class:`HandoverRun` joins a manager's state, its
+executor, and what REST shows of the handover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Generic, TypeVar, cast
 
 from hyroads.controller.agents.markers import PathMarkers, has_reached
-from hyroads.controller.core.network import Network, Place
-from hyroads.controller.core.services.mobility import (
-    Arrived,
-    Cancelled,
-    Confirmed,
-    DesiredState,
-    Event,
-    Handover,
-    MobilityManager,
-    Passed,
-    Phase,
-    settled,
-)
-from hyroads.controller.model.handover import (
-    Constrained,
-    Key,
-    Via,
-    drained,
-    first_place,
-    last_place,
-    next_step,
-    reached,
-)
+from hyroads.controller.core.network import Place
+from hyroads.controller.core.services import mobility as core
+from hyroads.controller.core.services.mobility import DesiredState, Event, Handover, Phase
+from hyroads.controller.model import handover as model
+from hyroads.controller.model.handover import Constrained, Key, Via
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
-from hyroads.controller.services.port import ControllerPort
+from hyroads.controller.services.clients.declared import place_document
+from hyroads.controller.services.port import ControllerPort, Publish
+
+Document = dict[str, Any]
+Run = TypeVar("Run")
+CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
+# Machines answer events at once; one that never comes to rest is a plugin's.
+MAX_STEPS = 50
 
 
 def multipath_plan(port: ControllerPort, flow: str) -> FlowPlan | None:
@@ -46,51 +36,117 @@ def multipath_plan(port: ControllerPort, flow: str) -> FlowPlan | None:
     return planned if planned is not None and planned.mode == MULTIPATH else None
 
 
-@dataclass
-class Executor:
-    """Constrains flows of one client. ``keys``: the constraints that it sets, for all flows of the client or for some.
-    ``dropped``: constraints that it lifts. ``now``: the constraint that it set last.
-    """
+@dataclass(eq=False)
+class MobilityService(Generic[Run]):
+    """What the services of handovers and n-casts have in common: what runs, by client or flow."""
 
     port: ControllerPort
-    network: Network
+    publish: Publish
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self._active: dict[str, Run] = {}
+        self._advancing = False
+
+    def advance(self) -> None:
+        """Let everything go on as far as it can; to be called whenever something may have happened."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            for run in list(self._active.values()):
+                self._go_on(run)
+        finally:
+            self._advancing = False
+
+    def _go_on(self, run: Run) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Executor:
+    """Brings into force what a mobility manager wants for one client, and tells it what was confirmed."""
+
     client: str
-    keys: tuple[Key, ...]
-    flows: frozenset[str]
-    now: Constrained | None
-    dropped: tuple[Key, ...] = ()
-    wanted: DesiredState | None = None
-    told: bool = False
-    is_in_force: bool = False
-    watching: set[tuple[str, int]] = field(default_factory=set)
+    wanted: DesiredState | None = field(default=None, kw_only=True)
+    told: bool = field(default=False, init=False)
+    is_in_force: bool = field(default=False, init=False)
+    """Whether what is wanted is in force, confirmed by all."""
 
     def want(self, wanted: DesiredState) -> None:
         """Bring this into force from now on."""
         if wanted != self.wanted:
             self.wanted, self.told, self.is_in_force = wanted, False, False
-            if not reached(self.now, wanted):
-                self._declare(next_step(self.now, wanted))
+            self._begin(wanted)
 
     def events(self) -> Iterator[Event]:
         """What agents and switches confirmed or reported since the last call. Takes the next step if one is due."""
         wanted = self.wanted
-        if wanted is None or not self.port.carried_out(self.flows):
-            return
-        if not reached(self.now, wanted):
-            self._declare(next_step(self.now, wanted))
+        if wanted is None or not self._is_done(wanted):
             return
         self.is_in_force = True
         if not self.told:
             self.told = True
-            yield Confirmed(wanted)
-        if self.now is not None and self.now.is_moving:
-            yield from self._markers(wanted)
+            yield core.Confirmed(wanted)
+        yield from self._reported(wanted)
+
+    @property
+    def sends(self) -> bool:
+        """Whether packets go as is wanted, confirmed by those who send them."""
+        raise NotImplementedError
+
+    def restore(self, before: Mapping[Key, Constrained | None]) -> None:
+        """Put everything back as it was before the handover."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Let receivers stop waiting once everything in flight has arrived."""
+
+    def end(self) -> None:
+        """Stop watching sequence markers."""
+
+    def _begin(self, wanted: DesiredState) -> None:
+        """Take the first step."""
+        raise NotImplementedError
+
+    def _is_done(self, wanted: DesiredState) -> bool:
+        """Whether everything is confirmed; if only a step on the way is, takes the next one."""
+        raise NotImplementedError
+
+    def _reported(self, wanted: DesiredState) -> Iterable[Event]:
+        return ()
+
+
+@dataclass
+class PathExecutor(Executor):
+    """Constrains flows of a client with an agent to paths. ``keys``: the constraints that it sets, for all flows of the
+    client or for some. ``dropped``: constraints that it lifts. ``now``: the constraint that it set last.
+    """
+
+    port: ControllerPort
+    keys: tuple[Key, ...]
+    flows: frozenset[str]
+    now: Constrained | None
+    dropped: tuple[Key, ...] = ()
+    watching: set[tuple[str, int]] = field(default_factory=set)
+
+    def _begin(self, wanted: DesiredState) -> None:
+        if not model.reached(self.now, wanted):
+            self._declare(model.next_step(self.now, wanted))
+
+    def _is_done(self, wanted: DesiredState) -> bool:
+        if not self.port.carried_out(self.flows):
+            return False
+        was_reached = model.reached(self.now, wanted)
+        self._begin(wanted)
+        return was_reached
 
     @property
     def sends(self) -> bool:
         """Whether packets go as is wanted, confirmed by those who send them."""
         wanted = self.wanted
-        return wanted is not None and reached(self.now, wanted) and self.port.carries(self.flows)
+        return wanted is not None and model.reached(self.now, wanted) and self.port.carries(self.flows)
 
     @property
     def is_drained(self) -> bool:
@@ -101,7 +157,7 @@ class Executor:
         """Let receivers stop waiting once everything in flight has arrived."""
         now = self.now
         if now is not None and now.waits and self.is_in_force and self._is_drained(now.waits):
-            self._declare(drained(now))
+            self._declare(model.drained(now))
 
     def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """Put back the constraints of before the handover."""
@@ -129,8 +185,9 @@ class Executor:
                 self.watching.add((plan.egress, plan.number))
                 self.port.markers.await_(plan.egress, plan.number)
 
-    def _markers(self, wanted: DesiredState) -> Iterator[Event]:
-        for plan in self._plans():
+    def _reported(self, wanted: DesiredState) -> Iterator[Event]:
+        """Who sends by the new paths, and where it has arrived, while the flows move."""
+        for plan in self._plans() if self.now is not None and self.now.is_moving else ():
             first = self.port.markers.first(plan.ingress or "", plan.number)
             if first is None:
                 continue
@@ -138,9 +195,9 @@ class Executor:
                 place = cast("Place", via)  # To a manager of n-casts a path is a place.
                 markers = [self._marker(plan, path) for path in paths]
                 if all(has_reached(marker.passed, first) for marker in markers):
-                    yield Passed(plan.spec.id, place)
+                    yield core.Passed(plan.spec.id, place)
                 if any(has_reached(marker.arrived, first) for marker in markers):
-                    yield Arrived(plan.spec.id, place)
+                    yield core.Arrived(plan.spec.id, place)
 
     def _is_drained(self, vias: Iterable[Via]) -> bool:
         for plan in self._plans():
@@ -168,45 +225,8 @@ class Executor:
         return found
 
     def _place(self, plan: FlowPlan, path: PlannedPath) -> Place:
-        place = first_place if plan.spec.source == self.client else last_place
-        return place(self.network, path.links)
-
-
-Document = dict[str, Any]
-CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
-# Machines answer events at once; one that never comes to rest is a plugin's.
-MAX_STEPS = 50
-
-
-class AnyExecutor(Protocol):
-    """What the service of handovers needs of an executor: :class:`Executor`, or ``plain.PlainExecutor``."""
-
-    @property
-    def wanted(self) -> DesiredState | None:
-        """What shall be in force."""
-
-    @property
-    def is_in_force(self) -> bool:
-        """Whether it is, confirmed by all."""
-
-    @property
-    def sends(self) -> bool:
-        """Whether packets go as is wanted, confirmed by those who send them."""
-
-    def want(self, wanted: DesiredState) -> None:
-        """Bring this into force from now on."""
-
-    def events(self) -> Iterator[Event]:
-        """What agents and switches confirmed or reported since the last call."""
-
-    def settle(self) -> None:
-        """Let receivers stop waiting once everything in flight has arrived."""
-
-    def restore(self, before: Mapping[Key, Constrained | None]) -> None:
-        """Put back the constraints of before the handover."""
-
-    def end(self) -> None:
-        """Stop watching sequence markers."""
+        place = model.first_place if plan.spec.source == self.client else model.last_place
+        return place(self.port.context.network, path.links)
 
 
 @dataclass
@@ -214,8 +234,8 @@ class HandoverRun:
     """``before`` is what the client's flows were constrained to, to be restored if nothing has moved."""
 
     handover: Handover
-    manager: MobilityManager
-    executor: AnyExecutor
+    manager: core.MobilityManager
+    executor: Executor
     before: Mapping[Key, Constrained | None]
     asked_s: float
     asked_at_s: float
@@ -260,7 +280,7 @@ class HandoverRun:
         """Cancel it; False if it is too late for that."""
         if self.handover.phase not in CANCELLABLE:
             return False
-        self.on(Cancelled(reason), now_s)
+        self.on(core.Cancelled(reason), now_s)
         return self.handover.phase is Phase.FAILED
 
     def become(self, handover: Handover, now_s: float) -> None:
@@ -280,22 +300,18 @@ class HandoverRun:
         phase, handover = self.handover.phase, self.handover
         if phase is Phase.ASSOCIATING:
             return True
-        return phase is Phase.FAILED and handover.request.new not in settled(handover).carry
+        return phase is Phase.FAILED and handover.request.new not in core.settled(handover).carry
 
     def document(self) -> Document:
         """For REST."""
         request, wanted = self.handover.request, self.wanted()
+        name, at_s = self.manager.name, self.asked_at_s
         return {
-            "id": request.id,
-            "client": request.client,
+            **idle_document(request.id, request.client, request.new, name, at_s, request.flows),
             "from": place_document(request.old),
-            "to": place_document(request.new),
-            "manager": self.manager.name,
-            "flows": sorted(request.flows),
             "phase": self.handover.phase.value,
             "reason": self.handover.reason,
             "over": self.is_over,
-            "asked_at": self.asked_at_s,
             "moved_after_s": None if self.moved_s is None else self.moved_s - self.asked_s,
             "over_after_s": None if self.over_s is None else self.over_s - self.asked_s,
             "known": [place_document(place) for place in wanted.known],
@@ -328,8 +344,3 @@ def idle_document(  # noqa: PLR0917 - the fields of a handover that takes no ste
         "copies": False,
         "steps": [],
     }
-
-
-def place_document(place: Place | None) -> Document | None:
-    """A place for REST."""
-    return None if place is None else {"node": place.node, "technology": place.technology}

@@ -8,8 +8,9 @@ moved; otherwise it waits. :func:`handover_metrics` shows how long handovers too
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -21,53 +22,41 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Associated, Left, Phase, Refused, Request, Steady
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.services.port import ControllerPort
+from hyroads.controller.services.clients.declared import place_document
 from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
 
 from . import plain as plain_handovers
-from .execution import MAX_STEPS, Document, Executor, HandoverRun, idle_document, multipath_plan, place_document
+from .execution import MAX_STEPS, Document, HandoverRun, MobilityService, PathExecutor, idle_document, multipath_plan
 from .plain import PlainClients
 from .requests import HARD, CheckedRequest, Managers, checked_request, flows_of, links_are_up, new_id, old_place
 
 MAX_HISTORY = 1000
 MAX_AT_ONCE = 1000
 BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-Publish = Callable[[str, Mapping[str, Any]], object]
 
 
-class HandoverService:
-    """One per controller. :meth:`advance` is called whenever something may have happened."""
+@dataclass(eq=False)
+class HandoverService(MobilityService[HandoverRun]):
+    """One per controller."""
 
-    def __init__(
-        self,
-        port: ControllerPort,
-        publish: Publish,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        managers: Managers | None = None,
-        *,
-        plain: PlainClients,
-    ) -> None:
+    wall_clock: Callable[[], float]
+    managers: Managers = field(default_factory=Managers)
+    _: KW_ONLY
+    plain: PlainClients
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.seconds: dict[tuple[str, str], Histogram] = {}
         """By manager and outcome: from the request until the flows had moved."""
-        self._port = port
-        self._publish = publish
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._managers = managers or Managers()
-        self._plain = plain
-        self._active: dict[str, HandoverRun] = {}
         self._waiting: dict[str, CheckedRequest] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
-        self.counters: Counter[str] = Counter()
-        self._advancing = False
 
     # -- rest.handovers.Handovers
 
     def names(self) -> list[str]:
         """Ids of handovers: the latest that are over, those that run, and those that wait."""
-        active = (handover_run.id for handover_run in self._active.values())
+        active = (run.id for run in self._active.values())
         return [*self._history, *active, *(asked.id for asked in self._waiting.values())]
 
     def documents(self, names: Sequence[str]) -> list[Document]:
@@ -83,7 +72,7 @@ class HandoverService:
 
     def _found(self, handover: str) -> Document | None:
         over = self._history.get(handover)
-        active = (handover_run.document() for handover_run in self._active.values() if handover_run.id == handover)
+        active = (run.document() for run in self._active.values() if run.id == handover)
         waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
         return over or next(chain(active, waiting), None)
 
@@ -94,7 +83,7 @@ class HandoverService:
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
-        if body["to"] is None and not self._plain.places(body["client"]):
+        if body["to"] is None and not self.plain.places(body["client"]):
             return self._release(body["client"])
         asked = self._asked(body)
         busy = self._active.get(asked.client)
@@ -104,9 +93,9 @@ class HandoverService:
             # Nobody needs the one before the last.
             self._drop_waiting(asked.client, "another handover was asked for")
             self._waiting[asked.client] = asked
-            busy.cancel("another handover was asked for", self._clock())
+            busy.cancel("another handover was asked for", self.clock())
         self.advance()
-        wait_until(lambda: self._is_answered(asked), wait_s, self._clock, self._port.progress)
+        wait_until(lambda: self._is_answered(asked), wait_s, self.clock, self.port.progress)
         return self.document(asked.id)
 
     def cancel(self, handover: str) -> Document:
@@ -115,61 +104,55 @@ class HandoverService:
             if asked.id == handover:
                 self._drop_waiting(client, "asked for")
                 return self.document(handover)
-        handover_run = next(
-            (handover_run for handover_run in self._active.values() if handover_run.id == handover), None
-        )
-        if handover_run is None:
+        run = next((run for run in self._active.values() if run.id == handover), None)
+        if run is None:
             self.document(handover)
             raise ConflictError(f"handover {handover} is over")
-        if not handover_run.cancel("asked for", self._clock()):
-            raise ConflictError(f"handover {handover} can't be cancelled any more: it is {handover_run.handover.phase}")
+        if not run.cancel("asked for", self.clock()):
+            raise ConflictError(f"handover {handover} can't be cancelled any more: it is {run.handover.phase}")
         self.advance()
         return self.document(handover)
-
-    # -- requests
 
     def _release(self, client: str) -> Document:
         """A client's flows use all its places again: paths come and go without loss anyway."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
-        places = {
-            key: constrained.stays for key, constrained in self._port.state.constrained.items() if key[0] == client
-        }
-        keys = [key for key, place in places.items() if place is not None]
-        if not keys:
+        stays = {key: constrained.stays for key, constrained in self.port.state.constrained.items()}
+        places = {key: place for key, place in stays.items() if key[0] == client and place is not None}
+        if not places:
             raise ConflictError(f"{client} uses all its places already")
-        old = places[keys[0]]
-        self._port.constrain(dict.fromkeys(keys))
+        old = next(iter(places.values()))
+        self.port.constrain(dict.fromkeys(places))
         document = {
-            **idle_document(new_id(), client, None, HARD, self._wall_clock()),
+            **idle_document(new_id(), client, None, HARD, self.wall_clock()),
             "from": place_document(old),
             "phase": Phase.DONE.value,
-            **_OVER,
+            "over": True,
         }
         self._keep(document)
-        self._publish("handover.done", document)
+        self.publish("handover.done", document)
         return document
 
     def _asked(self, body: Mapping[str, Any]) -> CheckedRequest:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
             raise TooBusyError(f"there are {MAX_AT_ONCE} handovers already")
-        if self._plain.places(body["client"]):
-            return plain_handovers.checked_request(self._plain, body, self._clock(), self._wall_clock())
-        return checked_request(self._port, self._managers, body, self._clock(), self._wall_clock())
+        if self.plain.places(body["client"]):
+            return plain_handovers.checked_request(self.plain, body, self.clock(), self.wall_clock())
+        return checked_request(self.port, self.managers, body, self.clock(), self.wall_clock())
 
     def _begin(self, asked: CheckedRequest) -> None:
-        is_plain = bool(self._plain.places(asked.client))
-        handover_run = plain_handovers.handover_run_of(self._plain, asked) if is_plain else self._handover_run(asked)
-        self._active[asked.client] = handover_run
+        is_plain = bool(self.plain.places(asked.client))
+        run = plain_handovers.handover_run_of(self.plain, asked) if is_plain else self._handover_run(asked)
+        self._active[asked.client] = run
         self.counters["begun"] += 1
-        self._publish("handover.begun", handover_run.document())
-        for place in (handover_run.handover.request.old, asked.to):
+        self.publish("handover.begun", run.document())
+        for place in (run.handover.request.old, asked.to):
             if place is not None:
                 self._here.pop((asked.client, place), None)
-        self._look(handover_run)
+        self._look(run)
 
     def _handover_run(self, asked: CheckedRequest) -> HandoverRun:
-        port, client = self._port, asked.client
+        port, client = self.port, asked.client
         chosen = flows_of(port, client).keys() if asked.flows is None else asked.flows
         keys: tuple[Key, ...] = ((client, None),)
         # A constraint of all flows replaces those of single flows.
@@ -185,52 +168,36 @@ class HandoverService:
         if old == asked.to:
             raise ConflictError(f"{client} is at {asked.to} already")
         request = Request(asked.id, client, old, asked.to, flows, asked.timings)
-        manager = self._managers.named(asked.manager, client, next(iter(sorted(flows)), None))
-        executor = Executor(port, port.context.network, client, keys, flows, now, dropped)
-        return HandoverRun(
-            manager.start(request, asked.asked_s), manager, executor, before, asked.asked_s, asked.asked_at_s
-        )
+        manager = self.managers.named(asked.manager, client, next(iter(sorted(flows)), None))
+        executor = PathExecutor(client, port, keys, flows, now, dropped)
+        begun = manager.start(request, asked.asked_s)
+        return HandoverRun(begun, manager, executor, before, asked.asked_s, asked.asked_at_s)
 
-    # -- what happens
-
-    def advance(self) -> None:
-        """Look at everything that may have changed; again while that brings something about."""
-        if self._advancing:
-            return
-        self._advancing = True
-        try:
-            for handover_run in list(self._active.values()):
-                self._go_on(handover_run)
-        finally:
-            self._advancing = False
-
-    def _go_on(self, handover_run: HandoverRun) -> None:
+    def _go_on(self, run: HandoverRun) -> None:
         for _ in range(MAX_STEPS):
-            before, in_force = handover_run.handover, handover_run.executor.is_in_force
-            now_s = self._clock()
-            self._look(handover_run)
-            self._listen(handover_run, now_s)
-            handover_run.tick(now_s)
-            self._carry_out(handover_run)
-            if handover_run.is_over or (
-                handover_run.handover == before and handover_run.executor.is_in_force == in_force
-            ):
+            before, in_force = run.handover, run.executor.is_in_force
+            now_s = self.clock()
+            self._look(run)
+            self._listen(run, now_s)
+            run.tick(now_s)
+            self._carry_out(run)
+            if run.is_over or (run.handover == before and run.executor.is_in_force == in_force):
                 break
-        handover_run.executor.settle()
+        run.executor.settle()
 
-    def _listen(self, handover_run: HandoverRun, now_s: float) -> None:
+    def _listen(self, run: HandoverRun, now_s: float) -> None:
         """Tells the machine what came of what it wanted; to another phase that would mean something else."""
-        executor = handover_run.executor
-        if handover_run.wanted() != executor.wanted:
+        executor = run.executor
+        if run.wanted() != executor.wanted:
             return
         for event in executor.events():
-            handover_run.on(event, now_s)
-            if handover_run.wanted() != executor.wanted:
+            run.on(event, now_s)
+            if run.wanted() != executor.wanted:
                 return
 
-    def _look(self, handover_run: HandoverRun) -> None:
+    def _look(self, run: HandoverRun) -> None:
         """Tells the machine who is where."""
-        request, now_s = handover_run.handover.request, self._clock()
+        request, now_s = run.handover.request, self.clock()
         for place in (request.new, request.old):
             if place is None:
                 continue
@@ -239,67 +206,64 @@ class HandoverService:
             if known is None or known[0] != here:
                 self._here[request.client, place] = known = (here, now_s)
                 if not here:
-                    handover_run.on(Left(place), now_s)
+                    run.on(Left(place), now_s)
             if here and place == request.new:
-                if handover_run.handover.phase is Phase.ASSOCIATING:
-                    handover_run.on(Associated(place), now_s)
-                if now_s - known[1] >= request.timings.steady_s and not handover_run.handover.is_steady:
-                    handover_run.on(Steady(place), now_s)
-            elif ("join", place) in handover_run.asked_of_client:
-                refusal = self._plain.refusal(request.client)
+                if run.handover.phase is Phase.ASSOCIATING:
+                    run.on(Associated(place), now_s)
+                if now_s - known[1] >= request.timings.steady_s and not run.handover.is_steady:
+                    run.on(Steady(place), now_s)
+            elif ("join", place) in run.asked_of_client:
+                refusal = self.plain.refusal(request.client)
                 if refusal is not None:
-                    handover_run.on(Refused(refusal), now_s)
+                    run.on(Refused(refusal), now_s)
 
     def _is_here(self, client: str, place: Place) -> bool:
-        if self._plain.places(client):
-            return self._plain.is_here(client, place)
-        return links_are_up(self._port, client, place)
+        if self.plain.places(client):
+            return self.plain.is_here(client, place)
+        return links_are_up(self.port, client, place)
 
-    def _carry_out(self, handover_run: HandoverRun) -> None:
-        handover, now_s = handover_run.handover, self._clock()
-        wanted = handover_run.wanted()
+    def _carry_out(self, run: HandoverRun) -> None:
+        handover, now_s = run.handover, self.clock()
+        wanted = run.wanted()
         for what, place in (("join", wanted.join), ("leave", wanted.leave)):
-            if place is not None and (what, place) not in handover_run.asked_of_client:
-                handover_run.asked_of_client.add((what, place))
-                document = {"handover": handover_run.id, "client": handover_run.client, **(place_document(place) or {})}
-                self._publish(f"handover.{what}", document)
-                if what == "join" and self._plain.places(handover_run.client):
-                    self._plain.ask(handover_run.client, place)
-        if handover_run.unchanged:
+            if place is not None and (what, place) not in run.asked_of_client:
+                run.asked_of_client.add((what, place))
+                document = {"handover": run.id, "client": run.client, **(place_document(place) or {})}
+                self.publish(f"handover.{what}", document)
+                if what == "join" and self.plain.places(run.client):
+                    self.plain.ask(run.client, place)
+        if run.unchanged:
             if handover.is_over:
-                self._restored(handover_run)
+                # It failed, and nothing is to be different from before.
+                if run.executor.wanted is not None:
+                    run.executor.restore(run.before)
+                self._over(run)
             return
-        handover_run.executor.want(wanted)
-        if handover_run.moved_s is None and handover_run.has_moved and handover_run.executor.sends:
-            handover_run.moved_s = now_s
-            self._publish("handover.moved", handover_run.document())
+        run.executor.want(wanted)
+        if run.moved_s is None and run.has_moved and run.executor.sends:
+            run.moved_s = now_s
+            self.publish("handover.moved", run.document())
         # The machine's end is not the end: what it wants last is still to be confirmed, for as long as that takes.
         late = now_s - handover.entered_s > handover.request.timings.confirm_s
-        if handover.is_over and (handover_run.executor.is_in_force or late):
-            self._over(handover_run)
+        if handover.is_over and (run.executor.is_in_force or late):
+            self._over(run)
 
-    def _restored(self, handover_run: HandoverRun) -> None:
-        """It failed, and nothing is to be different from before."""
-        if handover_run.executor.wanted is not None:
-            handover_run.executor.restore(handover_run.before)
-        self._over(handover_run)
-
-    def _over(self, handover_run: HandoverRun) -> None:
-        handover_run.over_s = now_s = self._clock()
-        handover_run.executor.end()
-        self._active.pop(handover_run.client, None)
-        for place in (handover_run.handover.request.old, handover_run.handover.request.new):
+    def _over(self, run: HandoverRun) -> None:
+        run.over_s = now_s = self.clock()
+        run.executor.end()
+        self._active.pop(run.client, None)
+        for place in (run.handover.request.old, run.handover.request.new):
             if place is not None:
-                self._here.pop((handover_run.client, place), None)
-        failed = handover_run.handover.phase is Phase.FAILED
+                self._here.pop((run.client, place), None)
+        failed = run.handover.phase is Phase.FAILED
         outcome = "failed" if failed else "done"
         self.counters[outcome] += 1
-        took_s = (handover_run.moved_s if handover_run.moved_s is not None else now_s) - handover_run.asked_s
-        self.seconds.setdefault((handover_run.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
-        document = handover_run.document()
+        took_s = (run.moved_s if run.moved_s is not None else now_s) - run.asked_s
+        self.seconds.setdefault((run.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
+        document = run.document()
         self._keep(document)
-        self._publish(f"handover.{outcome}", document)
-        self._next(handover_run.client)
+        self.publish(f"handover.{outcome}", document)
+        self._next(run.client)
 
     def _next(self, client: str) -> None:
         """The one that waited for this client."""
@@ -317,25 +281,22 @@ class HandoverService:
         if asked is not None:
             document = {**self._waiting_document(asked), **_never(f"cancelled: {reason}")}
             self._keep(document)
-            self._publish("handover.failed", document)
+            self.publish("handover.failed", document)
 
     def _is_answered(self, asked: CheckedRequest) -> bool:
         if asked.client in self._waiting:
             return self._waiting[asked.client].id != asked.id
-        handover_run = self._active.get(asked.client)
-        return handover_run is None or handover_run.id != asked.id or handover_run.moved_s is not None
+        run = self._active.get(asked.client)
+        return run is None or run.id != asked.id or run.moved_s is not None
 
     def _waiting_document(self, asked: CheckedRequest) -> Document:
-        manager = self._managers.selection.name(asked=asked.manager, client=asked.client)
+        manager = self.managers.selection.name(asked=asked.manager, client=asked.client)
         return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
-
-
-_OVER = {"over": True}
 
 
 def _never(reason: str) -> Document:
     """Of a handover that was never begun."""
-    return {"phase": Phase.FAILED.value, "reason": reason, **_OVER}
+    return {"phase": Phase.FAILED.value, "reason": reason, "over": True}
 
 
 def handover_metrics(seconds: Mapping[tuple[str, str], Histogram]) -> Iterator[Any]:

@@ -10,8 +10,7 @@ plan on exactly what the old one wanted last. Then no agent is reconfigured, and
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -20,20 +19,21 @@ from typing import Any, cast
 from hyroads.controller.core import ncast
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.network import FlowSpec, Network, Place, Policy
+from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Policy
 from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change
-from hyroads.controller.services.port import ControllerPort
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
-from .execution import MAX_STEPS, Executor, multipath_plan
+from .execution import MAX_STEPS, MobilityService, PathExecutor, multipath_plan
 
+MAX_NCASTS = 1000
 MAX_PATHS = 16
 _DOCUMENT = "state file"
+Paths = tuple[PathName, ...]
 CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 
 
@@ -114,21 +114,16 @@ def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tu
 
 
 def _is_path(path: object, network: Network, spec: FlowSpec) -> bool:
-    if not isinstance(path, list) or not path or not all(_is_link(link, network.link_index) for link in path):
+    index = network.link_index
+    if not isinstance(path, list) or not all(isinstance(link, str) and link in index for link in path):
         return False
-    links = [network.links[network.link_index[link]] for link in path]
-    joined = all(first.target == second.source for first, second in pairwise(links))
+    return _joins([network.links[index[link]] for link in path], spec)
+
+
+def _joins(links: Sequence[Link], spec: FlowSpec) -> bool:
+    """Whether links make a path from the source of a flow to its target."""
+    joined = bool(links) and all(first.target == second.source for first, second in pairwise(links))
     return joined and (links[0].source, links[-1].target) == (spec.source, spec.target)
-
-
-def _is_link(link: object, known: Container[str]) -> bool:
-    return isinstance(link, str) and link in known
-
-
-MAX_NCASTS = 1000
-CONFIRM_S = 5.0
-Publish = Callable[[str, Mapping[str, Any]], object]
-Paths = tuple[PathName, ...]
 
 
 @dataclass
@@ -137,7 +132,7 @@ class Running:
 
     flow: str
     state: NCast
-    executor: Executor
+    executor: PathExecutor
     chosen: Mapping[str, Any]
     paths: tuple[PathName, ...]
     asked_s: float
@@ -158,9 +153,7 @@ class Running:
             "phase": self.state.phase.value,
             "reason": self.state.reason,
             "paths": [list(path) for path in self.paths],
-            "shared_links": self.chosen.get("shared_links"),
-            "contending_pairs": self.chosen.get("contending_pairs"),
-            "expected_loss": self.chosen.get("expected_loss"),
+            **{name: self.chosen.get(name) for name in CHOSEN},
             "copying_after_s": None if self.copying_s is None else self.copying_s - self.asked_s,
         }
 
@@ -175,43 +168,34 @@ class Running:
         return RestoredNCast(self.flow, target, self.paths, cast("Paths", state.before), after_s, self.chosen)
 
 
-class NCastService:
-    """One per controller. :meth:`advance` is called whenever something may have happened."""
-
-    def __init__(self, port: ControllerPort, publish: Publish, clock: Callable[[], float]) -> None:
-        self.counters: Counter[str] = Counter()
-        self._port = port
-        self._publish = publish
-        self._clock = clock
-        self._running: dict[str, Running] = {}
-        self._advancing = False
+class NCastService(MobilityService[Running]):
+    """One per controller."""
 
     # -- the state file
 
     def restore(self, restored: Iterable[RestoredNCast]) -> None:
         """Go on with n-casts of an earlier controller, whose flows are constrained already."""
         for one in restored:
-            flows, now_s = frozenset((one.flow,)), self._clock()
+            flows, now_s = frozenset((one.flow,)), self.clock()
             state = NCast(flows, _as_places(one.before), _as_places(one.paths), now_s, Phase.COPYING)
-            network, keys = self._port.context.network, (one.key,)
-            executor = Executor(self._port, network, one.target, keys, flows, one.constrained, wanted=state.wanted)
+            executor = PathExecutor(one.target, self.port, (one.key,), flows, one.constrained, wanted=state.wanted)
             asked_s = now_s - one.copying_after_s
-            self._running[one.flow] = Running(one.flow, state, executor, one.chosen, one.paths, asked_s, now_s)
+            self._active[one.flow] = Running(one.flow, state, executor, one.chosen, one.paths, asked_s, now_s)
 
     def to_save(self) -> list[Document]:
         """What ``ncasts_from`` needs."""
-        found = (running.saved for running in self._running.values())
+        found = (running.saved for running in self._active.values())
         return [ncast_document(ncast) for ncast in found if ncast is not None]
 
     # -- rest.ncasts.NCasts
 
     def names(self) -> list[str]:
         """Flows that are n-cast, or that begin or end to be."""
-        return list(self._running)
+        return list(self._active)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
         """The n-casts of these flows; flows that are not n-cast are left out."""
-        return [self._running[flow].document() for flow in names if flow in self._running]
+        return [self._active[flow].document() for flow in names if flow in self._active]
 
     def document(self, flow: str) -> Document:
         """The n-cast of this flow; NotFoundError if there is none."""
@@ -220,19 +204,19 @@ class NCastService:
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
         flow = body["flow"]
-        self._port.saver.check()
-        if flow in self._running:
+        self.port.saver.check()
+        if flow in self._active:
             raise ConflictError(f"flow {flow} is n-cast already")
-        if len(self._running) >= MAX_NCASTS:
+        if len(self._active) >= MAX_NCASTS:
             raise TooBusyError(f"there are {MAX_NCASTS} n-casts already")
         plan = self._plan(flow)
         paths, chosen = self._paths(plan, body)
         before = tuple(path.links for path in plan.paths if path.rate_mbps) or tuple(p.links for p in plan.paths)
-        state = NCast(frozenset((flow,)), _as_places(before), _as_places(paths), self._clock())
-        keys: tuple[Key, ...] = ((plan.spec.target, flow),)
-        executor = Executor(self._port, self._port.context.network, plan.spec.target, keys, frozenset((flow,)), None)
-        running = Running(flow, state, executor, chosen, paths, self._clock())
-        self._running[flow] = running
+        flows, target = frozenset((flow,)), plan.spec.target
+        state = NCast(flows, _as_places(before), _as_places(paths), self.clock())
+        executor = PathExecutor(target, self.port, ((target, flow),), flows, None)
+        running = Running(flow, state, executor, chosen, paths, self.clock())
+        self._active[flow] = running
         self.counters["on"] += 1
         self._go_on(running)
 
@@ -248,13 +232,13 @@ class NCastService:
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
         running = self._of(flow)
-        self._port.saver.check()
+        self.port.saver.check()
         self._end_copies(running)
         return self._until(lambda: not self.pending_end(flow), wait_s)
 
     def pending(self, flow: str) -> list[str]:
         """What an n-cast still waits for until its copies are sent and saved; NotFoundError, NotSavedError."""
-        self._port.saver.check_refused(f"n-cast of {flow}")
+        self.port.saver.check_refused(f"n-cast of {flow}")
         running = self._of(flow)
         if running.copying_s is None:
             return [f"n-cast of {flow}: {running.state.phase.value}"]
@@ -262,34 +246,32 @@ class NCastService:
 
     def pending_end(self, flow: str) -> list[str]:
         """What the end of an n-cast still waits for; empty: it is over and saved."""
-        if flow in self._running:
-            return [f"n-cast of {flow}: {self._running[flow].state.phase.value}"]
-        return ["state file"] if self._port.saver.pending else []
+        if flow in self._active:
+            return [f"n-cast of {flow}: {self._active[flow].state.phase.value}"]
+        return ["state file"] if self.port.saver.pending else []
 
     def _take_back(self, flow: str) -> None:
-        if flow in self._running:
-            self._end_copies(self._running[flow])
+        if flow in self._active:
+            self._end_copies(self._active[flow])
 
     def _end_copies(self, running: Running) -> None:
-        plan = multipath_plan(self._port, running.flow)
+        plan = multipath_plan(self.port, running.flow)
         alive = [path.links for path in plan.paths if path.rate_mbps] if plan is not None else []
         keep = next((path for path in running.paths if path in alive), running.paths[0])
-        running.state = running.state.switched_off(_as_places([keep])[0], self._clock())
-        self._port.note_unsaved()
+        running.state = running.state.switched_off(_as_places([keep])[0], self.clock())
+        self.port.note_unsaved()
         self._go_on(running)
 
-    # -- what is asked for
-
     def _of(self, flow: str) -> Running:
-        running = self._running.get(flow)
+        running = self._active.get(flow)
         if running is None:
             raise NotFoundError(f"flow {flow[:64]!r} is not n-cast")
         return running
 
     def _plan(self, flow: str) -> FlowPlan:
-        if flow not in self._port.state.flows:
+        if flow not in self.port.state.flows:
             raise ConfigError("request", "flow", f"no flow {flow[:64]!r}")
-        plan = multipath_plan(self._port, flow)
+        plan = multipath_plan(self.port, flow)
         if plan is None:
             raise ConflictError(f"flow {flow} is not carried by agents now")
         if plan.spec.policy is Policy.PRIVATE:
@@ -297,7 +279,7 @@ class NCastService:
         return plan
 
     def _paths(self, plan: FlowPlan, body: Mapping[str, Any]) -> tuple[Paths, Mapping[str, Any]]:
-        network = self._port.live.network.network
+        network = self.port.live.network.network
         if body.get("paths"):
             paths = tuple(tuple(path) for path in body["paths"])
             for index, path in enumerate(paths):
@@ -311,67 +293,54 @@ class NCastService:
         chosen = dict(zip(CHOSEN, (choice.shared_links, choice.contending_pairs, choice.loss), strict=True))
         return tuple(tuple(network.links[link].id for link in path) for path in choice.paths), chosen
 
-    # -- what happens
-
-    def advance(self) -> None:
-        """Look at everything that may have changed."""
-        if self._advancing:
-            return
-        self._advancing = True
-        try:
-            for running in list(self._running.values()):
-                self._go_on(running)
-        finally:
-            self._advancing = False
-
-    def _go_on(self, running: Running) -> None:
-        phase = running.state.phase
+    def _go_on(self, run: Running) -> None:
+        phase = run.state.phase
         for _ in range(MAX_STEPS):
-            before, in_force = running.state, running.executor.is_in_force
-            now_s = self._clock()
-            self._want(running)
-            for event in running.executor.events():
-                running.state = running.state.on(event, now_s)
+            before, in_force = run.state, run.executor.is_in_force
+            now_s = self.clock()
+            self._want(run)
+            for event in run.executor.events():
+                run.state = run.state.on(event, now_s)
                 # What is told is of what was wanted; to another phase it would mean something else.
-                if running.state.wanted != running.executor.wanted:
+                if run.state.wanted != run.executor.wanted:
                     break
-            running.state = running.state.tick(now_s)
-            self._want(running)
-            if running.state == before and running.executor.is_in_force == in_force:
+            run.state = run.state.tick(now_s)
+            self._want(run)
+            if run.state == before and run.executor.is_in_force == in_force:
                 break
-        if running.state.phase is Phase.COPYING is not phase:
-            undo = partial(self._take_back, running.flow)
-            running.change = self._port.saver.change(f"n-cast of {running.flow}", undo)
-        elif running.state.phase is not phase:
-            self._port.note_unsaved()
-        running.executor.settle()
-        if running.state.phase is Phase.COPYING and running.executor.is_drained:
+        if run.state.phase is Phase.COPYING is not phase:
+            undo = partial(self._take_back, run.flow)
+            run.change = self.port.saver.change(f"n-cast of {run.flow}", undo)
+        elif run.state.phase is not phase:
+            self.port.note_unsaved()
+        run.executor.settle()
+        if run.state.phase is Phase.COPYING and run.executor.is_drained:
             # Copies may be sent for days: until they end nobody needs to know what comes by which path.
-            running.executor.end()
-        if running.state.phase is Phase.COPYING and running.copying_s is None and self._copies(running):
-            running.copying_s = self._clock()
-            self._publish("ncast.on", running.document())
-        if running.state.is_over or running.flow not in self._port.state.flows:
-            self._end(running)
+            run.executor.end()
+        if run.state.phase is Phase.COPYING and run.copying_s is None and self._copies(run):
+            run.copying_s = self.clock()
+            self.publish("ncast.on", run.document())
+        if run.state.is_over or run.flow not in self.port.state.flows:
+            self._end(run)
 
     def _want(self, running: Running) -> None:
         if running.state.phase is not Phase.FAILED:
             running.executor.want(running.state.wanted)
 
     def _copies(self, running: Running) -> bool:
-        plan = multipath_plan(self._port, running.flow)
+        plan = multipath_plan(self.port, running.flow)
         return running.executor.is_in_force and plan is not None and plan.copies
 
     def _end(self, running: Running) -> None:
         running.executor.restore({running.key: None})
-        self._running.pop(running.flow, None)
+        self._active.pop(running.flow, None)
         failed = running.state.phase is Phase.FAILED
         self.counters["failed" if failed else "off"] += 1
-        self._publish("ncast.failed" if failed else "ncast.off", running.document())
-        self._port.note_unsaved()
+        self.publish("ncast.failed" if failed else "ncast.off", running.document())
+        self.port.note_unsaved()
 
     def _until(self, done: Callable[[], bool], wait_s: float) -> bool:
-        return wait_until(done, wait_s, self._clock, self._port.progress)
+        return wait_until(done, wait_s, self.clock, self.port.progress)
 
 
 def _as_places(paths: Iterable[PathName]) -> tuple[Place, ...]:
@@ -384,9 +353,7 @@ def _check_path(network: Network, plan: FlowPlan, path: PathName, where: str) ->
     if unknown:
         raise ConfigError("request", where, f"no link {unknown[0][:64]!r}")
     links = [network.links[network.link_index[link]] for link in path]
-    ends = [(link.source, link.target) for link in links]
-    joined = all(first[1] == second[0] for first, second in pairwise(ends))
-    if not links or not joined or (ends[0][0], ends[-1][1]) != (plan.spec.source, plan.spec.target):
+    if not _joins(links, plan.spec):
         raise ConfigError("request", where, f"expected a path from {plan.spec.source} to {plan.spec.target}")
     if any(link.capacity_mbps <= 0 for link in links):
         raise ConfigError("request", where, "a link of it is down")

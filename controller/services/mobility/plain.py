@@ -7,15 +7,15 @@ new place; that is in force once every switch has confirmed the rules that conce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence
-from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Event, Request, Timings
+from hyroads.controller.core.services.mobility import DesiredState, Request, Timings
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.services.clients.declared import first_place, possible_places
@@ -24,82 +24,105 @@ from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import REFUSED, Steering, Transition
 from hyroads.rest.contract import ConflictError, NotFoundError
 
-from .execution import HandoverRun
+from .execution import Executor, HandoverRun
 from .requests import BUILT_IN, HARD, CheckedRequest, checked_place, links_are_up, new_id
 
 
-class PlainClients(Protocol):
-    """Plain clients of the network file, and the switches that follow them."""
+@dataclass(eq=False)
+class PlainClients:
+    """Plain clients of the network file, whose places the service of clients follows."""
+
+    port: ControllerPort
+    service: ClientService
+    steering: Steering
+    _asked: dict[str, Transition] = field(default_factory=dict, init=False)
 
     def places(self, client: str) -> tuple[Place, ...]:
         """Where it can be; nowhere if it is no plain client."""
+        return possible_places(self.port.context, client)
 
     def place(self, client: str) -> Place | None:
         """Where it is."""
+        return first_place(self.port.context, self.port.state, client)
 
     def is_here(self, client: str, place: Place) -> bool:
         """Whether it can be heard at a place: its links are up there, and no association holds it elsewhere."""
+        if not links_are_up(self.port, client, place):
+            return False
+        interface = self.service.state.interfaces.get(self._mac(client))
+        held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
+        return not held or (interface is not None and interface.place == place)
 
     def flows(self, client: str) -> frozenset[str]:
         """Flows that begin or end there: all of them move with it."""
+        flows = self.port.state.flows.values()
+        return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
 
     def ask(self, client: str, place: Place) -> None:
-        """It shall go there, if access points can ask it to."""
+        """It shall go there, if access points can ask it to; else it may still come within the handover's time."""
+        self._asked.pop(client, None)
+        with suppress(ConflictError, NotFoundError):
+            self._asked[client] = self.steering.request(self._mac(client), place)
 
     def refusal(self, client: str) -> str | None:
         """Why it does not go where it was asked to go last; None: it could not be asked, has not answered, or goes."""
+        asked = self._asked.get(client)
+        return f"802.11v status {asked.status}" if asked is not None and asked.state == REFUSED else None
 
     def move(self, client: str, place: Place) -> None:
         """It is there from now on, unless an association holds it elsewhere."""
+        self.service.hand_over(client, place)
 
     def is_in_force(self, client: str) -> bool:
         """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
+        port = self.port
+        if not port.carried_out(self.flows(client)):
+            return False
+        mac, wanted = self._mac(client), port.live.network.intents
+        for node, session in port.switches.items():
+            confirmed = session.confirmed
+            if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
+                return False
+        return True
+
+    def _mac(self, client: str) -> str:
+        return self.port.context.addressing.host_mac[client]
+
+
+def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:
+    """What a switch shall do for a client: let it in and deliver to it, or send its frames to where it is."""
+    return (
+        [one for one in intent.clients if one.mac == mac],
+        [one for one in intent.strays if one.mac == mac],
+        intent.remote_hosts.get(mac),
+        [route for route in intent.routes if route.node == client],
+    )
 
 
 @dataclass
-class PlainExecutor:
-    """Carries out what the manager of a plain client's handover wants; ``before`` is where it was."""
+class PlainExecutor(Executor):
+    """Attaches a plain client to its new place; ``before`` is where it was."""
 
     clients: PlainClients
-    client: str
     before: Place | None
-    wanted: DesiredState | None = None
-    told: bool = False
-    is_in_force: bool = False
 
-    def want(self, wanted: DesiredState) -> None:
-        """Bring this into force from now on."""
-        if wanted != self.wanted:
-            self.wanted, self.told, self.is_in_force = wanted, False, False
-            for place in wanted.carry[:1]:
-                self.clients.move(self.client, place)
+    def _begin(self, wanted: DesiredState) -> None:
+        for place in wanted.carry[:1]:
+            self.clients.move(self.client, place)
 
-    def events(self) -> Iterator[Event]:
-        """What agents and switches confirmed or reported since the last call."""
-        wanted = self.wanted
-        if wanted is None or not self.clients.is_in_force(self.client):
-            return
-        self.is_in_force = True
-        if not self.told:
-            self.told = True
-            yield Confirmed(wanted)
+    def _is_done(self, wanted: DesiredState) -> bool:
+        return self.clients.is_in_force(self.client)
 
     @property
     def sends(self) -> bool:
         """Whether packets go as is wanted, confirmed by those who send them."""
         return self.is_in_force
 
-    def settle(self) -> None:
-        """Nobody waits for anything."""
-
     def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """The client shall be where it was."""
         self.wanted = None
         if self.before is not None:
             self.clients.move(self.client, self.before)
-
-    def end(self) -> None:
-        """Nothing was watched."""
 
 
 def checked_request(clients: PlainClients, body: Mapping[str, Any], now_s: float, now_at_s: float) -> CheckedRequest:
@@ -123,78 +146,5 @@ def handover_run_of(clients: PlainClients, asked: CheckedRequest) -> HandoverRun
     if old == asked.to:
         raise ConflictError(f"{client} is at {asked.to} already")
     request = Request(asked.id, client, old, asked.to, clients.flows(client), asked.timings)
-    executor = PlainExecutor(clients, client, old)
+    executor = PlainExecutor(client, clients, old)
     return HandoverRun(manager.start(request, asked.asked_s), manager, executor, {}, asked.asked_s, asked.asked_at_s)
-
-
-class FollowedClients:
-    """Plain clients of the network file, whose places the service of clients follows."""
-
-    def __init__(self, port: ControllerPort, service: ClientService, steering: Steering) -> None:
-        self._port = port
-        self._service = service
-        self._steering = steering
-        self._asked: dict[str, Transition] = {}
-
-    def places(self, client: str) -> tuple[Place, ...]:
-        """Where it can be; nowhere if it is no plain client."""
-        return possible_places(self._port.context, client)
-
-    def place(self, client: str) -> Place | None:
-        """Where it is."""
-        return first_place(self._port.context, self._port.state, client)
-
-    def is_here(self, client: str, place: Place) -> bool:
-        """Whether it can be heard at a place: its links are up there, and no association holds it elsewhere."""
-        if not links_are_up(self._port, client, place):
-            return False
-        interface = self._service.state.interfaces.get(self._mac(client))
-        held = interface is not None and interface.evidence is Evidence.ASSOCIATION and interface.place is not None
-        return not held or (interface is not None and interface.place == place)
-
-    def flows(self, client: str) -> frozenset[str]:
-        """Flows that begin or end there: all of them move with it."""
-        flows = self._port.state.flows.values()
-        return frozenset(flow.spec.id for flow in flows if client in (flow.spec.source, flow.spec.target))
-
-    def ask(self, client: str, place: Place) -> None:
-        """It shall go there, if access points can ask it to. Who can't be asked may still come, within the handover's
-        time.
-        """
-        self._asked.pop(client, None)
-        with suppress(ConflictError, NotFoundError):
-            self._asked[client] = self._steering.request(self._mac(client), place)
-
-    def refusal(self, client: str) -> str | None:
-        """Why it does not go where it was asked to go last; None: it could not be asked, has not answered, or goes."""
-        asked = self._asked.get(client)
-        return f"802.11v status {asked.status}" if asked is not None and asked.state == REFUSED else None
-
-    def move(self, client: str, place: Place) -> None:
-        """It is there from now on, unless an association holds it elsewhere."""
-        self._service.hand_over(client, place)
-
-    def is_in_force(self, client: str) -> bool:
-        """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
-        port = self._port
-        if not port.carried_out(self.flows(client)):
-            return False
-        mac, wanted = self._mac(client), port.live.network.intents
-        for node, session in port.switches.items():
-            confirmed = session.confirmed
-            if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
-                return False
-        return True
-
-    def _mac(self, client: str) -> str:
-        return self._port.context.addressing.host_mac[client]
-
-
-def _about(intent: SwitchIntent, client: str, mac: str) -> tuple[object, ...]:
-    """What a switch shall do for a client: let it in and deliver to it, or send its frames to where it is."""
-    return (
-        [one for one in intent.clients if one.mac == mac],
-        [one for one in intent.strays if one.mac == mac],
-        intent.remote_hosts.get(mac),
-        [route for route in intent.routes if route.node == client],
-    )

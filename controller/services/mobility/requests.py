@@ -21,10 +21,7 @@ BUILT_IN: Mapping[str, MobilityManager] = {
     manager.name: manager
     for manager in (hard.MANAGER, hoolock.MANAGER, bicast.MANAGER, vertical.MANAGER, vertical.BICAST)
 }
-HARD = hard.MANAGER.name
-DEFAULT = hoolock.MANAGER.name
-
-Foreign = Callable[[], Mapping[str, MobilityManager]]
+HARD, DEFAULT = hard.MANAGER.name, hoolock.MANAGER.name
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Managers:
     (``services.plugins.managers``); ``selection`` says which one serves a client if the request names none.
     """
 
-    foreign: Foreign = dict
+    foreign: Callable[[], Mapping[str, MobilityManager]] = dict
     selection: Selection = field(default_factory=lambda: Selection(DEFAULT))
 
     def named(self, asked: str | None, client: str, flow: str | None = None) -> MobilityManager:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hyroads.controller.control.sessions import Host, LabelledPlan, LiveSession, airtime_per_mbps
+from hyroads.controller.control.sessions import Host, LabelledPlan, LiveSession, Rates, airtime_per_mbps
 from hyroads.controller.core.addressing import FIRST_LABEL, LABEL_SPACE
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import Media
@@ -19,8 +19,6 @@ from hyroads.controller.ofp.sessions import TreePlan
 
 Document = dict[str, Any]
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-Rates = Mapping[tuple[str, str], float]
-"""Measured Mb/s by session and source node."""
 
 
 def session_view(live: LiveSession, media: Media | None, rates: Rates, pending: Sequence[str]) -> Document:

@@ -13,29 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
-from typing import Protocol
 
 from hyroads.controller.control.sessions import Host, LiveSession
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.services.membership import (
-    LINK_LOCAL,
-    Address,
-    Querier,
-    QueryTimes,
-    Report,
-    begun,
-    heard,
-    query_frame,
-    query_of,
-    reports,
-    turned,
-)
+from hyroads.controller.core.services import membership as core
+from hyroads.controller.core.services.membership import Querier, Report
 from hyroads.controller.core.services.sessions import GroupAddressError, group_address
-from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.readback import parse_packet_in
 from hyroads.controller.settings.clients import QuerierSettings
 from hyroads.controller.switches.sessions import SwitchSession
+
+from .sessions import SessionService
 
 TICK_S = 0.05
 # A host that comes and goes faster is followed this often.
@@ -46,41 +35,7 @@ LOOK_S = 1.0
 Key = tuple[str, str]
 """Session and MAC."""
 Station = tuple[str, str, str]
-
-
-class Sessions(Protocol):
-    """What the service needs of that of sessions."""
-
-    @property
-    def sessions(self) -> Mapping[str, LiveSession]:
-        """All that are declared."""
-
-    def member(self, name: str, host: Host, *, joins: bool) -> None:
-        """A host takes part from now on, or does not any more. HyroadsError if it can't be."""
-
-    def knows(self, name: str) -> bool:
-        """Whether a session is declared; just after a start it may be nowhere to be seen yet."""
-
-    def keep(self) -> None:
-        """What is to be saved has changed."""
-
-
-class Principal(Protocol):
-    """What the service needs of the querier."""
-
-    @property
-    def membership_s(self) -> float:
-        """How long a report counts."""
-
-    def hears(self, node: str) -> bool:
-        """Whether a switch hands up what hosts say."""
-
-    def heard(self, frame: bytes) -> None:
-        """A frame that came in at a port."""
-
-    def once(self, stations: Iterator[Station], *, needed: bool) -> None:
-        """Ask, if it is time to."""
-
+"""Node, port and MAC of a host on a medium."""
 
 PlaceOf = Callable[[str, str], tuple[str, str | None] | None]
 """Node and name of a port -> where its hosts are: node, and technology if the port is on a medium; None: no hosts."""
@@ -98,26 +53,86 @@ class Member:
     for_all: bool = False
 
 
+@dataclass(eq=False)
+class QuerierService:
+    """One per controller. ``access_port`` has the names of access ports by node."""
+
+    switches: Mapping[str, SwitchSession]
+    access_port: Mapping[str, str]
+    settings: QuerierSettings
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._queriers: tuple[Querier, ...] = ()
+
+    @property
+    def membership_s(self) -> float:
+        """How long a report counts."""
+        times: core.QueryTimes = self.settings.times
+        return max((querier.membership_s for querier in self._queriers), default=times.membership_s)
+
+    def hears(self, node: str) -> bool:
+        """Whether a switch hands up what hosts say."""
+        session = self.switches.get(node)
+        confirmed = session.confirmed if session is not None else None
+        return confirmed is not None and confirmed.intent.hears_reports
+
+    def heard(self, frame: bytes) -> None:
+        """A frame that came in at a port: another querier may ask."""
+        query = core.query_of(frame)
+        if query is not None:
+            family, now_s = query.source.version, self.clock()
+            self._queriers = tuple(
+                core.heard(querier, query, now_s) if querier.address.version == family else querier
+                for querier in self._queriers
+            )
+
+    def once(self, stations: Iterable[Station], *, needed: bool) -> None:
+        """Ask, if it is time to."""
+        if not needed:
+            self._queriers = ()
+            return
+        now_s = self.clock()
+        if not self._queriers:
+            addresses: tuple[core.Address, ...] = (IPv4Address(self.settings.address), core.LINK_LOCAL)
+            self._queriers = tuple(core.begun(address, self.settings.times, now_s) for address in addresses)
+        after = [core.turned(querier, now_s) for querier in self._queriers]
+        self._queriers = tuple(querier for querier, _ in after)
+        asked = tuple(stations)
+        for querier, is_due in after:
+            if is_due:
+                self._ask(querier, asked)
+
+    def _ask(self, querier: Querier, stations: tuple[Station, ...]) -> None:
+        for node, session in list(self.switches.items()):
+            if self.hears(node):
+                for port, mac in self._targets(node, stations):
+                    if port in session.ports:
+                        session.connection.send(
+                            wire.packet_out(0, core.query_frame(querier, mac), out=session.ports[port])
+                        )
+
+    def _targets(self, node: str, stations: tuple[Station, ...]) -> Iterator[tuple[str, str | None]]:
+        """Ports to ask at, and whom: all who are there, or one station."""
+        yield self.access_port[node], None
+        yield from ((port, mac) for at, port, mac in stations if at == node)
+
+
+@dataclass(eq=False)
 class MembershipService:
     """One per controller."""
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        place_of: PlaceOf,
-        clock: Callable[[], float],
-        fault: Callable[[str, str], None],
-        querier: Principal,
-    ) -> None:
-        self._sessions = sessions
-        self._place_of = place_of
-        self._clock = clock
-        self._fault = fault
-        self._querier = querier
+    sessions: SessionService
+    place_of: PlaceOf
+    clock: Callable[[], float]
+    fault: Callable[[str, str], None]
+    querier: QuerierService
+
+    def __post_init__(self) -> None:
         self._waiting: dict[Key, tuple[Host, Member | None]] = {}
         self._changed_s: dict[Key, float] = {}
         self._members: dict[Key, Member] = {}
-        self._look_s = clock()
+        self._look_s = self.clock()
 
     # -- the state file
 
@@ -127,7 +142,7 @@ class MembershipService:
 
     def restore(self, documents: object) -> None:
         """Takes in what an earlier controller knew; all of them are asked before they go."""
-        until_s = self._clock() + self._querier.membership_s
+        until_s = self.clock() + self.querier.membership_s
         for document in documents if isinstance(documents, list) else ():
             match document:
                 case [str(name), str(mac), str(node), str(port), bool(for_all)]:
@@ -143,15 +158,15 @@ class MembershipService:
 
     def heard(self, node: str, port: str, frame: bytes) -> None:
         """A frame that came in at a port."""
-        place = self._place_of(node, port)
+        place = self.place_of(node, port)
         if place is None:
             return
-        self._querier.heard(frame)
+        self.querier.heard(frame)
         at, technology = place
-        until_s = self._clock() + self._querier.membership_s
-        for report in reports(frame):
+        until_s = self.clock() + self.querier.membership_s
+        for report in core.reports(frame):
             member = Member(at, port, until_s, report.for_all) if report.joins else None
-            for name, live in self._sessions.sessions.items():
+            for name, live in self.sessions.sessions.items():
                 if live.spec.membership and _is_meant(live, report):
                     host = Host(report.mac, True, at, report.mac, None, technology)
                     self._note(live, (name, report.mac), host, member)
@@ -168,27 +183,16 @@ class MembershipService:
             if known is not None and known.for_all:
                 self._members[other] = replace(known, until_s=member.until_s)
 
-    # -- the loop
-
-    def run(self, exception: Callable[[str, BaseException], None]) -> None:
-        """Work for ever, in the calling green thread."""
-        while True:
-            shim.sleep(TICK_S)
-            try:
-                self.once()
-            except Exception as error:  # noqa: BLE001 - the next report is another try; it is counted and shown
-                exception("membership of sessions", error)
-
     def once(self) -> None:
         """Carry out what was heard and has settled; ask, and let those go who have not answered."""
-        now_s = self._clock()
+        now_s = self.clock()
         self._changed_s = {key: at_s for key, at_s in self._changed_s.items() if now_s - at_s < SETTLE_S}
         for key, (host, member) in list(self._waiting.items()):
             if key not in self._changed_s:
                 del self._waiting[key]
                 self._settle(key, host, member, now_s)
-        is_needed = any(live.spec.membership for live in self._sessions.sessions.values())
-        self._querier.once(self._stations(), needed=is_needed)
+        is_needed = any(live.spec.membership for live in self.sessions.sessions.values())
+        self.querier.once(self._stations(), needed=is_needed)
         if now_s >= self._look_s:
             self._look_s = now_s + LOOK_S
             self._expire(now_s)
@@ -196,7 +200,7 @@ class MembershipService:
     def _settle(self, key: Key, host: Host, member: Member | None, now_s: float) -> None:
         """A host's latest word on a session."""
         name, mac = key
-        live = self._sessions.sessions.get(name)
+        live = self.sessions.sessions.get(name)
         if live is None:
             return
         takes_part = any(one.mac == mac for one in live.hosts)
@@ -208,39 +212,35 @@ class MembershipService:
             return
         self._changed_s[key] = now_s
         try:
-            self._sessions.member(name, host, joins=member is not None)
+            self.sessions.member(name, host, joins=member is not None)
         except HyroadsError as error:
-            self._fault(f"session {name}", f"{mac} can't {'leave' if member is None else 'join'}: {error}")
+            self.fault(f"session {name}", f"{mac} can't {'leave' if member is None else 'join'}: {error}")
         else:
-            self._keep(key, member)
-
-    def _keep(self, key: Key, member: Member | None) -> None:
-        if member is None:
             self._members.pop(key, None)
-        else:
-            self._members[key] = member
-        self._sessions.keep()
+            if member is not None:
+                self._members[key] = member
+            self.sessions.keep()
 
     def _stations(self) -> Iterator[Station]:
         """Members on media, who are asked one by one."""
         for (_, mac), member in self._members.items():
-            place = self._place_of(member.node, member.port)
+            place = self.place_of(member.node, member.port)
             if place is not None and place[1] is not None:
                 yield member.node, member.port, mac
 
     def _expire(self, now_s: float) -> None:
         """Who has not answered goes; not those whose switch could not have told."""
-        later_s = now_s + self._querier.membership_s
+        later_s = now_s + self.querier.membership_s
         for key, member in list(self._members.items()):
             name, mac = key
-            live = self._sessions.sessions.get(name)
+            live = self.sessions.sessions.get(name)
             if live is None:
-                if not self._sessions.knows(name):
+                if not self.sessions.knows(name):
                     del self._members[key]
             elif not live.spec.membership or live.spec.find(mac) is None:
                 # Reports are not followed any more, or somebody else has removed it.
                 del self._members[key]
-            elif not self._querier.hears(member.node):
+            elif not self.querier.hears(member.node):
                 self._members[key] = replace(member, until_s=later_s)
             elif now_s > member.until_s and key not in self._waiting:
                 self._members[key] = replace(member, until_s=later_s)
@@ -254,72 +254,3 @@ def _is_meant(live: LiveSession, report: Report) -> bool:
     except GroupAddressError:
         return False
     return live.spec.group.meets(group)
-
-
-"""Node, port and MAC of a host on a medium."""
-
-
-class QuerierService:
-    """One per controller. ``access_port`` has the names of access ports by node."""
-
-    def __init__(
-        self,
-        switches: Mapping[str, SwitchSession],
-        access_port: Mapping[str, str],
-        settings: QuerierSettings,
-        clock: Callable[[], float],
-    ) -> None:
-        self._switches = switches
-        self._access_port = access_port
-        self._settings = settings
-        self._clock = clock
-        self._queriers: tuple[Querier, ...] = ()
-
-    @property
-    def membership_s(self) -> float:
-        """How long a report counts."""
-        times: QueryTimes = self._settings.times
-        return max((querier.membership_s for querier in self._queriers), default=times.membership_s)
-
-    def hears(self, node: str) -> bool:
-        """Whether a switch hands up what hosts say."""
-        session = self._switches.get(node)
-        confirmed = session.confirmed if session is not None else None
-        return confirmed is not None and confirmed.intent.hears_reports
-
-    def heard(self, frame: bytes) -> None:
-        """A frame that came in at a port: another querier may ask."""
-        query = query_of(frame)
-        if query is not None:
-            family, now_s = query.source.version, self._clock()
-            self._queriers = tuple(
-                heard(querier, query, now_s) if querier.address.version == family else querier
-                for querier in self._queriers
-            )
-
-    def once(self, stations: Iterable[Station], *, needed: bool) -> None:
-        """Ask, if it is time to."""
-        if not needed:
-            self._queriers = ()
-            return
-        now_s = self._clock()
-        if not self._queriers:
-            addresses: tuple[Address, ...] = (IPv4Address(self._settings.address), LINK_LOCAL)
-            self._queriers = tuple(begun(address, self._settings.times, now_s) for address in addresses)
-        after = [turned(querier, now_s) for querier in self._queriers]
-        self._queriers = tuple(querier for querier, _ in after)
-        for querier, is_due in after:
-            if is_due:
-                self._ask(querier, tuple(stations))
-
-    def _ask(self, querier: Querier, stations: tuple[Station, ...]) -> None:
-        for node, session in list(self._switches.items()):
-            if self.hears(node):
-                for port, mac in self._targets(node, stations):
-                    if port in session.ports:
-                        session.connection.send(wire.packet_out(0, query_frame(querier, mac), out=session.ports[port]))
-
-    def _targets(self, node: str, stations: tuple[Station, ...]) -> Iterator[tuple[str, str | None]]:
-        """Ports to ask at, and whom: all who are there, or one station."""
-        yield self._access_port[node], None
-        yield from ((port, mac) for at, port, mac in stations if at == node)

@@ -13,7 +13,6 @@ from hyroads.controller.control.sessions import Host, LiveSession
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import WIRED
 from hyroads.controller.core.services.clients import Clients
-from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.readback import FlowStat
@@ -38,34 +37,21 @@ class _Sample:
     mbps: float = 0.0
 
 
+@dataclass(eq=False)
 class SessionMeter:
     """Asks; ``told`` gets the Mb/s that every source sends."""
 
-    def __init__(
-        self,
-        switches: Mapping[str, SwitchSession],
-        sessions: Callable[[], Mapping[str, LiveSession]],
-        told: Callable[[Mapping[Key, float]], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._switches = switches
-        self._sessions = sessions
-        self._told = told
-        self._clock = clock
-        self._samples: dict[Rule, _Sample] = {}
+    switches: Mapping[str, SwitchSession]
+    sessions: Callable[[], Mapping[str, LiveSession]]
+    told: Callable[[Mapping[Key, float]], None]
+    clock: Callable[[], float]
 
-    def run(self, exception: Callable[[str, BaseException], None]) -> None:
-        """Work for ever, in the calling green thread."""
-        while True:
-            shim.sleep(INTERVAL_S)
-            try:
-                self.once()
-            except Exception as error:  # noqa: BLE001 - the next second is another try; it is counted and shown
-                exception("the meter of sessions", error)
+    def __post_init__(self) -> None:
+        self._samples: dict[Rule, _Sample] = {}
 
     def once(self) -> None:
         """Tell what the answers to the last questions say, and ask again."""
-        now_s = self._clock()
+        now_s = self.clock()
         rules = dict(self._rules())
         fresh = {
             rule: sample
@@ -76,19 +62,19 @@ class SessionMeter:
         for (key, _), sample in fresh.items():
             rates[key] = rates.get(key, 0.0) + sample.mbps
         if rates or self._samples:
-            self._told(rates)
+            self.told(rates)
         self._samples = fresh
         by_switch: dict[str, dict[bytes, tuple[Rule, Match]]] = {}
         for rule, (node, match) in rules.items():
             by_switch.setdefault(node, {})[wire.match_fields(match)] = rule, match
         for node, asked in by_switch.items():
-            session = self._switches.get(node)
+            session = self.switches.get(node)
             if session is not None and session.is_read:
                 session.ask_counters([match for _, match in asked.values()], partial(self._take, asked))
 
     def _rules(self) -> Iterator[tuple[Rule, tuple[str, Match]]]:
         """The rules by which messages enter: the node, and the match."""
-        for name, live in self._sessions().items():
+        for name, live in self.sessions().items():
             for source, rollout in live.rollouts.items():
                 if rollout.current is None:
                     continue
@@ -98,7 +84,7 @@ class SessionMeter:
                     yield ((name, source), str(host.mac)), (node, match)
 
     def _take(self, asked: Mapping[bytes, tuple[Rule, Match]], stat: FlowStat) -> None:
-        now_s = self._clock()
+        now_s = self.clock()
         for rule, match in asked.values():
             # A plain client's rule names its port besides.
             if wire.match_fields(replace(match, in_port=None)) == _without_port(stat.rule.match_fields):

@@ -26,22 +26,22 @@ class SessionService(SessionSupervisor):
 
     def names(self) -> Sequence[str]:
         """Ids of all sessions in order of declaration."""
-        return tuple(self._live)
+        return tuple(self.sessions)
 
     def documents(self, names: Sequence[str]) -> list[Document]:
         """The sessions of these ids; unknown ids are left out."""
-        return [self.document(name) for name in names if name in self._live]
+        return [self.document(name) for name in names if name in self.sessions]
 
     def document(self, name: str) -> Document:
         """The session of this id; NotFoundError if there is none."""
-        return session_view(self._get(name), self.media, self._rates, self.waits_for(name))
+        return session_view(self._get(name), self.media, self.rates, self.waits_for(name))
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,
         NotConfirmedError.
         """
         spec = session_spec(document, "request")
-        known, change = self._live.get(spec.id), None
+        known, change = self.sessions.get(spec.id), None
         if known is not None:
             if known.spec != spec:
                 raise ConflictError(f"session {spec.id!r} exists with other content")
@@ -53,7 +53,7 @@ class SessionService(SessionSupervisor):
 
     def _begin(self, spec: SessionSpec) -> Change | None:
         self._port.saver.check()
-        if len(self._live) >= MAX_SESSIONS:
+        if len(self.sessions) >= MAX_SESSIONS:
             raise TooBusyError(f"there are {MAX_SESSIONS} sessions already")
         if spec.id in self._ending:
             # The labels of its last trees are still on their way out; new trees have other ones.
@@ -67,7 +67,7 @@ class SessionService(SessionSupervisor):
         were heard where they are. What is asked for is taken back if it can't be saved.
         """
         with self._planning:
-            before = self._live.get(spec.id)
+            before = self.sessions.get(spec.id)
             self._check(spec, {host.name for host in found})
             last = before.hosts if before is not None else ()
             after = self._planned(spec, self._hosts(LiveSession(spec, (*last, *found))))
@@ -84,21 +84,18 @@ class SessionService(SessionSupervisor):
     def _admit_again(self, spec: SessionSpec) -> None:
         """What was asked for since could not be saved: the session is as before, for all who can be reached now."""
         with self._planning:
-            self._put(spec.id, self._planned(spec, self._hosts(LiveSession(spec, self._hosts_of(spec.id)))))
+            live = self.sessions.get(spec.id, LiveSession(spec))
+            self._put(spec.id, self._planned(spec, self._hosts(LiveSession(spec, live.hosts))))
         self._improve_later()
 
-    def _hosts_of(self, name: str) -> tuple[Host, ...]:
-        live = self._live.get(name)
-        return () if live is None else live.hosts
-
     def _check(self, spec: SessionSpec, found: Collection[str]) -> None:
-        for other in self._live.values():
+        for other in self.sessions.values():
             if other.spec.id != spec.id and other.spec.group.meets(spec.group):
                 raise ConflictError(f"group {spec.group.text} is that of session {other.spec.id!r}")
-        trees = sum(len(live.session.trees) for live in self._live.values())
+        trees = sum(len(live.session.trees) for live in self.sessions.values())
         if trees + sum(one.is_source for one in spec.participants) > MAX_TREES:
             raise TooBusyError(f"there would be more than {MAX_TREES} trees")
-        known = self._live.get(spec.id)
+        known = self.sessions.get(spec.id)
         for place, one in enumerate(spec.participants):
             if (
                 one.name not in found
@@ -141,7 +138,7 @@ class SessionService(SessionSupervisor):
 
     def knows(self, name: str) -> bool:
         """Whether a session is declared, planned or not."""
-        return name in self._live or name in self._saved
+        return name in self.sessions or name in self._saved
 
     def keep(self) -> None:
         """Something else about sessions is to be saved."""
@@ -167,17 +164,17 @@ class SessionService(SessionSupervisor):
             self._wait(name, change)
 
     def _remove(self, name: str) -> None:
-        if name not in self._live:
+        if name not in self.sessions:
             return
-        self._ending[name] = forgotten(self._live.pop(name))
-        self._rates = {key: value for key, value in self._rates.items() if key[0] != name}
+        self._ending[name] = forgotten(self.sessions.pop(name))
+        self.rates = {key: value for key, value in self.rates.items() if key[0] != name}
         self._count()
         self._port.note_unsaved()
         self._port.events.publish("session.removed", {"id": name})
         self._port.wake(now=True)
 
     def _get(self, name: str) -> LiveSession:
-        live = self._live.get(name)
+        live = self.sessions.get(name)
         if live is None:
             raise NotFoundError(f"no session {name[:64]!r}")
         return live

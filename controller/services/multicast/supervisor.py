@@ -12,24 +12,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
+from hyroads.controller.control import sessions as control
 from hyroads.controller.control.live import inline
 from hyroads.controller.control.live_network import LiveNetwork
-from hyroads.controller.control.sessions import (
-    Host,
-    LiveSession,
-    Rates,
-    SentRules,
-    World,
-    better_tree,
-    group_airtime,
-    is_told,
-    restored,
-    sent_of,
-    stepped,
-    trees_for,
-    with_better_trees,
-    with_trees,
-)
+from hyroads.controller.control.sessions import Host, LiveSession, SentRules, World
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
@@ -50,9 +36,7 @@ IMPROVE_AFTER_S = 2.0
 # Rests so many times as long as it has worked.
 IDLE_SHARE = 3.0
 
-
 _NOTHING = SentRules()
-
 
 Find = Callable[[str], Host | None]
 """The host of a name (node id, MAC or IP), where it is now; None if nobody knows it."""
@@ -68,14 +52,16 @@ class SessionSupervisor:
         self._context = port.context
         self._saved: dict[str, Saved] = {}
         self._documents: dict[str, Document] = {}
-        self._live: dict[str, LiveSession] = {}
+        self.sessions: dict[str, LiveSession] = {}
+        """All that are declared, as they are now."""
         self._ending: dict[str, LiveSession] = {}
         self._world: World | None = None
         self._network: LiveNetwork | None = None
         self._told: dict[str, SentRules] = {}
         self._told_of: tuple[LiveSession, ...] = ()
         self._intents: dict[str, tuple[SwitchIntent, SentRules, SwitchIntent]] = {}
-        self._rates: dict[tuple[str, str], float] = {}
+        self.rates: control.Rates = {}
+        """What sources were measured to send."""
         self._promised: Mapping[str, float] = {}
         self._improving = False
         self._replanning = False
@@ -112,7 +98,7 @@ class SessionSupervisor:
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
         waiting = [self._documents[name] for name in self._saved]
-        return waiting + [to_save(live) for live in self._live.values()]
+        return waiting + [to_save(live) for live in self.sessions.values()]
 
     # -- the event loop's turns
 
@@ -124,10 +110,10 @@ class SessionSupervisor:
         network = port.live.network
         if network is not self._network:
             self._on(network)
-        for name, live in [*self._live.items(), *self._ending.items()]:
-            after = stepped(live, self._confirmed, self._enters, self._port.clock())
+        for name, live in [*self.sessions.items(), *self._ending.items()]:
+            after = control.stepped(live, self._confirmed, self._enters, self._port.clock())
             if after is not live:
-                where = self._live if name in self._live and self._live[name] is live else self._ending
+                where = self.sessions if name in self.sessions and self.sessions[name] is live else self._ending
                 where[name] = after
         self._ending = {name: live for name, live in self._ending.items() if live.rollouts}
         self._tell()
@@ -145,11 +131,11 @@ class SessionSupervisor:
     def _on(self, network: LiveNetwork) -> None:
         """Other links or capacities: trees follow, as little as possible."""
         self._network, self._world = network, None
-        if not (self._saved or self._live or self._ending):
+        if not (self._saved or self.sessions or self._ending):
             return
         world = self._planned_on(network)
         for name, (spec, plans, hosts) in self._saved.items():
-            self._live[name] = replace(restored(world, spec, plans), hosts=hosts)
+            self.sessions[name] = replace(control.restored(world, spec, plans), hosts=hosts)
         self._saved = {}
         if not self._is_large:
             self._replan_all()
@@ -177,13 +163,13 @@ class SessionSupervisor:
             self._replan_all()
 
     def _replan_all(self) -> None:
-        for name in list(self._live):
+        for name in list(self.sessions):
             self._replan(name)
-        if self._live:
+        if self.sessions:
             self._improve_later()
 
     def _replan(self, name: str) -> None:
-        live = self._live.get(name)
+        live = self.sessions.get(name)
         if live is None:
             return
         try:
@@ -199,24 +185,24 @@ class SessionSupervisor:
         """A session as it shall be, on the network of now. Others may be confirmed, and the network change, meanwhile;
         then what was worked out is worked out again. NotFoundError if it is removed meanwhile.
         """
-        is_new = spec.id not in self._live
+        is_new = spec.id not in self.sessions
         while True:
             if self._network is None:
                 raise TooBusyError("the controller is starting; nothing is planned yet")
-            world, before = self._planned_on(self._network), self._live.get(spec.id) or LiveSession(spec)
+            world, before = self._planned_on(self._network), self.sessions.get(spec.id) or LiveSession(spec)
             wanted = replace(before, spec=spec, hosts=hosts)
             is_quick = len(hosts) * len(self._context.network.links) > QUICK_FROM
-            session, lost = self._in_thread(trees_for, world, wanted, is_quick)
-            if is_new is (spec.id in self._live):
+            session, lost = self._in_thread(control.trees_for, world, wanted, is_quick)
+            if is_new is (spec.id in self.sessions):
                 raise NotFoundError(f"session {spec.id!r} came or went meanwhile")
-            now = self._live.get(spec.id, before)
+            now = self.sessions.get(spec.id, before)
             if self._world is world and now.session is before.session:
                 now = replace(now, spec=spec, hosts=hosts, lost=lost)
-                return with_trees(world, now, session, self._labels(spec.id))
+                return control.with_trees(world, now, session, self._labels(spec.id))
 
     def _put(self, name: str, live: LiveSession) -> None:
-        before = self._live.get(name)
-        self._live[name] = live
+        before = self.sessions.get(name)
+        self.sessions[name] = live
         if before is None or before.plans != live.plans or before.spec != live.spec:
             self._port.note_unsaved()
         self._count()
@@ -233,17 +219,17 @@ class SessionSupervisor:
         return tuple(found)
 
     def _labels(self, but: str) -> set[int]:
-        others = [live for name, live in self._live.items() if name != but]
+        others = [live for name, live in self.sessions.items() if name != but]
         return {label for live in [*others, *self._ending.values()] for label in live.labels}
 
     def _tell(self) -> None:
         """Works out what all switches shall do, if any session changed."""
-        sessions = (*self._live.values(), *self._ending.values())
+        sessions = (*self.sessions.values(), *self._ending.values())
         same = len(sessions) == len(self._told_of) and all(a is b for a, b in zip(sessions, self._told_of, strict=True))
         if same or self._world is None:
             return
         self._told_of = sessions
-        told = sent_of(self._world, sessions)
+        told = control.sent_of(self._world, sessions)
         self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
 
     def _confirmed(self, node: str, label: int) -> bool:
@@ -269,13 +255,13 @@ class SessionSupervisor:
 
     def _improve(self) -> None:
         self._improving = False
-        for name, live in list(self._live.items()):
+        for name, live in list(self.sessions.items()):
             world = self._world
             trees = self._better_trees(name, live, world) if world is not None else None
-            now = self._live.get(name)
+            now = self.sessions.get(name)
             if world is None or trees is None or now is None:
                 continue
-            better = with_better_trees(world, now, trees, self._labels(name))
+            better = control.with_better_trees(world, now, trees, self._labels(name))
             if better.plans != now.plans:
                 LOG.info("session %s: better trees", name)
                 self._put(name, better)
@@ -284,26 +270,26 @@ class SessionSupervisor:
         """All trees, one after the other, most of the time idle: nobody waits. None if something changes meanwhile."""
         trees = {}
         for source in live.session.trees:
-            now = self._live.get(name)
+            now = self.sessions.get(name)
             if now is None or now.session is not live.session or self._world is not world:
                 return None
             began_s = self._port.clock()
-            trees[source] = shim.in_thread(better_tree, world, live, source)
+            trees[source] = shim.in_thread(control.better_tree, world, live, source)
             shim.sleep(IDLE_SHARE * (self._port.clock() - began_s))
-        now = self._live.get(name)
+        now = self.sessions.get(name)
         return trees if now is not None and now.session is live.session and self._world is world else None
 
     # -- airtime
 
     def _count(self) -> None:
         if self._world is not None:
-            sessions = self._live.values()
-            airtime = group_airtime(self._world.media, sessions, self._rates, self._promised)
+            sessions = self.sessions.values()
+            airtime = control.group_airtime(self._world.media, sessions, self.rates, self._promised)
             self._port.live.loop.groups = airtime
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""
-        self._rates = dict(rates)
+        self.rates = dict(rates)
         self._count()
 
     def promise(self, rates_mbps: Mapping[str, float]) -> None:
@@ -312,23 +298,13 @@ class SessionSupervisor:
         self._count()
 
     @property
-    def rates(self) -> Rates:
-        """What sources were measured to send."""
-        return self._rates
-
-    @property
-    def sessions(self) -> Mapping[str, LiveSession]:
-        """All that are declared, as they are now."""
-        return self._live
-
-    @property
     def media(self) -> Media | None:
         """What trees were planned on; None: nothing yet."""
         return None if self._world is None else self._world.media
 
     def moved(self, mac: str) -> None:
         """A host is elsewhere, or was heard for the first time: sessions that it takes part in follow."""
-        for name, live in list(self._live.items()):
+        for name, live in list(self.sessions.items()):
             concerned = any(host.mac in (mac, None) for host in live.hosts)
             if concerned and self._hosts(live) != live.hosts:
                 self._replan(name)
@@ -337,14 +313,14 @@ class SessionSupervisor:
 
     def waits_for(self, name: str) -> list[str]:
         """What has not confirmed a session yet."""
-        live = self._live.get(name) or self._ending.get(name)
+        live = self.sessions.get(name) or self._ending.get(name)
         if live is None:
             return []
         if self._network is None:
             return ["start"]
         nodes: set[str] = set()
         for rollout in live.rollouts.values():
-            if rollout.wanted is not None and not is_told(rollout):
+            if rollout.wanted is not None and not rollout.is_told:
                 missing = {node for node in rollout.wanted.branches if not self._confirmed(node, rollout.wanted.label)}
                 nodes |= missing or {rollout.wanted.root}
             elif rollout.wanted is not None and not self._enters_now(rollout.wanted):
@@ -352,7 +328,7 @@ class SessionSupervisor:
             elif rollout.wanted is None and rollout.current is not None:
                 nodes.add(rollout.current.root)
             nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
-        if not nodes and name in self._live:
+        if not nodes and name in self.sessions:
             nodes = {node for node in self._port.switches if not self._is_in_force(node)}
         return [*(f"switch {node}" for node in sorted(nodes)), *(["state file"] if self._port.saver.pending else [])]
 

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.services.mobility import MobilityManager
 from hyroads.controller.core.services.view import MobilityPolicy
+from hyroads.controller.services.mobility.requests import BUILT_IN as MANAGERS
 from hyroads.controller.settings.plugins import PluginSetting
 from hyroads.plugins.kinds import GROUPS, NAME, DiscoveredPlugin, Kind
-from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 from hyroads.plugins.policies import load, signal
 
-_POLICIES: tuple[MobilityPolicy[Any], ...] = (signal.POLICY, load.POLICY)
-_MANAGERS: tuple[MobilityManager, ...] = (
-    hard.MANAGER, hoolock.MANAGER, bicast.MANAGER, vertical.MANAGER, vertical.BICAST,
-)  # fmt: skip
-POLICIES: Mapping[str, MobilityPolicy[Any]] = {policy.name: policy for policy in _POLICIES}
-MANAGERS: Mapping[str, MobilityManager] = {manager.name: manager for manager in _MANAGERS}
+POLICIES: Mapping[str, MobilityPolicy[Any]] = {policy.name: policy for policy in (signal.POLICY, load.POLICY)}
 BUILT_IN: Mapping[str, Kind] = {**dict.fromkeys(POLICIES, Kind.POLICY), **dict.fromkeys(MANAGERS, Kind.MOBILITY)}
 OURS = "hyroads."
 

@@ -6,7 +6,6 @@ as soon as it is there (``wake`` tells). What it does wrong ends its handover, a
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from hyroads.plugins.host import Step, sound_step
 
 from .process import PluginFaultError
 
-LOG = logging.getLogger("hyroads.plugins")
 CALL_S = 1.0
 MAX_STEPS_QUEUED = 64
 MAX_HANDOVERS = 2000
@@ -40,22 +38,19 @@ class Open:
     is_ticking: bool = False
 
 
+@dataclass(eq=False)
 class ForeignManager:
     """A ``MobilityManager`` in a plugin's process. ``call`` calls the plugin, ``wrong`` counts invalid answers."""
 
-    def __init__(self, name: str, call: Call, wrong: Callable[[str], None], wake: Callable[[], None]) -> None:
-        self._name = name
-        self._call = call
-        self._wrong = wrong
-        self._wake = wake
+    name: str
+    call: Call
+    wrong: Callable[[str], None]
+    wake: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._open: OrderedDict[str, Open] = OrderedDict()
         self._busy: deque[str] = deque()
         self._working = False
-
-    @property
-    def name(self) -> str:
-        """The name that requests and settings choose it by."""
-        return self._name
 
     def start(self, request: Request, now_s: float) -> Handover:
         """The state of a new handover; its first step is sent to the plugin."""
@@ -125,9 +120,9 @@ class ForeignManager:
             return
         given = arguments if do == "start" else {"handover": encode(known.handover), **arguments}
         try:
-            step = sound_step(self._call(do, given, CALL_S), known.handover.request)
+            step = sound_step(self.call(do, given, CALL_S), known.handover.request)
             if step is None:
-                self._wrong(f"{do}: no sound answer")
+                self.wrong(f"{do}: no sound answer")
         except PluginFaultError:
             step = None
         known.is_ticking = False
@@ -135,7 +130,7 @@ class ForeignManager:
             self._failed(known, arguments["now_s"])
         else:
             self._become(known, step)
-        self._wake()
+        self.wake()
 
     def _become(self, known: Open, step: Step) -> None:
         if step.handover != known.handover:
@@ -145,6 +140,6 @@ class ForeignManager:
             known.steps.clear()
 
     def _failed(self, known: Open, now_s: float) -> None:
-        known.handover = known.handover.enter(Phase.FAILED, now_s, f"the plugin {self._name} failed")
+        known.handover = known.handover.enter(Phase.FAILED, now_s, f"the plugin {self.name} failed")
         known.wanted, known.due_s = settled(known.handover), None
         known.steps.clear()

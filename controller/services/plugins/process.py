@@ -74,7 +74,8 @@ class PluginProcess:
         self._asking = 0
         self._asking_since_s = 0.0
         self._excused_s = 0.0
-        self._ended: PluginFaultError | None = None
+        self.ended: PluginFaultError | None = None
+        """How it ended; None while it runs."""
         self.calls = 0
         self.call_s: deque[float] = deque(maxlen=200)
         self._connection, there = shim.socket_pair()
@@ -101,11 +102,6 @@ class PluginProcess:
         """The process."""
         return self._process.pid
 
-    @property
-    def ended(self) -> PluginFaultError | None:
-        """How it ended; None while it runs."""
-        return self._ended
-
     def load(self) -> Message:
         """Bounds the process, imports the plugin; what that says of itself."""
         told = self.call("load", self._found.load_document(), START_S)
@@ -114,8 +110,8 @@ class PluginProcess:
     def call(self, do: str, arguments: Message, deadline_s: float | None = None) -> Any:
         """What the plugin answers; :class:`PluginFaultError`. A plugin that does not answer in time is killed."""
         with self._calling:
-            if self._ended is not None:
-                raise self._ended
+            if self.ended is not None:
+                raise self.ended
             self._number += 1
             self._outcome, self._excused_s, self._asking_since_s = None, 0.0, self._clock()
             began_s = self._clock()
@@ -129,8 +125,8 @@ class PluginProcess:
 
     def kill(self, why: PluginFaultError) -> None:
         """End it, whatever it does."""
-        if self._ended is None:
-            self._ended = why
+        if self.ended is None:
+            self.ended = why
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             shim.shut(self._connection)
@@ -147,8 +143,8 @@ class PluginProcess:
     def _awaited(self, do: str, began_s: float, deadline_s: float) -> Message:
         looked = False
         while self._outcome is None:
-            if self._ended is not None:
-                raise self._ended
+            if self.ended is not None:
+                raise self.ended
             left_s = deadline_s - (self._clock() - began_s - self._excuse_s())
             if left_s > 0:
                 self._bell.wait(min(left_s, 0.1) if self._asking else left_s)
@@ -175,8 +171,8 @@ class PluginProcess:
                 self.kill(PluginFaultError(FaultKind.EXITED, f"its connection ended: {error.strerror}"))
         if timer.fired:
             self.kill(PluginFaultError(FaultKind.HUNG, f"took nothing in for {SEND_S:g} s"))
-        if self._ended is not None:
-            raise self._ended
+        if self.ended is not None:
+            raise self.ended
 
     # -- what comes from it
 
@@ -195,7 +191,7 @@ class PluginProcess:
     def _at_end(self) -> None:
         """Its connection is closed: usually the process ended, and a moment later tells how."""
         for _ in range(20):
-            if self._ended is not None or self._process.poll() is not None:
+            if self.ended is not None or self._process.poll() is not None:
                 break
             shim.sleep(0.01)
         self.kill(PluginFaultError(FaultKind.EXITED, _how(self._process.returncode)))

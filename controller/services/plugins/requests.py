@@ -17,7 +17,6 @@ from hyroads.rest.contract import IDENTITY, PREFIX, Token
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 MAX_ANSWER = 16 * 1024 * 1024
-JSON_TYPES = ("application/json", "application/problem+json")
 NULL = b"null"
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

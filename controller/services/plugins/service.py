@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,7 +15,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.services.steering.policies import ForeignPolicy, LocalPolicy, Policy
 from hyroads.plugins.codec import encode
-from hyroads.plugins.host import Fault, Health, Limits
+from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import DiscoveredPlugin, Kind
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
 
@@ -25,46 +25,40 @@ from .process import AskRefusedError, Message
 from .requests import Requests, refusal
 from .supervisor import Supervisor
 
-LOG = logging.getLogger("hyroads.plugins")
 VIEW_AGE_S = 0.5
 START_WITHIN_S = 5.0
 LIMITS = Limits()
 _NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
 
 
+@dataclass(eq=False)
 class PluginService:
-    """One per controller. ``view`` makes what plugins see; ``policies`` are the built-in ones that are on."""
+    """One per controller. ``view`` makes what plugins see; ``policies_on`` are built-in ones."""
 
-    def __init__(
-        self,
-        found: Sequence[DiscoveredPlugin],
-        requests: Requests,
-        events: EventLog,
-        view: Callable[[], NetworkView],
-        clock: Callable[[], float],
-        *,
-        policies: Sequence[str] = (),
-        defect: Callable[[str, BaseException], None] = lambda where, error: None,
-        limits: Limits = LIMITS,
-    ) -> None:
-        self.clock = clock
-        self.events = events
-        self._requests = requests
-        self._defect = defect
-        self._make_view = view
+    found: InitVar[Sequence[DiscoveredPlugin]]
+    requests: Requests
+    events: EventLog
+    view: Callable[[], NetworkView]
+    clock: Callable[[], float]
+    _: KW_ONLY
+    policies_on: InitVar[Sequence[str]] = ()
+    defect: Callable[[str, BaseException], None] = lambda where, error: None
+    limits: InitVar[Limits] = LIMITS
+
+    def __post_init__(self, found: Sequence[DiscoveredPlugin], policies_on: Sequence[str], limits: Limits) -> None:
         self._view: tuple[float, bytes] = (float("-inf"), b"")
-        self._supervisors = {one.name: Supervisor(one, self, self._answer(one), limits) for one in found}
+        self._supervisors = {
+            one.name: Supervisor(one, self.events, self.clock, self._answer(one), limits) for one in found
+        }
         self._managers = {
-            name: ForeignManager(name, supervisor.call, supervisor.wrong, self._wake)
+            name: ForeignManager(name, supervisor.call, supervisor.wrong, lambda: self.on_managers())  # noqa: PLW0108 - it is set later
             for name, supervisor in self.supervisors(Kind.MOBILITY).items()
         }
         self._foreign_policies = {
             name: ForeignPolicy(supervisor.call, supervisor.wrong)
             for name, supervisor in self.supervisors(Kind.POLICY).items()
         }
-        self._policies: dict[str, LocalPolicy] = {}
-        for name in policies:
-            self._switch(name, True)
+        self._policies = {name: LocalPolicy(POLICIES[name]) for name in policies_on}
         self.on_managers: Callable[[], object] = lambda: None
         """Called when a foreign mobility manager has answered."""
 
@@ -90,16 +84,6 @@ class PluginService:
         """The policies that are on and can be used now."""
         foreign = {name: one for name, one in self._foreign_policies.items() if self._supervisors[name].usable}
         return {**self._policies, **foreign}
-
-    def _switch(self, name: str, on: bool) -> None:
-        """A built-in policy on or off; one that is switched on remembers nothing."""
-        if not on:
-            self._policies.pop(name, None)
-        elif name not in self._policies:
-            self._policies[name] = LocalPolicy(POLICIES[name])
-
-    def _wake(self) -> None:
-        self.on_managers()
 
     # -- rest.plugins.Plugins
 
@@ -127,8 +111,9 @@ class PluginService:
         """Start a plugin, even after faults; returns once it runs. NotFoundError, NotConfirmedError."""
         self.document(name)
         supervisor = self._supervisors.get(name)
-        if name in POLICIES:
-            self._switch(name, True)
+        if name in POLICIES and name not in self._policies:
+            # One that is switched on remembers nothing.
+            self._policies[name] = LocalPolicy(POLICIES[name])
         if supervisor is not None and supervisor.state != "running":
             supervisor.want(True)
             until_s = self.clock() + START_WITHIN_S
@@ -143,7 +128,7 @@ class PluginService:
         self.document(name)
         supervisor = self._supervisors.get(name)
         if name in POLICIES:
-            self._switch(name, False)
+            self._policies.pop(name, None)
             return self.document(name)
         if supervisor is None:
             raise ConflictError(f"{name} is built in: others fall back on it")
@@ -152,20 +137,6 @@ class PluginService:
 
     def _kinds(self) -> dict[str, Kind]:
         return {**BUILT_IN, **{name: supervisor.found.kind for name, supervisor in self._supervisors.items()}}
-
-    # -- plugin_supervisor.Surroundings
-
-    def faulty(self, found: DiscoveredPlugin, fault: Fault, health: Health) -> None:
-        """A plugin did something wrong."""
-        disabled = not health.usable(self.clock())
-        LOG.warning("plugin %s: %s: %s%s", found.name, fault.kind, fault.what, "; disabled" if disabled else "")
-        document = {"name": found.name, "kind": fault.kind.value, "what": fault.what, "disabled": disabled}
-        self.events.publish("plugin.fault", document)
-
-    def changed(self, found: DiscoveredPlugin, state: str) -> None:
-        """A plugin started or ended."""
-        LOG.info("plugin %s: %s", found.name, state)
-        self.events.publish("plugin.changed", {"name": found.name, "state": state})
 
     # -- what plugins ask for
 
@@ -181,14 +152,14 @@ class PluginService:
             except AskRefusedError:
                 raise
             except Exception as error:
-                self._defect(f"a request of plugin {found.name}", error)
+                self.defect(f"a request of plugin {found.name}", error)
                 raise AskRefusedError(500, "the request met a defect of the controller; see its log") from error
             raise AskRefusedError(400, "expected a request or a view")
 
         return answer
 
     def _request(self, who: Token, arguments: Message) -> bytes:
-        status, text = self._requests.ask(who, arguments.get("method"), arguments.get("path"), arguments.get("body"))
+        status, text = self.requests.ask(who, arguments.get("method"), arguments.get("path"), arguments.get("body"))
         if status >= 400:
             problem: dict[str, Any] = dict(refusal(text))
             raise AskRefusedError(status, str(problem.get("detail") or f"status {status}"), problem)
@@ -198,7 +169,7 @@ class PluginService:
         """The view as JSON, made at most twice a second however many ask."""
         now_s = self.clock()
         if now_s - self._view[0] > VIEW_AGE_S:
-            view = self._make_view()
+            view = self.view()
             shim.sleep(0)
             self._view = now_s, json.dumps(encode(view)).encode()
         return self._view[1]

@@ -8,6 +8,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from hyroads.controller import version
@@ -36,44 +37,38 @@ IP_MULTICAST_ALL, IP_PKTINFO = 49, 8
 _ANYBODY = Token("sfnet", "", "admin")
 
 
+@dataclass(eq=False)
 class SfnetService:
     """One per controller. Listens as soon as it is made, so that what can't be is found before anything runs."""
 
-    def __init__(
-        self,
-        settings: SfnetSettings,
-        tokens: Sequence[Token],
-        requests: Requests,
-        events: EventLog,
-        *,
-        clock: Callable[[], float],
-        document: str = "settings",
-    ) -> None:
-        self._settings = settings
-        self._tokens = tokens
-        self._requests = requests
-        self._events = events
-        self._clock = clock
+    settings: SfnetSettings
+    tokens: Sequence[Token]
+    requests: Requests
+    events: EventLog
+    _: KW_ONLY
+    clock: Callable[[], float]
+    document: str = "settings"
+
+    def __post_init__(self) -> None:
         self._connections = 0
         self._answers = TokenBucket(ANSWERS_PER_S, ANSWERS_BURST)
+        settings = self.settings
         where = f"{settings.host}:{settings.port}"
         try:
             self._listener = shim.listen(settings.host, settings.port)
         except OSError as error:
-            raise ConfigError(document, "sfnet", f"can't listen on {where}: {error.strerror}") from error
+            raise ConfigError(self.document, "sfnet", f"can't listen on {where}: {error.strerror}") from error
         try:
             self._discovery = _group_socket(settings.interfaces, settings.port) if settings.interfaces else None
         except OSError as error:
-            names = ", ".join(settings.interfaces)
-            raise ConfigError(document, "sfnet.interfaces", f"can't listen to {names}: {error.strerror}") from error
+            what = f"can't listen to {', '.join(settings.interfaces)}: {error.strerror}"
+            raise ConfigError(self.document, "sfnet.interfaces", what) from error
 
     def start(self) -> None:
         """Serves from now on."""
         shim.spawn(self._accept)
         if self._discovery is not None:
             shim.spawn(self._discover)
-
-    # -- discovery
 
     def _discover(self) -> None:
         asked = self._discovery
@@ -85,9 +80,9 @@ class SfnetService:
                 continue
             nonce = messages.discovery_nonce(datagram)
             address = self._address(ancillary)
-            if nonce is None or address is None or not self._answers.take(self._clock()):
+            if nonce is None or address is None or not self._answers.take(self.clock()):
                 continue
-            answer = messages.discovery_answer(nonce, address, self._settings.port, f"HyRoads {version()}")
+            answer = messages.discovery_answer(nonce, address, self.settings.port, f"HyRoads {version()}")
             try:
                 asked.sendto(answer, sender)
             except OSError as error:
@@ -99,13 +94,11 @@ class SfnetService:
             if level == socket.IPPROTO_IP and kind == IP_PKTINFO:
                 index, here = struct.unpack_from("=I4s", data)
                 # Loopback is only reached from loopback.
-                if self._settings.is_loopback and index != socket.if_nametoindex("lo"):
+                if self.settings.is_loopback and index != socket.if_nametoindex("lo"):
                     return None
-                host = self._settings.host
+                host = self.settings.host
                 return socket.inet_ntoa(here) if host == EVERYWHERE else host
         return None
-
-    # -- connections
 
     def _accept(self) -> None:
         while True:
@@ -133,26 +126,11 @@ class SfnetService:
 
     def who(self, token: str | None) -> Token | None:
         """Whom a token stands for; without tokens in the settings, anybody (we listen on loopback only)."""
-        if not self._tokens:
+        if not self.tokens:
             return _ANYBODY
         given = (token or "").encode()
-        found = [known for known in self._tokens if hmac.compare_digest(known.token.encode(), given)]
+        found = [known for known in self.tokens if hmac.compare_digest(known.token.encode(), given)]
         return found[0] if found else None
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Seconds that only grow."""
-        return self._clock
-
-    @property
-    def events(self) -> EventLog:
-        """What happens."""
-        return self._events
-
-    @property
-    def requests(self) -> Requests:
-        """Sends requests to the REST API."""
-        return self._requests
 
 
 class Session:

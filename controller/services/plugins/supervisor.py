@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
@@ -16,6 +18,7 @@ from hyroads.plugins.sfnet.messages import wants
 
 from .process import Answer, PluginFaultError, PluginProcess, usage
 
+LOG = logging.getLogger("hyroads.plugins")
 RESTART_S = 1.0
 IDLE_S = 0.5
 LEAST_TICK_S = 0.05
@@ -23,40 +26,24 @@ LOOK_S = 1.0
 BUSY_SHARE, BUSY_LOOKS = 0.5, 20
 
 Document = dict[str, Any]
-Report = Callable[[str, Fault, Health], None]
 
 
-class Surroundings(Protocol):
-    """What a supervisor needs of the controller."""
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Seconds that only grow."""
-
-    @property
-    def events(self) -> EventLog:
-        """What happens."""
-
-    def faulty(self, found: DiscoveredPlugin, fault: Fault, health: Health) -> None:
-        """A plugin did something wrong."""
-
-    def changed(self, found: DiscoveredPlugin, state: str) -> None:
-        """A plugin started, or ended."""
-
-
+@dataclass(eq=False)
 class Supervisor:
     """One plugin."""
 
-    def __init__(self, found: DiscoveredPlugin, surroundings: Surroundings, answer: Answer, limits: Limits) -> None:
-        self.found = found
+    found: DiscoveredPlugin
+    events: EventLog
+    clock: Callable[[], float]
+    answer: Answer
+    limits: Limits
+
+    def __post_init__(self) -> None:
         self.health = Health()
-        self.wanted = found.starts
+        self.wanted = self.found.starts
         self.process: PluginProcess | None = None
         self.ready = False
         self.starts = 0
-        self._around = surroundings
-        self._answer = answer
-        self._limits = limits
         self._bell = shim.Signal()
         self._last_fault: Fault | None = None
         self._busy_looks = 0
@@ -100,13 +87,14 @@ class Supervisor:
         """A word for people."""
         if not self.wanted:
             return "off"
-        if not self.health.usable(self._around.clock()):
+        if not self.health.usable(self.clock()):
             return "disabled"
         return "running" if self.usable else "starting"
 
     def document(self) -> Document:
         """What is known of it (docs/reference/plugins.md, section 4)."""
-        now_s, fault, until_s = self._around.clock(), self._last_fault, self.health.until_s
+        now_s, fault, until_s = self.clock(), self._last_fault, self.health.until_s
+        last = fault and {"kind": fault.kind.value, "what": fault.what, "age_s": now_s - fault.at_s}
         return {
             "state": self.state,
             "enabled_in_s": until_s - now_s if until_s is not None and self.state == "disabled" else None,
@@ -114,9 +102,7 @@ class Supervisor:
                 "total": self.health.total,
                 "recent": len(self.health.faults),
                 "times_disabled": self.health.times_disabled,
-                "last": None
-                if fault is None
-                else {"kind": fault.kind.value, "what": fault.what, "age_s": now_s - fault.at_s},
+                "last": last,
             },
             "process": None if self.process is None or self.process.ended else self._figures(self.process),
         }
@@ -138,7 +124,7 @@ class Supervisor:
     def run(self) -> None:
         """For ever."""
         while True:
-            if not self.wanted or not self.health.usable(self._around.clock()):
+            if not self.wanted or not self.health.usable(self.clock()):
                 self._bell.wait(IDLE_S)
                 continue
             try:
@@ -155,12 +141,12 @@ class Supervisor:
     def _live(self) -> None:
         """From the start of its process to its end."""
         self.starts += 1
-        self.process = PluginProcess(self.found, self._answer, self._around.clock)
+        self.process = PluginProcess(self.found, self.answer, self.clock)
         told = self.process.load()
         if told.get("name") != self.found.name:
             raise PluginFaultError(FaultKind.WRONG, f"calls itself {str(told.get('name'))[:41]!r}")
-        self.ready, self._busy_looks, self._looked = True, 0, (self._around.clock(), 0.0)
-        self._around.changed(self.found, "running")
+        self.ready, self._busy_looks, self._looked = True, 0, (self.clock(), 0.0)
+        self._changed("running")
         if self.found.kind is Kind.APP:
             self._serve_app(self.process, told)
         while self._goes_on(self.process):
@@ -171,19 +157,19 @@ class Supervisor:
         if self.process is not None:
             self.process.kill(PluginFaultError(FaultKind.EXITED, "no longer needed"))
             self.process = None
-            self._around.changed(self.found, self.state)
+            self._changed(self.state)
 
     def _goes_on(self, process: PluginProcess) -> bool:
         """Whether it may run on; raises how its process ended."""
         self._watch(process)
         if process.ended is not None and self.wanted:
             raise process.ended
-        return self.wanted and process.ended is None and self.health.usable(self._around.clock())
+        return self.wanted and process.ended is None and self.health.usable(self.clock())
 
     def _serve_app(self, process: PluginProcess, told: Mapping[str, Any]) -> None:
         """Events as they come, and ticks."""
         wanted, every_s = _wishes(told)
-        log, clock = self._around.events, self._around.clock
+        log, clock = self.events, self.clock
         last, tick_s = log.last, clock()
         self._counted(process, "start", {})
         while self._goes_on(process):
@@ -215,7 +201,7 @@ class Supervisor:
 
     def _watch(self, process: PluginProcess) -> None:
         """A plugin that keeps a processor busy by itself, between calls, hangs in its own way."""
-        now_s = self._around.clock()
+        now_s = self.clock()
         then_s, before_s = self._looked
         if now_s - then_s < LOOK_S or process.ended is not None:
             return
@@ -226,10 +212,17 @@ class Supervisor:
             process.kill(PluginFaultError(FaultKind.HUNG, f"kept a processor busy for {BUSY_LOOKS * LOOK_S:g} s"))
 
     def _note(self, error: PluginFaultError) -> None:
-        fault = Fault(error.kind, str(error), self._around.clock())
-        self.health = self.health.after(fault, self._limits)
-        self._last_fault = fault
-        self._around.faulty(self.found, fault, self.health)
+        fault = Fault(error.kind, str(error), self.clock())
+        self.health = self.health.after(fault, self.limits)
+        self._last_fault, name = fault, self.found.name
+        disabled = not self.health.usable(self.clock())
+        LOG.warning("plugin %s: %s: %s%s", name, fault.kind, fault.what, "; disabled" if disabled else "")
+        document = {"name": name, "kind": fault.kind.value, "what": fault.what, "disabled": disabled}
+        self.events.publish("plugin.fault", document)
+
+    def _changed(self, state: str) -> None:
+        LOG.info("plugin %s: %s", self.found.name, state)
+        self.events.publish("plugin.changed", {"name": self.found.name, "state": state})
 
 
 def _wishes(told: Mapping[str, Any]) -> tuple[tuple[str, ...], float | None]:

@@ -7,7 +7,6 @@ Clients with agents are moved by handovers, others by asking their station to go
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from hyroads.controller.control.telemetry import TelemetryIngest
@@ -17,6 +16,7 @@ from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import places_of
+from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.port import ControllerPort
@@ -24,6 +24,13 @@ from hyroads.rest.contract import NotFoundError
 
 from .policies import Outcome
 from .stations import ASSOCIATED, Steering
+
+
+def usable_mbps(port: ControllerPort) -> dict[str, float]:
+    """The capacity of every link as far as it is known, Mb/s by link id; 0: it is down."""
+    state, capacity = port.state, port.live.loop.capacities()
+    down = {link.id: 0.0 for link in port.context.network.links if state.link_fault(port.context, link)}
+    return capacity | down
 
 
 class SteeringActuator:
@@ -38,16 +45,13 @@ class SteeringActuator:
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
         """Clients that can be moved, and the places where they could be: those that stations can be sent to."""
-        state, context, loop = self._port.state, self._port.context, self._port.live.loop
-        network, capacity = context.network, loop.capacities()
-        interference = state.interference or network.interference
+        state, network = self._port.state, self._port.context.network
+        interference, rates = state.interference or network.interference, usable_mbps(self._port)
         found = {}
         for client, mac in self._stations.items():
             interface = self._service.state.interfaces.get(mac)
             if interface is None or interface.place is None or interface.evidence is not Evidence.ASSOCIATION:
                 continue
-            links = (link for link in network.links if client in (link.source, link.target))
-            rates = {link.id: 0.0 if state.link_fault(context, link) else capacity.get(link.id, 0.0) for link in links}
             options = options_of(network, client, rates, interference, partial(_signal, interface))
             usable = tuple(o for o in options if o.place == interface.place or self._steering.can_go(o.place))
             if len(usable) > 1:
@@ -118,13 +122,8 @@ class HandoverActuator:
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
         """Clients that can be moved, and the places where they could be."""
-        state, context, loop = self._port.state, self._port.context, self._port.live.loop
-        network = context.network
-        interference = state.interference or network.interference
-        capacity = loop.capacities()
-        rates = {
-            link.id: 0.0 if state.link_fault(context, link) else capacity.get(link.id, 0.0) for link in network.links
-        }
+        state, network = self._port.state, self._port.context.network
+        interference, rates = state.interference or network.interference, usable_mbps(self._port)
         found = {}
         for name in self._clients:
             constrained = state.constrained.get((name, None))
@@ -135,8 +134,7 @@ class HandoverActuator:
 
     def move(self, client: str, place: Place) -> str:
         """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
-        body = {"client": client, "to": {"node": place.node, "technology": place.technology}}
-        return str(self._service.request(body)["id"])
+        return str(self._service.request({"client": client, "to": place_document(place)})["id"])
 
     def outcome(self, move: str) -> Outcome | None:
         """How a move ended; None while it goes on."""
@@ -170,9 +168,3 @@ class HandoverActuator:
             return next((row.signal_dbm for row in radios.neighbours(interface) if row.mac == mac), None)
 
         return signal
-
-
-def whole_view(port: ControllerPort, actuator: HandoverActuator) -> NetworkView:
-    """The network with its clients."""
-    view = network_view(port)
-    return replace(view, clients=actuator.clients(view.time_s))

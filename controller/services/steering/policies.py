@@ -15,7 +15,9 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import ClientView, MobilityPolicy, NetworkView, Refusals, Wish
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.plugins.process import PluginFaultError
+from hyroads.controller.services.port import Publish
 from hyroads.plugins.codec import CodecError, decode, encode
 
 LOG = logging.getLogger("hyroads.policies")
@@ -23,9 +25,6 @@ EVERY_S = 1.0
 CALL_S = 2.0
 MAX_MOVES = 10
 """Begun in one second, all policies together."""
-
-Publish = Callable[[str, Mapping[str, Any]], object]
-Defect = Callable[[str, BaseException], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +68,26 @@ class LocalPolicy:
         return wishes
 
 
+@dataclass(eq=False)
 class ForeignPolicy:
     """A policy that runs in a plugin's process."""
 
-    def __init__(self, call: Callable[[str, Mapping[str, Any], float], Any], wrong: Callable[[str], None]) -> None:
-        self._call = call
-        self._wrong = wrong
+    call: Callable[[str, Mapping[str, Any], float], Any]
+    wrong: Callable[[str], None]
 
     def wishes(self, view: NetworkView) -> tuple[Wish, ...]:
         """The moves that the plugin wishes for; none if it fails or one of them is invalid."""
         try:
-            wishes: tuple[Wish, ...] = decode(tuple[Wish, ...], self._call("decide", {"view": encode(view)}, CALL_S))
+            wishes: tuple[Wish, ...] = decode(tuple[Wish, ...], self.call("decide", {"view": encode(view)}, CALL_S))
         except PluginFaultError:
             return ()
         except CodecError as error:
-            self._wrong(f"decide: {error}")
+            self.wrong(f"decide: {error}")
             return ()
         for wish in wishes:
             client = view.clients.get(wish.client)
             if client is None or client.option(wish.place) is None:
-                self._wrong(f"decide: {wish.client[:64]!r} can't be at {str(wish.place)[:80]}")
+                self.wrong(f"decide: {wish.client[:64]!r} can't be at {str(wish.place)[:80]}")
                 return ()
         return wishes
 
@@ -102,50 +101,38 @@ class Move:
     actuator: Actuator
 
 
+@dataclass(eq=False)
 class PolicyService:
     """One per controller. ``policies`` gives those that are on, ``view`` the network without clients."""
 
-    def __init__(
-        self,
-        policies: Callable[[], Mapping[str, Policy]],
-        view: Callable[[], NetworkView],
-        publish: Publish,
-        defect: Defect,
-        clock: Callable[[], float],
-    ) -> None:
+    policies: Callable[[], Mapping[str, Policy]]
+    view: Callable[[], NetworkView]
+    publish: Publish
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self.actuators: list[Actuator] = []
         self.refusals = Refusals()
         self.may_steer: Callable[[str], bool] = lambda _client: True
-        self._policies = policies
-        self._view = view
-        self._publish = publish
-        self._defect = defect
-        self._clock = clock
         self._moves: dict[str, Move] = {}
-
-    def run(self) -> None:
-        """For ever, in the calling green thread."""
-        while True:
-            shim.sleep(EVERY_S)
-            try:
-                self.turn()
-            except Exception as error:  # noqa: BLE001 - the next second is another try; it is counted and shown
-                self._defect("the service of policies", error)
 
     def turn(self) -> None:
         """One second."""
         self._note_outcomes()
-        policies = self._policies()
+        policies = self.policies()
         if not policies or not self.actuators:
             return
         actuators: dict[str, Actuator] = {}
         clients: dict[str, ClientView] = {}
-        now_s = self._clock()
+        now_s = self.clock()
         for actuator in self.actuators:
             found = {name: client for name, client in actuator.clients(now_s).items() if self.may_steer(name)}
-            clients.update(found)
+            # Who is being moved has just come, as far as policies are concerned.
+            clients |= {
+                n: replace(client, since_s=now_s) if n in self._moves else client for n, client in found.items()
+            }
             actuators.update(dict.fromkeys(found, actuator))
-        view = self.refusals.allowed(replace(self._view(), time_s=now_s, clients=self._settled(clients, now_s)))
+        view = self.refusals.allowed(replace(self.view(), time_s=now_s, clients=clients))
         left = MAX_MOVES
         for name, policy in policies.items():
             for wish in policy.wishes(view):
@@ -153,28 +140,22 @@ class PolicyService:
                     self._begin(name, wish, actuators[wish.client])
                     left -= 1
 
-    def _settled(self, clients: Mapping[str, ClientView], now_s: float) -> dict[str, ClientView]:
-        """Who is being moved has just come, as far as policies are concerned."""
-        return {
-            name: replace(client, since_s=now_s) if name in self._moves else client for name, client in clients.items()
-        }
-
     def _may(self, view: NetworkView, wish: Wish) -> bool:
         client = view.clients.get(wish.client)
         return client is not None and client.place != wish.place and client.option(wish.place) is not None
 
     def _begin(self, policy: str, wish: Wish, actuator: Actuator) -> None:
-        place = {"node": wish.place.node, "technology": wish.place.technology}
-        document = {"policy": policy, "client": wish.client, "to": place, "reason": wish.reason[:200]}
+        to = place_document(wish.place)
+        document = {"policy": policy, "client": wish.client, "to": to, "reason": wish.reason[:200]}
         try:
             move = actuator.move(wish.client, wish.place)
         except HyroadsError as error:
             self._failed(wish.client, wish.place, str(error))
-            self._publish("policy.refused", {**document, "status": str(error)[:200]})
+            self.publish("policy.refused", {**document, "status": str(error)[:200]})
             return
         self._moves[wish.client] = Move(wish.place, move, actuator)
         LOG.info("%s: %s to %s: %s", policy, wish.client, wish.place, wish.reason)
-        self._publish("policy.moves", {**document, "handover": move})
+        self.publish("policy.moves", {**document, "handover": move})
 
     def _note_outcomes(self) -> None:
         for client, move in list(self._moves.items()):
@@ -189,4 +170,4 @@ class PolicyService:
 
     def _failed(self, client: str, place: Place, status: str) -> None:
         LOG.info("%s did not come to %s: %s", client, place, status)
-        self.refusals = self.refusals.refused(client, place, self._clock(), status)
+        self.refusals = self.refusals.refused(client, place, self.clock(), status)

@@ -15,14 +15,15 @@ from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAns
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.clients import Evidence, Happened, Notice
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.services.clients.locations import ClientService, place_document
+from hyroads.controller.services.clients.declared import place_document
+from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.port import Publish
 from hyroads.rest.contract import ConflictError, NotFoundError
 
 ANSWER_S = 10.0
 MAX_TRANSITIONS = 4096
 ASKED, ACCEPTED, REFUSED, ASSOCIATED, FAILED = "asked", "accepted", "refused", "associated", "failed"
 _OPEN = frozenset({ASKED, ACCEPTED})
-Publish = Callable[[str, Mapping[str, Any]], object]
 Radios = Callable[[], Mapping[str, Session]]
 
 
@@ -47,40 +48,42 @@ class Transition:
         return {"to": place_document(self.place), "state": self.state, "status": self.status, "reason": self.reason}
 
 
+@dataclass(eq=False)
 class Steering:
-    """``radios`` are the connected access points by node. Implements ``agent_listeners.Stations``."""
+    """``radios`` are the connected access points by node. Implements ``agents.server.Stations``."""
 
-    def __init__(self, service: ClientService, radios: Radios, publish: Publish, clock: Callable[[], float]) -> None:
-        self._service = service
-        self._radios = radios
-        self._publish = publish
-        self._clock = clock
+    service: ClientService
+    radios: Radios
+    publish: Publish
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._neighbours: dict[Place, str] = {}
         self._transitions: dict[str, Transition] = {}
         self._progress = shim.Signal()
-        service.listeners.append(self._noticed)
+        self.service.listeners.append(self._noticed)
 
-    # -- what access points say (agent_listeners.Stations)
+    # -- what access points say (agents.server.Stations)
 
     def station(self, node: str, event: StationEvent) -> None:
         """A station joined, left, or is heard otherwise."""
-        self._service.station(node, event)
+        self.service.station(node, event)
 
     def bss(self, node: str, bss: Bss) -> None:
         """An access point's own entry, as others send stations to it."""
         place = Place(node, bss.technology)
-        if self._service.knows(place):
+        if self.service.knows(place):
             self._neighbours[place] = bss.neighbour
 
     def gone(self, node: str) -> None:
         """An access point tells nothing any more."""
         self._neighbours = {place: entry for place, entry in self._neighbours.items() if place.node != node}
-        self._service.untold(node)
+        self.service.untold(node)
 
     def answered(self, node: str, answer: TransitionAnswer) -> None:
         """A station's answer, told by the access point where it is."""
         transition = self._transitions.get(answer.mac)
-        interface = self._service.state.interfaces.get(answer.mac)
+        interface = self.service.state.interfaces.get(answer.mac)
         here = interface is not None and interface.place is not None and interface.place.node == node
         if transition is not None and transition.state == ASKED and here:
             transition.status = answer.status
@@ -94,22 +97,31 @@ class Steering:
 
     def request(self, mac: str, place: Place) -> Transition:
         """Ask a station to go to a place; :class:`ConflictError` says why it can't be asked."""
-        interface = self._service.state.interfaces.get(mac)
+        interface = self.service.state.interfaces.get(mac)
         if interface is None:
             raise NotFoundError(f"there is no client {mac}")
         old, last = interface.place, self.last(mac)
         if old is None or interface.evidence is not Evidence.ASSOCIATION:
             raise ConflictError(f"client {mac} is associated with no access point whose hostapd is followed")
-        radio, neighbour = self._radios().get(old.node), self._neighbours.get(place)
+        radio, neighbour = self.radios().get(old.node), self._neighbours.get(place)
         if last is not None and not last.is_over:
             raise ConflictError(f"client {mac} is being asked to go to {last.place} already")
         if place == old or neighbour is None or radio is None:
             why = "it is there" if place == old else f"{old.node if neighbour else place} tells nothing of its hostapd"
             raise ConflictError(f"client {mac} can't be asked to go to {place}: {why}")
-        transition = Transition(mac, place, self._clock())
-        self._keep(transition)
+        transition = Transition(mac, place, self.clock())
+        # The latest is the last; what is too much goes from the front.
+        self._transitions.pop(mac, None)
+        self._transitions[mac] = transition
+        if len(self._transitions) > MAX_TRANSITIONS:
+            del self._transitions[next(iter(self._transitions))]
         message = {"type": "transition", "technology": old.technology, "mac": mac, "neighbour": neighbour}
-        radio.request(message, lambda wrong: self._sent(transition, wrong))
+
+        def sent(wrong: str | None) -> None:
+            if wrong is not None and not transition.is_over:
+                self._become(transition, FAILED, wrong[:200])
+
+        radio.request(message, sent)
         return transition
 
     def wait(self, transition: Transition) -> None:
@@ -120,21 +132,9 @@ class Steering:
     def last(self, mac: str) -> Transition | None:
         """The latest request to a station."""
         transition = self._transitions.get(mac)
-        if transition is not None and not transition.is_over and self._clock() > transition.asked_s + ANSWER_S:
+        if transition is not None and not transition.is_over and self.clock() > transition.asked_s + ANSWER_S:
             self._become(transition, FAILED, "no answer" if transition.state == ASKED else "it did not come")
         return transition
-
-    # -- inside
-
-    def _keep(self, transition: Transition) -> None:
-        self._transitions.pop(transition.mac, None)
-        self._transitions[transition.mac] = transition
-        if len(self._transitions) > MAX_TRANSITIONS:
-            del self._transitions[next(iter(self._transitions))]
-
-    def _sent(self, transition: Transition, wrong: str | None) -> None:
-        if wrong is not None and not transition.is_over:
-            self._become(transition, FAILED, wrong[:200])
 
     def _noticed(self, notice: Notice) -> None:
         """Wherever a station comes to ends what it was asked."""
@@ -146,5 +146,5 @@ class Steering:
 
     def _become(self, transition: Transition, state: str, reason: str | None) -> None:
         transition.state, transition.reason = state, reason
-        self._publish(f"client.transition_{state}", {"mac": transition.mac, **transition.document()})
+        self.publish(f"client.transition_{state}", {"mac": transition.mac, **transition.document()})
         self._progress.notify()

@@ -382,12 +382,12 @@ def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() 
     live.replan(state, NO_REPORTS, 0.0)
     cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 1.0)
     live.replan(cut, NO_REPORTS, 1.0)
-    assert live.has_news
+    assert live._pending
     plans.append(flow_declared(cut, DeclaredFlow(RIVAL, Origin.API)))
     assert live.improve(NO_REPORTS, 1.0) is None
-    assert live.has_news and set(live.in_force.flows) == {"f1", "g"}
+    assert live._pending and set(live.in_force.flows) == {"f1", "g"}
     live.improve(NO_REPORTS, 1.0)
-    assert not live.has_news and set(live.in_force.flows) == {"f1", "g"}
+    assert not live._pending and set(live.in_force.flows) == {"f1", "g"}
 
 
 def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:

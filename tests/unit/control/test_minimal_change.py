@@ -118,7 +118,7 @@ class Controller:
         if state.version != before.version:
             self.plan()
             self.settle()
-        if self.live.has_news and self.live.improve(NO_REPORTS, self.now_s) is not None:
+        if self.live._pending and self.live.improve(NO_REPORTS, self.now_s) is not None:
             self.counters["improvements"] += 1
             self.settle()
 
@@ -232,7 +232,7 @@ def test_what_is_planned_before_all_is_known_is_not_kept(controller: Controller)
         now_s += 0.1
         if slot == 20:
             source.mbps = everything
-        after = live.listen(state, NO_REPORTS, now_s)
+        after, _ = live.slot(state, NO_REPORTS, now_s, ask=False)
         if after is not state:
             state = after
             live.replan(state, NO_REPORTS, now_s)

@@ -9,7 +9,7 @@ import pytest
 
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
-from hyroads.controller.control.pair_tests import AGAIN_S, PairTests, TestedSource
+from hyroads.controller.control.pair_tests import AGAIN_S, PairTests
 from hyroads.controller.control.reports import AgentRates
 from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.source import Heard
@@ -60,10 +60,8 @@ class World:
         rule = CarrierSensingInterference(tuple(network.nodes), network.links, hears)
         observers = tuple((node, "wifi") for node in network.nodes)
         self._heard = Heard(observers, hears, rule)
-        source = TestedSource(self, network)
-        self.tests = PairTests(network, frozenset(network.link_index), source.heard)
-        source.follow(self.tests)
-        self.loop = LiveLoop(network, source, LoopOptions(), self.tests)
+        self.tests = PairTests(network, frozenset(network.link_index), self)
+        self.loop = LiveLoop(network, self.tests, LoopOptions(), self.tests)
         self.offered_mbps = dict.fromkeys((flow.id for flow in network.flows), 0.0)
         self.external: dict[str, float] = {}
         self.sent: dict[str, float] = {}

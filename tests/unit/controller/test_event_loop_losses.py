@@ -12,7 +12,9 @@ from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.state import Presence, TopologyContext
+from hyroads.controller.framework.ryu_shim import Signal
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.state import Presence, TopologyContext, initial
 from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, EventLoop
 from hyroads.controller.settings.controller import Settings, load
 
@@ -50,7 +52,13 @@ class Rig:
         self.now_s = 100.0
         context = TopologyContext.of(read_file(TRIANGLE))
         self.event_loop = EventLoop(
-            context, settings, [], Numbers(), clock=lambda: self.now_s, save=lambda state, numbers: None
+            context,
+            settings,
+            initial(context),
+            Numbers(),
+            clock=lambda: self.now_s,
+            events=EventLog(lambda: self.now_s, Signal()),
+            save=lambda state, numbers: None,
         )
         self.agents = {node: self.agent(node) for node in ("a", "b")}
         self.switches = {node: self.switch(node, key) for key, node in enumerate(("a", "b"))}

@@ -156,11 +156,11 @@ def test_what_can_not_be_saved_is_not_promised(world: World) -> None:
         lambda: world.service.change("first", {"rate_mbps": 4.0}),
         lambda: world.service.release("first"),
     ):
-        saver._save = full_disk
+        saver.save = full_disk
         for _ in range(2):
             with pytest.raises(NotSavedError):
                 ask()
-        saver._save = lambda: None
+        saver.save = lambda: None
         saver.once()
         assert world.service.names() == ("first",) and world.service.document("first")["rate_mbps"] == 8.0
         assert world.turn()["narrow"] >= 7.99

@@ -104,13 +104,13 @@ def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(rig: Rig) -> N
         lambda: rig.service.leave("s", "c0", wait=True),
         lambda: rig.service.remove("s", wait=True),
     ):
-        rig.saver._save = full_disk
+        rig.saver.save = full_disk
         with pytest.raises(NotSavedError, match="No space left"):
             ask()
         # The next one is refused before anything happens.
         with pytest.raises(NotSavedError, match="nothing was changed"):
             ask()
-        rig.saver._save = lambda: None
+        rig.saver.save = lambda: None
         for _ in range(3):
             rig.wait(0.1)
         after = rig.service.document("s")
@@ -122,7 +122,7 @@ def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(rig: Rig) -> N
 def test_a_removal_is_not_confirmed_before_it_is_saved(rig: Rig) -> None:
     rig.service.declare({"id": "s", "group": GROUP, "participants": ["n0", "n1"]}, wait=False)
     rig.saver.once()
-    rig.saver._save = full_disk
+    rig.saver.save = full_disk
     # No switch has been told of it: there is nothing else to wait for.
     with pytest.raises(NotSavedError):
         rig.service.remove("s", wait=True)
@@ -132,7 +132,7 @@ def test_a_removal_is_not_confirmed_before_it_is_saved(rig: Rig) -> None:
 def test_a_host_that_joins_by_itself_stays_though_that_can_not_be_saved_yet(rig: Rig) -> None:
     declared(rig, membership=True)
     rig.wait(0.1)
-    rig.saver._save = full_disk
+    rig.saver.save = full_disk
     mac = "02:99:00:00:00:07"
     rig.service.member("s", Host(mac, True, "n2", mac), joins=True)
     rig.wait(0.1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyroads.controller.api.service import ControllerService
 from hyroads.controller.app.wiring import Services, ready
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.model.state import TopologyContext, agent_up, switch_up
+from hyroads.controller.framework.ryu_shim import Signal
+from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.plan import Plan
+from hyroads.controller.model.state import TopologyContext, agent_up, initial, switch_up
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.settings.controller import load
+from hyroads.rest.api import create_app
 
 NETWORKS = Path(__file__).resolve().parents[3] / "mininet" / "networks"
 ROAMING = NETWORKS / "roaming.yaml"
@@ -58,12 +65,11 @@ class Controller:
         self.event_loop = EventLoop(
             CONTEXT,
             self.settings,
-            kept.flows,
+            initial(CONTEXT, kept.flows, kept.constrained, kept.places),
             kept.numbers,
             clock=self.clock,
+            events=EventLog(self.clock, Signal()),
             save=self._save,
-            constrained=kept.constrained,
-            places=kept.places,
             override=RateOverrides({}),
         )
         self.services = Services(self.event_loop, telemetry, dict, kept, "settings")
@@ -100,6 +106,43 @@ class Controller:
     @property
     def defects(self) -> list[str]:
         return [f"{fault.where}: {fault.what}" for fault in self.event_loop.faults]
+
+
+ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "architecture.md"
+
+
+def modules_to(monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]) -> list[str]:
+    """The modules that a request passes until a plan is made, without what receives and checks all requests."""
+    controller, stacks = Controller({}), []
+
+    def made(self: Plan, *given: Any, **named: Any) -> None:
+        stacks.append([str(frame.f_globals["__name__"]) for frame, _ in traceback.walk_stack(None)])
+        make(self, *given, **named)
+
+    make = Plan.__init__
+    monkeypatch.setattr(Plan, "__init__", made)
+    service = ControllerService(controller.event_loop, "lab")
+    web = create_app(service, resources=controller.services.resources()).test_client()
+    assert web.post(f"/api/v1/{path}?wait=false", json=body).status_code == 202
+    ours = re.compile(r"hyroads\.(?:controller\.)?((?:rest|api|services|runtime|control)\..*)")
+    names = [f"{found[1].replace('.', '/')}.py" for name in reversed(stacks[0]) if (found := ours.fullmatch(name))]
+    return list(dict.fromkeys(names))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "which"),
+    [
+        ("flows", {"id": "new", "from": "g", "to": "c"}, "A flow"),
+        ("handovers", {"client": "c", "to": {"node": "b", "technology": "wifi2"}}, "A handover"),
+    ],
+)
+def test_requests_take_the_way_that_is_documented(
+    monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], which: str
+) -> None:
+    table = ARCHITECTURE.read_text().split(f"\n{which}")[1].split("\n\n")[1]
+    documented = re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)
+    passed = modules_to(monkeypatch, path, body)
+    assert documented[: len(passed)] == passed and len(documented) <= {"flows": 10, "handovers": 8}[path]
 
 
 HOST = "02:aa:00:00:00:01"

@@ -182,8 +182,8 @@ def test_a_plugin_that_asks_without_end_is_slowed_down(rig):
     service = rig.start(asks=code)
     eventually(lambda: service.document("asks")["state"] == "running")
     asked = []
-    answer = rig.service._requests.ask
-    rig.service._requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
+    answer = rig.service.requests.ask
+    rig.service.requests.ask = lambda *given: (asked.append(1), answer(*given))[1]
     shim.sleep(4.0)
     assert 100 < len(asked) < 400
 
@@ -198,8 +198,8 @@ def test_a_defect_of_ours_is_not_blamed_on_the_plugin(rig):
     told = []
     found = rig.found("sees", app("sees", "def tick(self, network): network.view()"))
     service = rig.run([found])
-    service._defect = lambda where, error: told.append((where, str(error)))
-    service._make_view = lambda: 1 / 0
+    service.defect = lambda where, error: told.append((where, str(error)))
+    service.view = lambda: 1 / 0
     kind, what = eventually(lambda: rig.faults("sees"))[0]
     assert kind == "raised" and "500" in what and told[0] == ("a request of plugin sees", "division by zero")
 

@@ -48,7 +48,7 @@ def test_on_and_off_again():
 
 def test_copies_that_can_not_be_saved_end_again():
     rig = Rig()
-    rig.saver._save = full_disk
+    rig.saver.save = full_disk
     with pytest.raises(NotSavedError, match="No space left"):
         rig.ncasts.switch_on({"flow": "down", "copies": 3}, wait_s=2.0)
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_copies_that_can_not_be_saved_end_again():
         rig.ncasts.pending("down")
     with pytest.raises(NotSavedError, match="nothing was changed"):
         rig.ncasts.switch_on({"flow": "down", "copies": 3})
-    rig.saver._save = lambda: None
+    rig.saver.save = lambda: None
     rig.ncasts.switch_on({"flow": "down", "copies": 3}, wait_s=2.0)
     assert copies(rig, "down") and rig.ncasts.pending("down") == []
 

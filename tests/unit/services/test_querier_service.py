@@ -56,7 +56,7 @@ class Lab:
         self.service = QuerierService(self.switches, ports, settings, lambda: self.now_s)  # type: ignore[arg-type]
 
     def turn(self, *stations: tuple[str, str, str], needed: bool = True) -> dict[str, list[Any]]:
-        self.service.once(stations, needed=needed)
+        self.service.once(iter(stations), needed=needed)
         return {node: asked for node, switch in self.switches.items() if (asked := switch.asked())}
 
 
