@@ -105,7 +105,7 @@ def allocate(
 
 
 def _numbers(model: SliceModel, previous: Allocation, busy: Collection[int]) -> dict[str, int]:
-    """RestoredState where they are; new ones are the lowest that nobody has or had just now."""
+    """Those of before stay; new ones are the lowest that nobody has or had just now."""
     numbers = {name: previous.numbers[name] for name in model.slices if name in previous.numbers}
     numbers[PRODUCTION] = PRODUCTION_NUMBER
     taken = {*numbers.values(), *previous.numbers.values(), *busy}

@@ -1,4 +1,5 @@
-"""The classifier: flowspace as the flow entries of table 0 of each switch.
+"""The classifier: flowspace as the flow entries of table 0 of each switch, and matches as OpenFlow 1.3 OXM fields and
+back (specification 1.3.5, section 7.2.3).
 
 Each match of each flowspace rule, at each of its ports, is one entry with the rule's priority. It writes the slice's
 number into the metadata and sends the packet to the slice's tables. The lowest entry sends everything else to
@@ -6,8 +7,6 @@ production. Nothing is rewritten by intersection: what a guest matches, it match
 
 The topmost entries recognise the discovery frames (LLDP) that the slicer marks for each slice (``discovery``). They
 send them to the slicer, and never to a slice's tables: anybody can write a mark, and only the slicer can tell who did.
-
-Matches as OpenFlow 1.3 OXM fields and back (specification 1.3.5, section 7.2.3).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.controller.ofp.rule import MARK_MASK, cookie_of
 
-from .allocation import CLASSIFIER_TABLE, OPEN_VSWITCH, PRODUCTION_NUMBER, Allocation, Block, Layout
+from .allocation import CLASSIFIER_TABLE, PRODUCTION_NUMBER, Allocation, Block, Layout
 from .errors import MatchError
 from .fields import BY_NAME, FIELDS, Field
 from .match import ALL, TernaryMatch, normal, of_fields
@@ -32,15 +31,11 @@ _PADDED = {field.number: field.ones for field in FIELDS if field.bits % 8}
 """Fields that do not fill their bytes: the other bits must be 0."""
 
 
-def encode(match: TernaryMatch, *, strict: bool = False) -> bytes:
-    """OXM fields in ascending order, without the header of ofp_match.
-
-    :class:`MatchError` if a field has a mask that the switch does not take: with ``strict`` OpenFlow 1.3 decides, else
-    Open vSwitch, which takes masks on TCP, UDP and SCTP ports too.
-    """
+def encode(match: TernaryMatch) -> bytes:
+    """OXM fields in ascending order, without the header of ofp_match; :class:`MatchError` for a refused mask."""
     parts = []
     for field, value, mask in match.fields():
-        if mask != field.ones and not (field.maskable if strict else field.maskable_in_ovs):
+        if mask != field.ones and not field.maskable:
             raise MatchError(MatchError.BAD_MASK, f"{field.name} takes no mask")
         parts.append(field_bytes(field, value, mask))
     return b"".join(parts)
@@ -65,10 +60,7 @@ def decode(data: bytes) -> TernaryMatch:
             raise MatchError(MatchError.DUP_FIELD, f"{field.name} is given twice")
         value |= one << field.shift
         mask |= ones << field.shift
-    found = normal(value, mask)
-    if found is None:
-        raise MatchError(MatchError.BAD_VALUE, "vlan_vid: a frame without a tag has no VLAN number")
-    return found
+    return normal(value, mask)
 
 
 def _field(data: bytes, offset: int) -> tuple[Field, int, int, int]:
@@ -91,7 +83,7 @@ def _field(data: bytes, offset: int) -> tuple[Field, int, int, int]:
         mask &= field.ones
     if value & ~mask:
         raise MatchError(MatchError.BAD_WILDCARDS, f"{field.name}: bits outside the mask")
-    if mask != field.ones and not field.maskable_in_ovs:
+    if mask != field.ones and not field.maskable:
         raise MatchError(MatchError.BAD_MASK, f"{field.name} takes no mask")
     return field, value, mask, end
 
@@ -176,24 +168,6 @@ class ClassifierChange:
 
     def __bool__(self) -> bool:
         return bool(self.adds or self.deletes or self.freed or self.passed_on)
-
-    def messages(self, first_xid: int, layout: Layout = OPEN_VSWITCH) -> tuple[bytes, int]:
-        """All messages with a barrier at the end of each stage, and the next free transaction id."""
-        stages = (
-            [wire.delete_all_of_table_body(table) for table in self.passed_on],
-            [entry.add_body(layout) for entry in self.adds],
-            [entry.installed(layout).delete_body for entry in self.deletes],
-            [wire.delete_all_of_table_body(table) for table in self.freed],
-        )
-        xid, parts = first_xid, []
-        for bodies in stages:
-            for body in bodies:
-                parts.append(wire.message(body, xid))
-                xid += 1
-            if bodies:
-                parts.append(wire.barrier_request(xid))
-                xid += 1
-        return b"".join(parts), xid
 
 
 @lru_cache(maxsize=65536)
@@ -306,21 +280,8 @@ def classifier_of(
     return Classifier(entries, waiting)
 
 
-def difference(old: Classifier, new: Classifier) -> dict[int, ClassifierChange]:
-    """The smallest change of each switch that has one; entries taken over unchanged cost nothing.
-
-    A switch that is gone from ``new`` has no change: nobody can be told.
-    """
-    changes = {}
-    for dpid, after in new.entries.items():
-        change = switch_difference(old.entries.get(dpid, {}), after)
-        if change:
-            changes[dpid] = change
-    return changes
-
-
 def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:
-    """The smallest change of one switch, from what it has to what it should have."""
+    """The smallest change of one switch, from what it has to what it should have; the same objects cost nothing."""
     adds: dict[Key, Block] = {}
     gone: dict[Key, Block] = {}
     for name in before.keys() | after.keys():

@@ -37,10 +37,6 @@ class PreflightError(FlowVisorError):
         more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
         super().__init__(f"not possible on FlowVisor: {refusals[0]}{more}")
 
-    def __reduce__(self) -> tuple[type[PreflightError], tuple[tuple[str, ...]]]:  # type: ignore[override]
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.refusals,)
-
 
 @dataclass(frozen=True)
 class Desired:
@@ -125,9 +121,7 @@ def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
 
 
 def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
-    permission = (READ if Permission.READ in each.permissions else 0) | (
-        WRITE if Permission.WRITE in each.permissions else 0
-    )
+    permission = READ * (Permission.READ in each.permissions) | WRITE * (Permission.WRITE in each.permissions)
     if each.name == PRODUCTION:
         yield FvRule(each.name, permission, 0, None, {})
         return

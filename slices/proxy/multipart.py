@@ -12,6 +12,7 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import TABLE_FEATURES_FAILED, Refused, bad_request
 
+from .contents import records
 from .flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
 from .guest_view import GuestView
 from .ports import own_queues, own_records
@@ -135,30 +136,26 @@ class Answer:
 
     def __init__(self, xid: int, parts: int) -> None:
         self._xid = xid
-        self._open = parts
+        self.open = parts
+        """How many parts are still to come."""
         self._sums = [0, 0, 0]
         self.failed = False
         """The guest has been told of an error: nothing more comes."""
-
-    @property
-    def done(self) -> bool:
-        """Whether everything has come."""
-        return not self._open
 
     def take(self, message: bytes, view: GuestView) -> bytes | None:
         """The reply for the guest that one reply of the switch becomes; None if more must come first."""
         kind, flags = _MULTIPART.unpack_from(message, 8)
         if not flags & MORE:
-            self._open -= 1
+            self.open -= 1
         body = message[16:]
         if kind == wire.MULTIPART_AGGREGATE:
             self._sums = [have + more for have, more in zip(self._sums, _AGGREGATE.unpack(body), strict=True)]
-            if self._open:
+            if self.open:
                 return None
             body = _AGGREGATE.pack(*self._sums)
         else:
             body = _ANSWERS.get(kind, _whole)(body, view)
-        head = _MULTIPART.pack(kind, MORE if self._open else 0)
+        head = _MULTIPART.pack(kind, MORE if self.open else 0)
         return wire.message(head + body, self._xid, wire.MULTIPART_REPLY)
 
 
@@ -188,13 +185,11 @@ def _by_number(
     """Records with their length and number at these places: the slice's own, under the guest's numbers."""
 
     def answer(body: bytes, view: GuestView) -> bytes:
-        parts, at, known = [], 0, guest(view)
-        while at < len(body):
-            size = int.from_bytes(body[at + size_at : at + size_at + 2], "big")
+        parts, known = [], guest(view)
+        for at, size in records(body, size_at=size_at):
             number = known(_U32.unpack_from(body, at + number_at)[0])
             if number is not None:
                 parts.append(body[at : at + number_at] + _U32.pack(number) + body[at + number_at + 4 : at + size])
-            at += size
         return b"".join(parts)
 
     return answer

@@ -1,6 +1,5 @@
-"""Only the slice's ports: lists of records by port, and events (OpenFlow 1.3.5, sections 7.2.1, 7.3.5, 7.4.3).
-
-Which ports of a switch each slice sees.
+"""Which ports of a switch each slice sees, and what it is told of them: lists of records by port, and events (OpenFlow
+1.3.5, sections 7.2.1, 7.3.5, 7.4.3).
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from collections.abc import Collection, Mapping
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.model import PRODUCTION, Permission, Slice, SliceModel
+
+from .contents import records
 
 _SIZES = {wire.MULTIPART_PORT_DESC: 64, wire.MULTIPART_PORT_STATS: 112, wire.MULTIPART_QUEUE_STATS: 40}
 ADDED, DELETED, MODIFIED = 0, 1, 2
@@ -35,15 +36,11 @@ def own_queues(records: bytes, queue: int | None) -> bytes:
 
 def own_queue_config(message: bytes, queue: int | None) -> bytes:
     """A reply to queue-get-config with nothing but one queue."""
-    parts, at = [], 16
-    while at + 16 <= len(message):
-        length = int.from_bytes(message[at + 8 : at + 10], "big")
-        if length < 16:
-            break
-        if int.from_bytes(message[at : at + 4], "big") == queue:
-            parts.append(message[at : at + length])
-        at += length
-    found = b"".join(parts)
+    found = b"".join(
+        message[at : at + length]
+        for at, length in records(message, 16, size_at=8)
+        if int.from_bytes(message[at : at + 4], "big") == queue
+    )
     return message[:2] + (16 + len(found)).to_bytes(2, "big") + message[4:16] + found
 
 

@@ -1,6 +1,5 @@
-"""One switch as the slicer knows it, connected or not: ports, tenants and their numbers outlive connections.
-
-Guests of a switch: what they have there is counted and checked again, and they hear of ports that came and went.
+"""One switch as the slicer knows it, connected or not: ports, tenants and their numbers outlive connections. What its
+guests have there is counted and checked again, and they hear of ports that came and went.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
 from .guest_link import GuestLink
+from .state import Pairs
 from .switch_link import SwitchLink
 
 LAST_METER = 0xFFFF_0000
@@ -35,7 +35,8 @@ _DELETE = 2
 class Switch:
     """``session`` and ``link`` are there while it is connected and prepared."""
 
-    def __init__(self, dpid: int, layout: Layout) -> None:
+    def __init__(self, dpid: int, layout: Layout, saved: Pairs) -> None:
+        """``saved`` are pairs of numbers from the state file, for tenants that come."""
         self.dpid = dpid
         self.layout = layout
         self.ports: dict[int, bytes] = {}
@@ -61,7 +62,7 @@ class Switch:
         self.counted_s = 0.0
         self._groups = NumberPool(1, FLOOD_GROUPS - 2)
         self._meters = NumberPool(FIRST_GUEST_METER, LAST_METER)
-        self._saved: dict[str, dict[str, dict[int, int]]] = {}
+        self._saved = dict(saved)
 
     @property
     def names(self) -> dict[str, int]:
@@ -125,7 +126,7 @@ class Switch:
             now = self.tenants.get(tenant.name)
             if now is None or now.view.number != tenant.view.number:
                 messages += [group_message(_DELETE, real) for real in tenant.view.groups.clear()]
-                messages += [meter_message(_DELETE, real, bytes(2)) for real in tenant.view.meters.clear()]
+                messages += [meter_message(_DELETE, real) for real in tenant.view.meters.clear()]
         return messages
 
     async def send(self, messages: list[bytes]) -> None:
@@ -154,7 +155,7 @@ class Switch:
             for real in there:
                 pool.claim(real)
 
-    def saved(self) -> dict[str, dict[str, dict[int, int]]]:
+    def saved(self) -> Pairs:
         """The pairs of numbers by slice and kind, for the state file."""
         found = {
             name: {"groups": tenant.view.groups.pairs(), "meters": tenant.view.meters.pairs()}
@@ -162,23 +163,8 @@ class Switch:
         }
         return {**self._saved, **{name: each for name, each in found.items() if any(each.values())}}
 
-    def restore(self, saved: Mapping[str, Mapping[str, Mapping[int, int]]]) -> None:
-        """Pairs from the state file, for tenants that come."""
-        self._saved = {name: {kind: dict(pairs) for kind, pairs in kinds.items()} for name, kinds in saved.items()}
-
-    # -- guests -------------------------------------------------------------------------------------------------------
-
-    def hold_guests(self) -> None:
-        """Nothing of guests goes through while the slices change."""
-        for guest in self._guests():
-            guest.hold("change")
-
-    def release_guests(self) -> None:
-        """The slices have changed."""
-        for guest in self._guests():
-            guest.release("change")
-
-    def _guests(self) -> list[GuestLink]:
+    def guests(self) -> list[GuestLink]:
+        """The connections to controllers of its slices."""
         return [] if self.link is None else list(self.link.guests.values())
 
 
@@ -214,7 +200,7 @@ async def check_again(switch: Switch) -> None:
         block = tenant.view.block
         tables = [t for t in range(block.first, block.first + block.count) if t in found.active]
         if tables and switch.link is not None:
-            replies = (await switch.link.exchange(map(maintenance.rule_question, tables))).replies
+            replies = (await switch.link.exchange([wire.flow_stats_request(0, table=t) for t in tables])).replies
             for message in replies:
                 for count, mend in enumerate(maintenance.rules_to_mend(message[16:], tenant.view), 1):
                     if mend is not None:
@@ -246,7 +232,7 @@ def drop(switch: Switch, gone: Iterable[Tenant]) -> None:
     names = {tenant.name for tenant in gone}
     for key in [key for key in switch.dialling if key[0] in names]:
         switch.dialling.pop(key).cancel()
-    for guest in list(switch.link.guests.values()) if switch.link is not None else ():
+    for guest in switch.guests():
         if guest.tenant.name in names:
             guest.leave()
 

@@ -269,12 +269,9 @@ class Proxy:
         if asked.pdu.kind is Kind.SET:
             for each in prefetch.values():
                 each.forget()
-            self._tell(asked, pending.peer, answer)
+            result = "no answer" if answer is None else _name_of(answer.status)
+            self.audit(Audited(asked.slice_name, asked.device, pending.peer, asked.pdu.bindings, result))
         return [] if answer is None else [ToManager(pending.peer, self.frontend.answer(asked, answer, self.now_s))]
-
-    def _tell(self, asked: Request, peer: Peer, answer: Pdu | None) -> None:
-        result = "no answer" if answer is None else _name_of(answer.status)
-        self.audit(Audited(asked.slice_name, asked.device, peer, asked.pdu.bindings, result))
 
     # -- interfaces of a device
 
@@ -339,16 +336,15 @@ def _name_of(status: int) -> str:
     return Status(status).name.lower() if status in set(Status) else f"error {status}"
 
 
-def _audited_value(binding: Binding) -> str:
-    return "secret" if binding.oid[: len(SECRETS)] == SECRETS else binding.value[:64].hex()
-
-
 def described(audited: Audited) -> dict[str, Any]:
     """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it, and no passphrase."""
     return {
         "slice": audited.slice_name,
         "device": audited.device,
         "from": str(audited.peer[0]) if isinstance(audited.peer, tuple) else str(audited.peer),
-        "set": {oid_text(each.oid): _audited_value(each) for each in audited.bindings},
+        "set": {
+            oid_text(each.oid): "secret" if each.oid[: len(SECRETS)] == SECRETS else each.value[:64].hex()
+            for each in audited.bindings
+        },
         "result": audited.result,
     }

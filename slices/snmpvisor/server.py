@@ -1,4 +1,4 @@
-"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.proxy.Visor`."""
+"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.proxy.Proxy`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.state import Document, Format, Origin, StateFile
 
-from .config import Endpoint, Settings, load
+from .config import Settings, load
 from .frontend import Frontend
 from .proxy import Audited, Out, Proxy, ToDevice, ToManager, described
 

@@ -5,10 +5,8 @@ of the slice's interfaces are seen; a row's index begins with the interface's nu
 the name. Shared radios are seen, and their rows may only be changed by who is allowed to. Everything else is absent: a
 walk goes on behind it, in order.
 
-Who may set a parameter of a shared radio. Pure.
-
-``owner``: the radio's owner alone. ``majority``: a value is set once more than half of those who share the radio, its
-owner among them, want it; a slice's last wish for a variable counts until ``forget_s`` later.
+A parameter of a shared radio is set by its owner alone (rule ``owner``), or once more than half of those who share the
+radio, its owner among them, want the same value (``majority``); a wish counts for ``forget_s``, and only the last.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A network is on every radio of every access point at whose switch its slice owns something; of one without flowspace
 rules, on all. The name of its interface follows from radio, slice and SSID alone, so it stays while others come and go.
-
-The file of access points: the section ``devices`` of SNMPVisor's settings, whose other sections it may have too.
+The file of access points is the section ``devices`` of SNMPVisor's settings, whose other sections it may have too.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.documents import read_text
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel, Ssid
@@ -140,11 +139,8 @@ class Points:
 
 def load(path: str) -> Points:
     """Read a file; errors are :class:`ConfigError`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", f"can't be read: {error}") from error
-    devices = {name: each for name, each in devices_of(load_document(text, path), path).items() if each.radios}
+    document = load_document(read_text(path), path)
+    devices = {name: each for name, each in devices_of(document, path).items() if each.radios}
     for name, device in devices.items():
         if device.switch is None:
             raise ConfigError(

@@ -1,9 +1,8 @@
-"""An access point's wireless networks as rows of HYROADS-MIB, and the one SET that makes them what is wanted. Pure.
+"""An access point's wireless networks as rows of HYROADS-MIB: looked at, compared with what slices want, made so by one
+SET, and read back. Pure.
 
 Rows that belong to no slice are the operator's own and left alone. A passphrase can't be read, so it is always sent
 along: the access point does nothing if it knows it already.
-
-Brings access points to what slices want: looks, compares, sets, reads back.
 """
 
 from __future__ import annotations
@@ -155,11 +154,6 @@ class Outcome:
     problem: str | None = None
 
 
-def passphrase_files(found: Mapping[str, Sequence[WantedBss]]) -> list[str]:
-    """The files whose passphrases are needed."""
-    return sorted({bss.passphrase_file for bsss in found.values() for bss in bsss if bss.passphrase_file is not None})
-
-
 def reconcile(
     model: SliceModel,
     points: Sequence[AccessPoint],
@@ -170,7 +164,8 @@ def reconcile(
 ) -> list[Outcome]:
     """Each access point by itself: one that does not answer holds up no other. SSIDs that can't be had raise first."""
     found = wanted(model, points)
-    known = passphrases(passphrase_files(found))
+    files = {bss.passphrase_file for bsss in found.values() for bss in bsss if bss.passphrase_file is not None}
+    known = passphrases(sorted(files))
     return [_one(point.name, found[point.name], known, agent_of, dry=dry) for point in points]
 
 
