@@ -303,4 +303,4 @@ def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries
 def _tables(of: Mapping[str, Entries]) -> set[tuple[int, int]]:
     """(table, number of its slice); every slice has entries, those for discovery at least."""
     blocks = [next(iter(entries.values())) for entries in of.values()]
-    return {(block.first + i, block.number) for block in blocks for i in range(block.count)}
+    return {(table, block.number) for block in blocks for table in block.tables}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from .errors import MatchError
 from .fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, bits_of
@@ -196,9 +197,7 @@ def outside(parts: Iterable[TernaryMatch], other: TernaryMatch) -> tuple[Ternary
 def alternatives(fields: Mapping[str, Iterable[tuple[int, int]]], most: int) -> tuple[TernaryMatch, ...]:
     """The matches of all combinations of the fields' (value, mask) pairs; :class:`MatchError` if more than ``most``."""
     choices = {name: tuple(values) for name, values in fields.items()}
-    count = 1
-    for values in choices.values():
-        count *= len(values)
+    count = prod(map(len, choices.values()))
     if count > most:
         raise MatchError(MatchError.BAD_VALUE, f"the lists and ranges make {count} matches, expected at most {most}")
     found: dict[TernaryMatch, None] = {}

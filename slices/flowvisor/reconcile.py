@@ -46,21 +46,6 @@ class Observed:
     rules: Mapping[str, FvRule | None]
 
 
-def observed_of(slices: Any, flowspace: Any) -> Observed:
-    """From the answers to ``list-slices`` and ``list-flowspace``; :class:`FlowVisorError` if they can't be read."""
-    if not isinstance(slices, list) or not isinstance(flowspace, list):
-        raise FlowVisorError("FlowVisor: lists of slices and of flowspace entries were expected")
-    names = frozenset(str(each.get("slice-name")) for each in slices if isinstance(each, Mapping)) - {ADMIN}
-    rules: dict[str, FvRule | None] = {}
-    for entry in flowspace:
-        if not isinstance(entry, Mapping):
-            raise FlowVisorError("FlowVisor: a flowspace entry was expected")
-        name = str(entry.get("name", ""))
-        if name.startswith(OURS):
-            rules[name] = rule_of(entry)
-    return Observed(names, rules)
-
-
 def steps(observed: Observed, desired: Desired) -> tuple[Step, ...]:
     """What to do, in order; slices that are not wanted go if they have entries of ours."""
     ours = {rule.slice_name for rule in observed.rules.values() if rule is not None}
@@ -131,8 +116,20 @@ class Clock:
 
 
 def observe(connection: Connection) -> Observed:
-    """What FlowVisor has. An empty object asks for all entries: without parameters it fails inside."""
-    return observed_of(connection.call("list-slices"), connection.call("list-flowspace", {}))
+    """What FlowVisor has; :class:`FlowVisorError` if that can't be read."""
+    # An empty object asks for all entries: without parameters it fails inside.
+    slices, flowspace = connection.call("list-slices"), connection.call("list-flowspace", {})
+    if not isinstance(slices, list) or not isinstance(flowspace, list):
+        raise FlowVisorError("FlowVisor: lists of slices and of flowspace entries were expected")
+    names = frozenset(str(each.get("slice-name")) for each in slices if isinstance(each, Mapping)) - {ADMIN}
+    rules: dict[str, FvRule | None] = {}
+    for entry in flowspace:
+        if not isinstance(entry, Mapping):
+            raise FlowVisorError("FlowVisor: a flowspace entry was expected")
+        name = str(entry.get("name", ""))
+        if name.startswith(OURS):
+            rules[name] = rule_of(entry)
+    return Observed(names, rules)
 
 
 def reconcile(

@@ -113,7 +113,9 @@ class Translator:
         view = self.view
         check_whole(self)
         if port in {FLOOD, ALL_PORTS}:
-            self.check_ports()
+            # A copy to any of the slice's ports must be its own there.
+            for each in {view.regions.kind(port): port for port in view.ports}.values():
+                self.check_out(each)
             self.parts.append(_GROUP.pack(GROUP, 8, view.flood_group + (port == ALL_PORTS)))
             return
         if port != CONTROLLER:
@@ -142,11 +144,6 @@ class Translator:
         check_whole(self)
         if self.rewrite.changed:
             self.check_out(None)
-
-    def check_ports(self) -> None:
-        """Refuses if a copy to any of the slice's ports would be somebody else's there."""
-        for port in {self.view.regions.kind(port): port for port in self.view.ports}.values():
-            self.check_out(port)
 
 
 def _same(walker: Translator, action: bytes) -> None:

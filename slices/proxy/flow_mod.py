@@ -141,7 +141,7 @@ def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
     if table == wire.ALL_TABLES:
         if command < wire.DELETE:
             raise Refused(FLOW_MOD_FAILED, _BAD_TABLE_ID, "all tables at once are for deletes only")
-        return range(view.block.first, view.block.first + view.block.count)
+        return view.block.tables
     return (view.real_table(table),)
 
 

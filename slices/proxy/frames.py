@@ -12,20 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from hyroads.slices.core.fields import (
-    BY_NAME,
-    ETH_TYPE_ARP,
-    ETH_TYPE_IPV4,
-    ETH_TYPE_IPV6,
-    ETH_TYPE_MPLS,
-    ETH_TYPE_MPLS_MULTICAST,
-    IP_PROTO_ICMP,
-    IP_PROTO_ICMPV6,
-    IP_PROTO_SCTP,
-    IP_PROTO_TCP,
-    IP_PROTO_UDP,
-    VLAN_PRESENT,
-)
+from hyroads.slices.core import fields
+from hyroads.slices.core.fields import BY_NAME, VLAN_PRESENT
 from hyroads.slices.core.match import ALL, TernaryMatch
 
 TAGS = frozenset({0x8100, 0x88A8})
@@ -226,17 +214,19 @@ def _icmpv6(frame: bytes, at: int, end: int) -> _Bits:
 
 
 _UPPER: dict[tuple[int, int], _Upper] = {
-    (4, IP_PROTO_TCP): _tcp,
-    (6, IP_PROTO_TCP): _tcp,
-    **dict.fromkeys(((4, IP_PROTO_UDP), (6, IP_PROTO_UDP)), _first_fields(_U32, 8, "udp_src", "udp_dst")),
-    **dict.fromkeys(((4, IP_PROTO_SCTP), (6, IP_PROTO_SCTP)), _first_fields(_U32, 12, "sctp_src", "sctp_dst")),
-    (4, IP_PROTO_ICMP): _first_fields(_U16, 8, "icmpv4_type", "icmpv4_code"),
-    (6, IP_PROTO_ICMPV6): _icmpv6,
+    (4, fields.IP_PROTO_TCP): _tcp,
+    (6, fields.IP_PROTO_TCP): _tcp,
+    **dict.fromkeys(((4, fields.IP_PROTO_UDP), (6, fields.IP_PROTO_UDP)), _first_fields(_U32, 8, "udp_src", "udp_dst")),
+    **dict.fromkeys(
+        ((4, fields.IP_PROTO_SCTP), (6, fields.IP_PROTO_SCTP)), _first_fields(_U32, 12, "sctp_src", "sctp_dst")
+    ),
+    (4, fields.IP_PROTO_ICMP): _first_fields(_U16, 8, "icmpv4_type", "icmpv4_code"),
+    (6, fields.IP_PROTO_ICMPV6): _icmpv6,
 }
 _LAYERS: dict[int, Callable[[bytes, int, int], _Bits]] = {
-    ETH_TYPE_ARP: _arp,
-    ETH_TYPE_IPV4: _ipv4,
-    ETH_TYPE_IPV6: _ipv6,
-    ETH_TYPE_MPLS: _mpls,
-    ETH_TYPE_MPLS_MULTICAST: _mpls,
+    fields.ETH_TYPE_ARP: _arp,
+    fields.ETH_TYPE_IPV4: _ipv4,
+    fields.ETH_TYPE_IPV6: _ipv6,
+    fields.ETH_TYPE_MPLS: _mpls,
+    fields.ETH_TYPE_MPLS_MULTICAST: _mpls,
 }

@@ -149,7 +149,7 @@ class GuestView:
 
     def guest_table(self, table: int) -> int:
         """The guest's table for one of the switch's in its block; :class:`SliceError` for others."""
-        if not self.block.first <= table < self.block.first + self.block.count:
+        if table not in self.block.tables:
             raise SliceError(f"table {table} is not of slice {self.number}")
         return table - self.block.first
 

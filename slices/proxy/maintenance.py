@@ -106,7 +106,7 @@ def _emptied(tables: Iterable[int]) -> list[bytes]:
 
 def _tables_to_empty(found: Contents, wanted: DesiredState, *, held: bool) -> list[int]:
     """Tables with entries of a slice that no longer has them; ``held``: those that another has now."""
-    now = {block.first + i: block.number for block in wanted.blocks for i in range(block.count)}
+    now = {table: block.number for block in wanted.blocks for table in block.tables}
     before = sorted({(first, number) for each in found.entries if each.owner for number, first in [each.owner]})
     tables = []
     for table in sorted(found.active):
@@ -181,13 +181,14 @@ def rules_to_mend(body: bytes, view: GuestView) -> Iterator[bytes | None]:
     would be others today; None for one that stays.
     """
     for at, length in records(body):
-        yield from _check_rule(body[at : at + length], view)
+        record = body[at : at + length]
+        mine = flow_stats(record, view)
+        if mine:
+            yield _mended(record, mine, view)
 
 
-def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
-    mine = flow_stats(record, view)
-    if not mine:
-        return
+def _mended(record: bytes, mine: bytes, view: GuestView) -> bytes | None:
+    """What to send for a rule, given as the switch has it and as the guest sees it."""
     asked, instructions = rule_of(mine)
     body = wire.flow_mod_body(
         wire.ADD, asked.table, asked.priority, asked.match_fields, instructions, cookie=asked.cookie
@@ -196,14 +197,11 @@ def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
     try:
         [today] = translate(wire.message(body, 0), view)
     except Refused:
-        yield wire.message(real.delete_body, 0)
-        return
+        return wire.message(real.delete_body, 0)
     wanted = today[48 + (int.from_bytes(today[50:52], "big") + 7) // 8 * 8 :]
     if wanted == there:
-        yield None
-    else:
-        body = wire.flow_mod_body(wire.MODIFY_STRICT, real.table, real.priority, real.match_fields, wanted)
-        yield wire.message(body, 0)
+        return None
+    return wire.message(wire.flow_mod_body(wire.MODIFY_STRICT, real.table, real.priority, real.match_fields, wanted), 0)
 
 
 def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:

@@ -46,10 +46,6 @@ def requests(message: bytes, view: GuestView) -> list[bytes]:
     return [wire.message(head + body, xid, wire.MULTIPART_REQUEST) for body in handler(message, view)]
 
 
-def _plain(message: bytes, _: GuestView) -> list[bytes]:
-    return [message[16:]]
-
-
 def _rules(message: bytes, view: GuestView) -> list[bytes]:
     if len(message) < 56:
         raise bad_request(_BAD_LEN, "a question about rules ends early")
@@ -123,7 +119,7 @@ _QUESTIONS: dict[int, Callable[[bytes, GuestView], list[bytes]]] = {
             wire.MULTIPART_METER_FEATURES,
             wire.MULTIPART_PORT_DESC,
         ),
-        _plain,
+        lambda message, _: [message[16:]],
     ),
 }
 
@@ -154,21 +150,13 @@ class Answer:
                 return None
             body = _AGGREGATE.pack(*self._sums)
         else:
-            body = _ANSWERS.get(kind, _whole)(body, view)
+            body = _ANSWERS[kind](body, view) if kind in _ANSWERS else body
         head = _MULTIPART.pack(kind, MORE if self.open else 0)
         return wire.message(head + body, self._xid, wire.MULTIPART_REPLY)
 
 
-def _whole(body: bytes, _: GuestView) -> bytes:
-    return body
-
-
 def _of_ports(kind: int) -> Callable[[bytes, GuestView], bytes]:
     return lambda body, view: own_records(kind, body, view.ports)
-
-
-def _queues(body: bytes, view: GuestView) -> bytes:
-    return own_queues(own_records(wire.MULTIPART_QUEUE_STATS, body, view.ports), view.queue)
 
 
 def _tables(body: bytes, view: GuestView) -> bytes:
@@ -201,7 +189,7 @@ _ANSWERS: dict[int, Callable[[bytes, GuestView], bytes]] = {
     wire.MULTIPART_TABLE_FEATURES: table_features,
     wire.MULTIPART_GROUP_DESC: group_descriptions,
     wire.MULTIPART_PORT_STATS: _of_ports(wire.MULTIPART_PORT_STATS),
-    wire.MULTIPART_QUEUE_STATS: _queues,
+    wire.MULTIPART_QUEUE_STATS: lambda body, view: own_queues(body, view.ports, view.queue),
     wire.MULTIPART_PORT_DESC: _of_ports(wire.MULTIPART_PORT_DESC),
     wire.MULTIPART_GROUP: _by_number(0, 4, lambda view: view.groups.guest),
     wire.MULTIPART_METER: _by_number(4, 0, lambda view: view.meters.guest),

@@ -24,13 +24,12 @@ def own_records(kind: int, body: bytes, ports: Collection[int]) -> bytes:
     )
 
 
-def own_queues(records: bytes, queue: int | None) -> bytes:
-    """Of the records of a queue-statistics reply those about one queue."""
-    size = _SIZES[wire.MULTIPART_QUEUE_STATS]
+def own_queues(body: bytes, ports: Collection[int], queue: int | None) -> bytes:
+    """The records of a queue-statistics reply that are about one queue at ports of the slice."""
+    found = own_records(wire.MULTIPART_QUEUE_STATS, body, ports)
+    places = range(0, len(found), _SIZES[wire.MULTIPART_QUEUE_STATS])
     return b"".join(
-        records[at : at + size]
-        for at in range(0, len(records), size)
-        if int.from_bytes(records[at + 4 : at + 8], "big") == queue
+        found[at : at + places.step] for at in places if int.from_bytes(found[at + 4 : at + 8], "big") == queue
     )
 
 
@@ -81,15 +80,13 @@ def ports_of_slice(each: Slice, dpid: int, names: Mapping[str, int]) -> Ports | 
     seen: set[int] = set()
     whole: set[int] = set()
     for rule in rules:
-        mine = ordinary if rule.ports is None else _named(rule.ports, names) & present
+        mine = ordinary
+        if rule.ports is not None:
+            mine = present & {names.get(port, -1) if isinstance(port, str) else port for port in rule.ports}
         seen |= mine
         if any(not match.mask for match in rule.matches):
             whole |= mine
     return frozenset(seen), frozenset(whole) if Permission.WRITE in each.permissions else frozenset()
-
-
-def _named(ports: frozenset[int | str], names: Mapping[str, int]) -> frozenset[int]:
-    return frozenset(names.get(port, -1) if isinstance(port, str) else port for port in ports)
 
 
 class SlicePorts:

@@ -14,14 +14,8 @@ from struct import Struct
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices.core.errors import (
-    BAD_REQUEST,
-    FLOW_MOD_FAILED,
-    PORT_MOD_FAILED,
-    TABLE_MOD_FAILED,
-    Refused,
-    bad_request,
-)
+from hyroads.slices.core import errors
+from hyroads.slices.core.errors import Refused, bad_request
 from hyroads.slices.core.model import Permission
 
 from .flow_mod import translate
@@ -40,9 +34,9 @@ _OWN = FIRST_OWN >> 24
 _CONFIG = Struct("!HH")
 _U32 = Struct("!I")
 _IMPOSSIBLE = {
-    wire.EXPERIMENTER: (BAD_REQUEST, 3, "experimenter messages are not possible in a slice"),
-    wire.PORT_MOD: (PORT_MOD_FAILED, 4, "ports are shared"),
-    wire.TABLE_MOD: (TABLE_MOD_FAILED, 2, "tables are shared"),
+    wire.EXPERIMENTER: (errors.BAD_REQUEST, 3, "experimenter messages are not possible in a slice"),
+    wire.PORT_MOD: (errors.PORT_MOD_FAILED, 4, "ports are shared"),
+    wire.TABLE_MOD: (errors.TABLE_MOD_FAILED, 2, "tables are shared"),
 }
 _PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER, _BAD_PORT = 5, 1, 0, 6, 8, 11
 
@@ -194,7 +188,7 @@ class SwitchSession:
         if message[25] < 3 and buffer != wire.NO_BUFFER and not self._buffers.take(buffer, tenant.view.number, now_s):
             raise bad_request(_UNKNOWN_BUFFER, f"buffer {buffer:#x} is not of the slice")
         if message[25] == 0 and not tenant.entries.add():
-            raise Refused(FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
+            raise Refused(errors.FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
         self._forward(guest, message, messages, out)
 
     def _numbered_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:

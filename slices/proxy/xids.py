@@ -48,9 +48,7 @@ class Xids:
             xid = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
-        mine = self._of_guest.get(guest)
-        if mine is None:
-            mine = self._of_guest[guest] = OrderedDict()
+        mine = self._of_guest.setdefault(guest, OrderedDict())
         mine[xid] = None
         if len(mine) > MOST_WAITING:
             del self._waiting[mine.popitem(last=False)[0]]

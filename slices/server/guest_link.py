@@ -93,7 +93,10 @@ class GuestLink(MessageStream):
             self.switch.out += out.switch
             if message[1] in _NUMBERED:
                 self._slicer.dirty.set()
-            self._keep_pace()
+            pause_s = self.session.pause_s(self.number, self.loop.time())
+            if pause_s > 0:
+                self.hold("pace")
+                self._resume = self.loop.call_later(pause_s, self.release, "pace")
 
     def _hello(self, message: bytes) -> None:
         if message[1] != wire.HELLO or not speaks_1_3(message):
@@ -106,12 +109,6 @@ class GuestLink(MessageStream):
         self.session.join(self.number, self.tenant.view.number)
         LOG.info("%s: connected", self.name)
         self._slicer.guest_told(self, "connected")
-
-    def _keep_pace(self) -> None:
-        pause_s = self.session.pause_s(self.number, self.loop.time())
-        if pause_s > 0:
-            self.hold("pace")
-            self._resume = self.loop.call_later(pause_s, self.release, "pace")
 
     def turn_ends(self) -> None:
         """Send to the switch, and what was refused or answered at once to the guest."""

@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.errors import ConfigError
 from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFoundError, Token, TooBusyError
 from hyroads.rest.slices import Changed
 from hyroads.slices.core import delegation
@@ -244,12 +244,12 @@ class SlicerService:
             if path == ("reload",):
                 return self._answer(self._await(self._reload()))
             return self._edit(who, method, path[1:], document, wait=wait)
-        except (NotAllowedError, ForbiddenError) as error:
-            self._tell_refused(principal, path, error)
-            raise ForbiddenError(str(error)) from error
-        except (SliceConflictError, AllocationError) as error:
-            self._tell_refused(principal, path, error)
-            raise ConflictError(str(error)) from error
+        except (NotAllowedError, ForbiddenError, SliceConflictError, AllocationError) as error:
+            name = path[1] if len(path) > 1 else ""
+            told = {"slice": name, "by": principal.name.lstrip("\0"), "reason": str(error)[:500]}
+            self._loop.call_soon_threadsafe(self._slicer.events.publish, "change.refused", told)
+            may_not = isinstance(error, NotAllowedError | ForbiddenError)
+            raise (ForbiddenError if may_not else ConflictError)(str(error)) from error
 
     def _edit(self, principal: Principal, method: str, path: tuple[str, ...], document: Any, *, wait: bool) -> Changed:
         for _ in range(TRIES):
@@ -272,14 +272,6 @@ class SlicerService:
             "added": sorted(change.added), "changed": sorted(change.changed), "removed": sorted(change.removed)
         }  # fmt: skip
         return Changed(document, outcome.pending, lambda: self._in_loop(lambda: self._slicer.pending(version)))
-
-    def _tell_refused(self, principal: Token, path: tuple[str, ...], error: HyroadsError) -> None:
-        document = {
-            "slice": path[1] if len(path) > 1 else "",
-            "by": principal.name.lstrip("\0"),
-            "reason": str(error)[:500],
-        }
-        self._loop.call_soon_threadsafe(self._slicer.events.publish, "change.refused", document)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

@@ -23,11 +23,10 @@ from hyroads.slices.proxy.maintenance import change_stages, is_sliced, stages
 from hyroads.slices.proxy.ports import DELETED
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 
-from . import switch as guests
 from .guest_link import GuestLink, keep_connected
 from .settings import SlicerSettings
 from .state import Pairs, Saved, ThreadEvents
-from .switch import Switch, reasons
+from .switch import Switch, reasons, refusals
 from .switch_link import SwitchLink
 
 LOG = logging.getLogger("hyroads.slicer")
@@ -177,8 +176,8 @@ class Slicer:
             switch.installed, switch.numbers = entries, _numbers(switch)
             switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
             link.serve(switch.session)
-            await guests.check_again(switch)
-            await guests.count_entries(switch)
+            await switch.check_again()
+            await switch.count_entries()
             switch.version = version
             LOG.info("switch %#x: %d ports, %d slices", switch.dpid, len(switch.ports), len(switch.tenants))
             self.events.publish("switch.up", {"switch": f"{switch.dpid:#x}"})
@@ -301,17 +300,17 @@ class Slicer:
         try:
             before, installed = switch.wanted(), switch.installed
             version, entries, gone = self._partition(switch)
-            guests.drop(switch, gone)
+            switch.drop(gone)
             change = switch_difference(installed, entries)
             await switch.install(change_stages(change, before, switch.wanted()))
             await switch.send(switch.stale_entries(gone))
             switch.installed, switch.numbers = entries, _numbers(switch)
-            guests.tell_ports(switch, before.ports, {**(old_ports or {}), **switch.ports})
+            switch.tell_ports(before.ports, {**(old_ports or {}), **switch.ports})
         finally:
             for guest in switch.guests():
                 guest.release("change")
         self._dial(switch)
-        await guests.check_again(switch)
+        await switch.check_again()
         switch.version = version
 
     async def _ports(self, switch: Switch) -> None:
@@ -344,14 +343,14 @@ class Slicer:
                 quotas = [tenant.entries for tenant in switch.tenants.values()]
                 tight = any(quota.added and quota.used > _NEARLY_FULL * quota.most for quota in quotas)
                 if switch.session is not None and (tight or loop.time() - switch.counted_s > RECOUNT_S):
-                    self.start(guests.count_entries(switch))
+                    self.start(switch.count_entries())
                     switch.counted_s = loop.time()
 
     async def tell_refusals_for_ever(self) -> None:
         """Events of what guests were refused, summed up: a hostile one must not fill the log."""
         while True:
             await asyncio.sleep(REFUSALS_EVERY_S)
-            for document in guests.refusals(self.switches.values()):
+            for document in refusals(self.switches.values()):
                 self.events.publish("guest.refused", document)
 
 

@@ -250,7 +250,7 @@ def scope_of(slice_name: str, interfaces: Mapping[str, Interface], index_of: Map
     names = {name: access for name, each in interfaces.items() if (access := _access(slice_name, each))}
     rows = {index_of[name]: access for name, access in names.items() if name in index_of}
     # The network on a radio's own interface is its owner's alone, however many share the radio.
-    view = View.of(SUBTREES, rows, {name: access for name, access in names.items() if access is Access.WRITE})
+    view = View(SUBTREES, rows, {name: access for name, access in names.items() if access is Access.WRITE})
     values = {(*IF_NUMBER, 0): pdu.of_integer(len(rows))}
     name_of = {(index_of[name],): name for name in names if name in index_of} | {name_key(name): name for name in names}
 

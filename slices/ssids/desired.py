@@ -16,7 +16,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.documents import read_text
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
-from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel, Ssid
+from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel
 from hyroads.slices.snmpvisor.config import LOOPBACK, Device, devices_of
 
 MAX_INTERFACE = 15
@@ -109,18 +109,15 @@ def rules(each: Slice, points: Iterable[AccessPoint]) -> tuple[FlowspaceRule, ..
         return ()
     listed = list(points)
     switches = _switches(each, frozenset(point.switch for point in listed))
-    by_ports: dict[frozenset[int | str], set[int]] = {}
+    by_ports: dict[frozenset[str], set[int]] = {}
     for point in listed:
         if point.switch in switches and point.radios:
-            by_ports.setdefault(_ports(each.name, each.ssids, point), set()).add(point.switch)
+            ports = frozenset(bss_name(radio, each.name, ssid.name) for ssid in each.ssids for radio in point.radios)
+            by_ports.setdefault(ports, set()).add(point.switch)
     return tuple(
         FlowspaceRule((ALL,), PRIORITY, switches=frozenset(found), ports=ports, name=RULE)
         for ports, found in sorted(by_ports.items(), key=lambda item: sorted(item[1]))
     )
-
-
-def _ports(slice_name: str, ssids: Iterable[Ssid], point: AccessPoint) -> frozenset[int | str]:
-    return frozenset(bss_name(radio, slice_name, ssid.name) for ssid in ssids for radio in point.radios)
 
 
 def with_ports(each: Slice, points: Iterable[AccessPoint]) -> Slice:
