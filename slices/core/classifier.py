@@ -185,20 +185,18 @@ def is_discovery_mac(address: int) -> bool:
     return address & _ANY_DISCOVERY_MAC == _DISCOVERY_MAC
 
 
-def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> tuple[Entries, frozenset[str]]:
-    """The entries of a slice on a switch, and the names of ports that the switch (``ports``) does not have."""
+def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> Entries:
+    """The entries of a slice on a switch that has these ports; rules by other names wait until there is such a port."""
     entries: dict[Key, Block] = dict.fromkeys(_discovery_keys(block.number), block)
     if each.limits.rate_in_mbps is not None:
         block = replace(block, metered=True)
     if each.name == PRODUCTION:
         entries[0, ALL] = block
-        return entries, frozenset()
-    missing: set[str] = set()
-    if Permission.WRITE in each.permissions:
+    elif Permission.WRITE in each.permissions:
         for rule in each.flowspace:
             if rule.on(dpid):
-                entries |= dict.fromkeys(_rule_keys(rule, ports, missing), block)
-    return entries, frozenset(missing)
+                entries |= dict.fromkeys(_rule_keys(rule, ports), block)
+    return entries
 
 
 @lru_cache(maxsize=4096)
@@ -215,18 +213,16 @@ def _discovery_keys(number: int) -> tuple[Key, ...]:
     )
 
 
-def _rule_keys(rule: FlowspaceRule, ports: Mapping[str, int], missing: set[str]) -> Iterator[Key]:
+def _rule_keys(rule: FlowspaceRule, ports: Mapping[str, int]) -> Iterator[Key]:
     if rule.ports is None:
         for match in rule.matches:
             yield rule.priority, match
         return
     for port in rule.ports:
         number = ports.get(port) if isinstance(port, str) else port
-        if number is None:
-            missing.add(str(port))
-            continue
-        for match in rule.matches:
-            yield rule.priority, at_port(match, number)
+        if number is not None:
+            for match in rule.matches:
+                yield rule.priority, at_port(match, number)
 
 
 def at_port(match: TernaryMatch, port: int) -> TernaryMatch:
@@ -236,10 +232,9 @@ def at_port(match: TernaryMatch, port: int) -> TernaryMatch:
 
 @dataclass(frozen=True)
 class Classifier:
-    """The classifiers of all switches: entries and missing ports, by datapath id and slice."""
+    """The entries of all switches, by datapath id and slice."""
 
     entries: Mapping[int, Mapping[str, Entries]]
-    missing_ports: Mapping[int, Mapping[str, frozenset[str]]]
 
     def of_switch(self, dpid: int) -> tuple[ClassifierEntry, ...]:
         """Every entry of a switch, highest priority first."""
@@ -248,7 +243,7 @@ class Classifier:
         return tuple(sorted(every, key=lambda entry: -entry.priority))
 
 
-NO_CLASSIFIER = Classifier({}, {})
+NO_CLASSIFIER = Classifier({})
 
 
 def classifier_of(
@@ -265,19 +260,13 @@ def classifier_of(
     """
     fresh = frozenset(model.slices if names is None else names)
     entries: dict[int, Mapping[str, Entries]] = {}
-    waiting: dict[int, Mapping[str, frozenset[str]]] = {}
     for dpid, blocks in allocation.blocks.items():
-        before, absent = previous.entries.get(dpid, {}), previous.missing_ports.get(dpid, {})
-        remaining = {name for name in blocks if name in before and name not in fresh}
-        mine = {name: before[name] for name in remaining}
-        missing = {name: absent[name] for name in remaining & absent.keys()}
-        for name in blocks.keys() - remaining:
-            mine[name], lacking = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
-            if lacking:
-                missing[name] = lacking
+        before = previous.entries.get(dpid, {})
+        mine = {name: before[name] for name in blocks if name in before and name not in fresh}
+        for name in blocks.keys() - mine.keys():
+            mine[name] = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
         entries[dpid] = mine
-        waiting[dpid] = missing
-    return Classifier(entries, waiting)
+    return Classifier(entries)
 
 
 def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:

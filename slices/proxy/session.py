@@ -38,7 +38,7 @@ _IMPOSSIBLE = {
     wire.PORT_MOD: (errors.PORT_MOD_FAILED, 4, "ports are shared"),
     wire.TABLE_MOD: (errors.TABLE_MOD_FAILED, 2, "tables are shared"),
 }
-_PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER, _BAD_PORT = 5, 1, 0, 6, 8, 11
+_PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER = 5, 1, 0, 6, 8
 
 
 @dataclass

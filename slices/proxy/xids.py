@@ -4,7 +4,7 @@ how much of the control channel and of the tables a slice uses. Time is an argum
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class Xids:
     def __init__(self, first: int = 1) -> None:
         self._next = first
         self._waiting: dict[int, Request] = {}
-        self._of_guest: dict[int, OrderedDict[int, None]] = {}
+        self._of_guest: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def __len__(self) -> int:
         """How many are remembered: never more than ``MOST_WAITING`` of each guest."""
@@ -48,7 +48,7 @@ class Xids:
             xid = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
-        mine = self._of_guest.setdefault(guest, OrderedDict())
+        mine = self._of_guest[guest]
         mine[xid] = None
         if len(mine) > MOST_WAITING:
             del self._waiting[mine.popitem(last=False)[0]]

@@ -212,9 +212,7 @@ class Slicer:
         dpid = switch.dpid
         only = Allocation(self.allocation.numbers, {dpid: self.allocation.blocks[dpid]})
         one = classifier_of(self.model, only, {dpid: switch.names})
-        self._classifier = Classifier(
-            {**self._classifier.entries, **one.entries}, {**self._classifier.missing_ports, **one.missing_ports}
-        )
+        self._classifier = Classifier({**self._classifier.entries, **one.entries})
 
     def _partition(self, switch: Switch) -> tuple[int, Mapping[str, Entries], list[Tenant]]:
         """The slices of now at a switch: their version, their entries there, and the tenants that are gone."""
