@@ -142,7 +142,7 @@ class Proxy:
         if pdu is None:
             return self._resend(device) if known else [*self._resend(device), *self.tick(now_s)]
         pending = self._pending.pop((device, pdu.request_id), None)
-        return self._go_on(pending, pdu) if pending is not None else []
+        return self._step(pending, pdu) if pending is not None else []
 
     def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
         """A trap or inform of a device; goes to the slices that see all that it speaks of."""
@@ -205,17 +205,13 @@ class Proxy:
         self._of_slice[asked.slice_name] += 1
         return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
 
-    def _go_on(self, pending: _Pending, answer: Pdu) -> list[Out]:
-        try:
-            return self._step(pending, answer)
-        except SnmpError:
-            return self._done(pending, None)
-
     def _step(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
         try:
             wanted = next(pending.exchange) if answer is None else pending.exchange.send(answer)
         except StopIteration as end:
             return self._done(pending, end.value)
+        except SnmpError:
+            return self._done(pending, None)
         backend = self._devices[pending.device].backend
         pending.sent, pending.tries = wanted.numbered(backend.number()), 1
         return self._send(pending)
