@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hyroads.slices.core.allocation import Allocation, allocate
+from hyroads.slices.core.allocation import OPEN_VSWITCH, Allocation, allocate
 from hyroads.slices.core.change import ModelChange, changed
-from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, classifier_of, difference
+from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, ClassifierChange, classifier_of, switch_difference
 from hyroads.slices.core.match import completed
 from hyroads.slices.core.model import EMPTY, FlowspaceRule, Limits, Slice, SliceModel
+from hyroads.slices.proxy.maintenance import DesiredState, change_stages
 
+NOTHING_ELSE = DesiredState((), (), {}, OPEN_VSWITCH)
 Row = tuple[str, str, str]
 
 
@@ -71,12 +73,18 @@ class Timed:
         names = what.names if self.classifier is not NO_CLASSIFIER else None
         allocation = self.step("allocation", lambda: allocate(model, self.dpids, self.allocation, names))
         new = self.step("rules", lambda: classifier_of(model, allocation, self.ports, self.classifier, names))  # type: ignore[arg-type]
-        changes = self.step("difference", lambda: difference(self.classifier, new))  # type: ignore[arg-type]
-        data = self.step("bytes", lambda: [change.messages(1) for change in changes.values()])  # type: ignore[attr-defined]
+        assert isinstance(new, Classifier)
+        changes = self.step("difference", lambda: self.difference(new))
+        stages = self.step("bytes", lambda: [s for c in changes for s in change_stages(c, NOTHING_ELSE, NOTHING_ELSE)])  # type: ignore[attr-defined]
         self.times.setdefault("whole change", []).append((time.perf_counter() - start) * 1e3)
         self.model, self.allocation, self.classifier = model, allocation, new  # type: ignore[assignment]
-        self.messages = sum(last - 1 for _, last in data)  # type: ignore[attr-defined]
-        self.size = sum(len(message) for message, _ in data)  # type: ignore[attr-defined]
+        # Each stage ends with a barrier.
+        self.messages = sum(len(stage) + 1 for stage in stages)  # type: ignore[attr-defined]
+        self.size = sum(len(message) for stage in stages for message in (*stage, bytes(8)))  # type: ignore[attr-defined]
+
+    def difference(self, new: Classifier) -> list[ClassifierChange]:
+        found = [switch_difference(self.classifier.entries.get(dpid, {}), after) for dpid, after in new.entries.items()]
+        return [change for change in found if change]
 
 
 def changes(args: argparse.Namespace) -> list[Row]:

@@ -57,6 +57,11 @@ class Block:
     metered: bool = False
     """Whether what leads here has the slice's meter (``classifier``)."""
 
+    @property
+    def tables(self) -> range:
+        """The switch's numbers of its tables."""
+        return range(self.first, self.first + self.count)
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -92,20 +97,29 @@ def allocate(
         before = previous.blocks.get(dpid)
         if before is None and len(looked_at) < len(model.slices):
             homes = {name: each.switches(known) for name, each in model.slices.items()}
-        tables = _Tables(dpid, layout, before or {})
-        for name, block in (before or {}).items():
-            if name not in looked_at or (dpid in homes.get(name, ()) and block.count == _tables_of(model, name)):
-                tables.blocks[name] = block
-        waiting = [name for name in homes if dpid in homes[name] and name not in tables.blocks]
+        mine = {
+            name: block
+            for name, block in (before or {}).items()
+            if name not in looked_at or (dpid in homes.get(name, ()) and block.count == _tables_of(model, name))
+        }
+        waiting = [name for name in homes if dpid in homes[name] and name not in mine]
         # Production first, then the large ones, so that they find room.
         for name in sorted(waiting, key=lambda n: (n != PRODUCTION, -_tables_of(model, n), numbers[n])):
-            tables.place(name, numbers[name], _tables_of(model, name))
-        blocks[dpid] = MappingProxyType(tables.blocks)
+            count, taken = _tables_of(model, name), list(mine.values())
+            # If possible where no other had its tables just now.
+            start = _first_fit([*taken, *(before or {}).values()], count, layout) or _first_fit(taken, count, layout)
+            if start is None:
+                raise AllocationError(
+                    f"switch {dpid:#x} has {layout.tables} tables: no {count} in a row are left for slice {name} "
+                    "(lower the limit tables of this slice or another)"
+                )
+            mine[name] = Block(numbers[name], start, count)
+        blocks[dpid] = MappingProxyType(mine)
     return Allocation(MappingProxyType(numbers), MappingProxyType(blocks))
 
 
 def _numbers(model: SliceModel, previous: Allocation, busy: Collection[int]) -> dict[str, int]:
-    """RestoredState where they are; new ones are the lowest that nobody has or had just now."""
+    """Those of before stay; new ones are the lowest that nobody has or had just now."""
     numbers = {name: previous.numbers[name] for name in model.slices if name in previous.numbers}
     numbers[PRODUCTION] = PRODUCTION_NUMBER
     taken = {*numbers.values(), *previous.numbers.values(), *busy}
@@ -122,30 +136,10 @@ def _tables_of(model: SliceModel, name: str) -> int:
     return model.slices[name].limits.tables
 
 
-class _Tables:
-    """The tables of one switch while blocks are placed."""
-
-    def __init__(self, dpid: int, layout: Layout, before: Mapping[str, Block]) -> None:
-        self.dpid = dpid
-        self.layout = layout
-        self.before = before
-        self.blocks: dict[str, Block] = {}
-
-    def place(self, name: str, number: int, count: int) -> None:
-        """Gives a slice the first room, if possible where no other had its tables just now."""
-        taken = [*self.blocks.values()]
-        start = self._first_fit([*taken, *self.before.values()], count) or self._first_fit(taken, count)
-        if start is None:
-            raise AllocationError(
-                f"switch {self.dpid:#x} has {self.layout.tables} tables: no {count} in a row are left for slice {name} "
-                "(lower the limit tables of this slice or another)"
-            )
-        self.blocks[name] = Block(number, start, count)
-
-    def _first_fit(self, taken: list[Block], count: int) -> int | None:
-        start = CLASSIFIER_TABLE + 1
-        for block in sorted(taken, key=lambda block: block.first):
-            if block.first - start >= count:
-                break
-            start = max(start, block.first + block.count)
-        return start if start + count <= self.layout.tables else None
+def _first_fit(taken: list[Block], count: int, layout: Layout) -> int | None:
+    start = CLASSIFIER_TABLE + 1
+    for block in sorted(taken, key=lambda block: block.first):
+        if block.first - start >= count:
+            break
+        start = max(start, block.first + block.count)
+    return start if start + count <= layout.tables else None

@@ -41,20 +41,6 @@ class ModelChange:
         return bool(self.added or self.removed or self.changed)
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two rules that would own the same packets."""
-
-    one: str
-    one_rule: int
-    other: str
-    other_rule: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"slice {self.one}, rule {self.one_rule} and slice {self.other}, rule {self.other_rule}: {self.reason}"
-
-
 def changed(model: SliceModel, put: Iterable[Slice] = (), remove: Iterable[str] = ()) -> tuple[SliceModel, ModelChange]:
     """The model with slices added or replaced and others removed, with their children, and what differs.
 
@@ -77,14 +63,11 @@ def changed(model: SliceModel, put: Iterable[Slice] = (), remove: Iterable[str] 
 def difference_of(old: SliceModel, new: SliceModel) -> ModelChange:
     """Which slices differ; a slice that is the same object costs nothing to compare."""
     before, after = old.slices, new.slices
-    differing = {name for name, each in after.items() if name in before and not _same(before[name], each)}
+    # As tuples, whose items are compared by identity first.
+    differing = {name for name, each in after.items() if name in before and (before[name],) != (each,)}
     return ModelChange(
         frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), frozenset(differing)
     )
-
-
-def _same(one: Slice, other: Slice) -> bool:
-    return one is other or one == other
 
 
 def check(model: SliceModel, names: Iterable[str]) -> None:
@@ -97,13 +80,13 @@ def check(model: SliceModel, names: Iterable[str]) -> None:
     _check_airtime(model)
     _check_queues(model)
     named = frozenset(names)
-    found = list(islice(chain(map(str, conflicts(model, named)), reasons(model, named)), MAX_REASONS))
+    found = list(islice(chain(conflicts(model, named), reasons(model, named)), MAX_REASONS))
     if found:
         raise ConflictError("; ".join(found))
 
 
-def conflicts(model: SliceModel, names: frozenset[str]) -> Iterator[Conflict]:
-    """Every conflict of the named slices with any other slice, once per pair of rules."""
+def conflicts(model: SliceModel, names: frozenset[str]) -> Iterator[str]:
+    """Every pair of rules of the named slices and any others that would own the same packets, and which ones."""
     done: set[str] = set()
     for name in sorted(names & model.slices.keys()):
         done.add(name)
@@ -112,7 +95,7 @@ def conflicts(model: SliceModel, names: frozenset[str]) -> Iterator[Conflict]:
                 yield from _between(model.slices[name], other)
 
 
-def _between(one: Slice, other: Slice) -> Iterator[Conflict]:
+def _between(one: Slice, other: Slice) -> Iterator[str]:
     seen = set()
     for number, match, other_number, other_match in one.index.overlaps(other.index):
         rule, against = one.flowspace[number], other.flowspace[other_number]
@@ -121,8 +104,8 @@ def _between(one: Slice, other: Slice) -> Iterator[Conflict]:
             continue
         seen.add((number, other_number))
         packets = describe(intersection(match, other_match) or ALL)
-        reason = f"both have priority {rule.priority} and match {packets} {where}"
-        yield Conflict(one.name, number, other.name, other_number, reason)
+        rules = f"slice {one.name}, rule {number} and slice {other.name}, rule {other_number}"
+        yield f"{rules}: both have priority {rule.priority} and match {packets} {where}"
 
 
 def _meeting(one: FlowspaceRule, other: FlowspaceRule) -> str | None:

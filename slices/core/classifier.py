@@ -1,4 +1,5 @@
-"""The classifier: flowspace as the flow entries of table 0 of each switch.
+"""The classifier: flowspace as the flow entries of table 0 of each switch, and matches as OpenFlow 1.3 OXM fields and
+back (specification 1.3.5, section 7.2.3).
 
 Each match of each flowspace rule, at each of its ports, is one entry with the rule's priority. It writes the slice's
 number into the metadata and sends the packet to the slice's tables. The lowest entry sends everything else to
@@ -6,8 +7,6 @@ production. Nothing is rewritten by intersection: what a guest matches, it match
 
 The topmost entries recognise the discovery frames (LLDP) that the slicer marks for each slice (``discovery``). They
 send them to the slicer, and never to a slice's tables: anybody can write a mark, and only the slicer can tell who did.
-
-Matches as OpenFlow 1.3 OXM fields and back (specification 1.3.5, section 7.2.3).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Installed
 from hyroads.controller.ofp.rule import MARK_MASK, cookie_of
 
-from .allocation import CLASSIFIER_TABLE, OPEN_VSWITCH, PRODUCTION_NUMBER, Allocation, Block, Layout
+from .allocation import CLASSIFIER_TABLE, PRODUCTION_NUMBER, Allocation, Block, Layout
 from .errors import MatchError
 from .fields import BY_NAME, FIELDS, Field
 from .match import ALL, TernaryMatch, normal, of_fields
@@ -32,15 +31,11 @@ _PADDED = {field.number: field.ones for field in FIELDS if field.bits % 8}
 """Fields that do not fill their bytes: the other bits must be 0."""
 
 
-def encode(match: TernaryMatch, *, strict: bool = False) -> bytes:
-    """OXM fields in ascending order, without the header of ofp_match.
-
-    :class:`MatchError` if a field has a mask that the switch does not take: with ``strict`` OpenFlow 1.3 decides, else
-    Open vSwitch, which takes masks on TCP, UDP and SCTP ports too.
-    """
+def encode(match: TernaryMatch) -> bytes:
+    """OXM fields in ascending order, without the header of ofp_match; :class:`MatchError` for a refused mask."""
     parts = []
     for field, value, mask in match.fields():
-        if mask != field.ones and not (field.maskable if strict else field.maskable_in_ovs):
+        if mask != field.ones and not field.maskable:
             raise MatchError(MatchError.BAD_MASK, f"{field.name} takes no mask")
         parts.append(field_bytes(field, value, mask))
     return b"".join(parts)
@@ -65,10 +60,7 @@ def decode(data: bytes) -> TernaryMatch:
             raise MatchError(MatchError.DUP_FIELD, f"{field.name} is given twice")
         value |= one << field.shift
         mask |= ones << field.shift
-    found = normal(value, mask)
-    if found is None:
-        raise MatchError(MatchError.BAD_VALUE, "vlan_vid: a frame without a tag has no VLAN number")
-    return found
+    return normal(value, mask)
 
 
 def _field(data: bytes, offset: int) -> tuple[Field, int, int, int]:
@@ -91,7 +83,7 @@ def _field(data: bytes, offset: int) -> tuple[Field, int, int, int]:
         mask &= field.ones
     if value & ~mask:
         raise MatchError(MatchError.BAD_WILDCARDS, f"{field.name}: bits outside the mask")
-    if mask != field.ones and not field.maskable_in_ovs:
+    if mask != field.ones and not field.maskable:
         raise MatchError(MatchError.BAD_MASK, f"{field.name} takes no mask")
     return field, value, mask, end
 
@@ -177,24 +169,6 @@ class ClassifierChange:
     def __bool__(self) -> bool:
         return bool(self.adds or self.deletes or self.freed or self.passed_on)
 
-    def messages(self, first_xid: int, layout: Layout = OPEN_VSWITCH) -> tuple[bytes, int]:
-        """All messages with a barrier at the end of each stage, and the next free transaction id."""
-        stages = (
-            [wire.delete_all_of_table_body(table) for table in self.passed_on],
-            [entry.add_body(layout) for entry in self.adds],
-            [entry.installed(layout).delete_body for entry in self.deletes],
-            [wire.delete_all_of_table_body(table) for table in self.freed],
-        )
-        xid, parts = first_xid, []
-        for bodies in stages:
-            for body in bodies:
-                parts.append(wire.message(body, xid))
-                xid += 1
-            if bodies:
-                parts.append(wire.barrier_request(xid))
-                xid += 1
-        return b"".join(parts), xid
-
 
 @lru_cache(maxsize=65536)
 def _match_fields(match: TernaryMatch) -> bytes:
@@ -211,20 +185,18 @@ def is_discovery_mac(address: int) -> bool:
     return address & _ANY_DISCOVERY_MAC == _DISCOVERY_MAC
 
 
-def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> tuple[Entries, frozenset[str]]:
-    """The entries of a slice on a switch, and the names of ports that the switch (``ports``) does not have."""
+def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -> Entries:
+    """The entries of a slice on a switch that has these ports; rules by other names wait until there is such a port."""
     entries: dict[Key, Block] = dict.fromkeys(_discovery_keys(block.number), block)
     if each.limits.rate_in_mbps is not None:
         block = replace(block, metered=True)
     if each.name == PRODUCTION:
         entries[0, ALL] = block
-        return entries, frozenset()
-    missing: set[str] = set()
-    if Permission.WRITE in each.permissions:
+    elif Permission.WRITE in each.permissions:
         for rule in each.flowspace:
             if rule.on(dpid):
-                entries |= dict.fromkeys(_rule_keys(rule, ports, missing), block)
-    return entries, frozenset(missing)
+                entries |= dict.fromkeys(_rule_keys(rule, ports), block)
+    return entries
 
 
 @lru_cache(maxsize=4096)
@@ -241,18 +213,16 @@ def _discovery_keys(number: int) -> tuple[Key, ...]:
     )
 
 
-def _rule_keys(rule: FlowspaceRule, ports: Mapping[str, int], missing: set[str]) -> Iterator[Key]:
+def _rule_keys(rule: FlowspaceRule, ports: Mapping[str, int]) -> Iterator[Key]:
     if rule.ports is None:
         for match in rule.matches:
             yield rule.priority, match
         return
     for port in rule.ports:
         number = ports.get(port) if isinstance(port, str) else port
-        if number is None:
-            missing.add(str(port))
-            continue
-        for match in rule.matches:
-            yield rule.priority, at_port(match, number)
+        if number is not None:
+            for match in rule.matches:
+                yield rule.priority, at_port(match, number)
 
 
 def at_port(match: TernaryMatch, port: int) -> TernaryMatch:
@@ -262,10 +232,9 @@ def at_port(match: TernaryMatch, port: int) -> TernaryMatch:
 
 @dataclass(frozen=True)
 class Classifier:
-    """The classifiers of all switches: entries and missing ports, by datapath id and slice."""
+    """The entries of all switches, by datapath id and slice."""
 
     entries: Mapping[int, Mapping[str, Entries]]
-    missing_ports: Mapping[int, Mapping[str, frozenset[str]]]
 
     def of_switch(self, dpid: int) -> tuple[ClassifierEntry, ...]:
         """Every entry of a switch, highest priority first."""
@@ -274,7 +243,7 @@ class Classifier:
         return tuple(sorted(every, key=lambda entry: -entry.priority))
 
 
-NO_CLASSIFIER = Classifier({}, {})
+NO_CLASSIFIER = Classifier({})
 
 
 def classifier_of(
@@ -291,36 +260,17 @@ def classifier_of(
     """
     fresh = frozenset(model.slices if names is None else names)
     entries: dict[int, Mapping[str, Entries]] = {}
-    waiting: dict[int, Mapping[str, frozenset[str]]] = {}
     for dpid, blocks in allocation.blocks.items():
-        before, absent = previous.entries.get(dpid, {}), previous.missing_ports.get(dpid, {})
-        remaining = {name for name in blocks if name in before and name not in fresh}
-        mine = {name: before[name] for name in remaining}
-        missing = {name: absent[name] for name in remaining & absent.keys()}
-        for name in blocks.keys() - remaining:
-            mine[name], lacking = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
-            if lacking:
-                missing[name] = lacking
+        before = previous.entries.get(dpid, {})
+        mine = {name: before[name] for name in blocks if name in before and name not in fresh}
+        for name in blocks.keys() - mine.keys():
+            mine[name] = entries_of(model.slices[name], dpid, blocks[name], ports.get(dpid, {}))
         entries[dpid] = mine
-        waiting[dpid] = missing
-    return Classifier(entries, waiting)
-
-
-def difference(old: Classifier, new: Classifier) -> dict[int, ClassifierChange]:
-    """The smallest change of each switch that has one; entries taken over unchanged cost nothing.
-
-    A switch that is gone from ``new`` has no change: nobody can be told.
-    """
-    changes = {}
-    for dpid, after in new.entries.items():
-        change = switch_difference(old.entries.get(dpid, {}), after)
-        if change:
-            changes[dpid] = change
-    return changes
+    return Classifier(entries)
 
 
 def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries]) -> ClassifierChange:
-    """The smallest change of one switch, from what it has to what it should have."""
+    """The smallest change of one switch, from what it has to what it should have; the same objects cost nothing."""
     adds: dict[Key, Block] = {}
     gone: dict[Key, Block] = {}
     for name in before.keys() | after.keys():
@@ -342,4 +292,4 @@ def switch_difference(before: Mapping[str, Entries], after: Mapping[str, Entries
 def _tables(of: Mapping[str, Entries]) -> set[tuple[int, int]]:
     """(table, number of its slice); every slice has entries, those for discovery at least."""
     blocks = [next(iter(entries.values())) for entries in of.values()]
-    return {(block.first + i, block.number) for block in blocks for i in range(block.count)}
+    return {(table, block.number) for block in blocks for table in block.tables}

@@ -1,18 +1,14 @@
-"""Slices that slices give out of their own: what a *child* may have of its parent (docs/explanation/slicing.md,
-section 13). Pure.
+"""What the owner of a slice may see and change, and give out of it (docs/explanation/slicing.md, section 13). Pure.
+
+The operator may everything. An owner, told by the hash of a token, sees its own slices and those given out of them, and
+of all others the names. It chooses controllers in the networks that the operator allows, lowers limits, and, with the
+permission ``delegate``, gives parts of its slices to *children*.
 
 Each packet that a child's rule matches, at each place where it holds, must be the parent's if there were no children:
 under that rule lies one of the parent's, at most :data:`BAND` priorities below, and nobody else's rule between. So
 children carve out of their parent alone, and the operator, with priorities above the band, out of all of them. The
-search goes from the highest rule on and divides what is left (``match.difference``); few rules have such priorities.
-
-What children may use is taken from what their parent may (:func:`own_limits`).
-
-What the owner of a slice may see and change (docs/explanation/slicing.md, section 13). Pure.
-
-The operator may everything. An owner, told by the hash of a token, sees its own slices and those given out of them, and
-of all others the names. It chooses controllers in the networks that the operator allows, lowers limits, and, with the
-permission ``delegate``, has children of its slices; whether they lie in their parents: ``delegation``.
+search goes from the highest rule on and divides what is left; few rules have such priorities. What children may use is
+taken from what their parent may (:func:`own_limits`).
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .errors import NotAllowedError
-from .match import TernaryMatch, describe, difference
+from .match import TernaryMatch, describe, outside
 from .model import PRODUCTION, Controller, FlowspaceRule, Limits, Permission, Slice, SliceModel
 
 BAND = 9
@@ -218,7 +214,7 @@ def _wrong_here(
                 found = TernaryMatch(taken.value | entry.match.value, taken.mask | entry.match.mask)
                 return describe(found), f"are of slice {entry.owner}, rule {entry.number}"
         elif how == _YES:
-            rest = tuple(part for each in rest for part in difference(each, entry.match))
+            rest = outside(rest, entry.match)
             if len(rest) > MAX_PARTS:
                 return describe(match), f"can't be compared with the flowspace of {parent}: too many parts"
     if not rest:
@@ -353,18 +349,14 @@ def _check_controllers(model: SliceModel, each: Slice, family: frozenset[str], a
     for controller in each.controllers:
         if controller in before:
             continue
-        if not _lies_in(controller, allowed):
+        address, _ = _place(controller)
+        if isinstance(address, str) or not any(address in network for network in allowed):
             networks = ", ".join(map(str, allowed)) or "none"
             raise NotAllowedError(
                 f"slice {each.name}: {controller} is at no address where owners may have controllers: {networks}"
             )
         if _place(controller) in others:
             raise NotAllowedError(f"slice {each.name}: {controller} is another's")
-
-
-def _lies_in(controller: Controller, allowed: Collection[Network]) -> bool:
-    address, _ = _place(controller)
-    return not isinstance(address, str) and any(address in network for network in allowed)
 
 
 def _place(controller: Controller) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address | str, int]:

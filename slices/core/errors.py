@@ -1,6 +1,4 @@
-"""Errors of slicing.
-
-Refusals of the proxy: an OpenFlow error for the guest instead of a message for the switch.
+"""Errors of slicing. A refusal of the proxy is an OpenFlow error for the guest instead of a message for the switch.
 
 Numbers: OpenFlow Switch Specification 1.3.5, section 7.4.4. What the virtual switch can't do gets the error that a
 switch without the feature would send, so that guests need not know about slicing.
@@ -27,10 +25,6 @@ class MatchError(SliceError):
         self.code = code
         self.problem = problem
         super().__init__(problem)
-
-    def __reduce__(self) -> tuple[type[MatchError], tuple[int, str]]:
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.code, self.problem)
 
 
 class ConflictError(SliceError):
@@ -61,19 +55,10 @@ class Refused(SliceError):
         self.reason = reason
         super().__init__(reason)
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[int, int, str]]:
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.kind, self.code, self.reason)
-
     def message(self, request: bytes) -> bytes:
         """The error about a request, under its transaction id and quoting its first bytes."""
-        return error_message(self.kind, self.code, request)
-
-
-def error_message(kind: int, code: int, request: bytes) -> bytes:
-    """An OpenFlow error about a request."""
-    xid = int.from_bytes(request[4:8], "big")
-    return wire.message(_ERROR.pack(kind, code) + request[:_QUOTED], xid, wire.ERROR)
+        xid = int.from_bytes(request[4:8], "big")
+        return wire.message(_ERROR.pack(self.kind, self.code) + request[:_QUOTED], xid, wire.ERROR)
 
 
 def bad_request(code: int, reason: str) -> Refused:

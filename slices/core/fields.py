@@ -27,6 +27,9 @@ class Kind(Enum):
     IPV6 = "IPv6 address"
 
 
+Needs = tuple[tuple[str, tuple[int, ...]], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One match field. ``shift`` is where its lowest bit is in the wide integer."""
@@ -36,11 +39,9 @@ class Field:
     bits: int
     kind: Kind
     maskable: bool
-    """OpenFlow 1.3 allows masks."""
-    maskable_in_ovs: bool
-    """Open vSwitch allows masks, though OpenFlow 1.3 does not."""
-    needs: tuple[str, tuple[int, ...]] | None
-    """The field that must be matched exactly on one of the values, or None."""
+    """Open vSwitch allows masks: on ports and in neighbour discovery, too, where OpenFlow 1.3 does not."""
+    needs: Needs
+    """Fields that must be matched exactly on one of the values, outermost header first."""
     shift: int
 
     @property
@@ -57,26 +58,27 @@ class Field:
 _WIDE = frozenset({20})
 """20-bit fields (MPLS label, IPv6 flow label) travel in four bytes."""
 
-_IP = ("eth_type", (ETH_TYPE_IPV4, ETH_TYPE_IPV6))
-_IPV4 = ("eth_type", (ETH_TYPE_IPV4,))
-_IPV6 = ("eth_type", (ETH_TYPE_IPV6,))
-_ARP = ("eth_type", (ETH_TYPE_ARP,))
-_MPLS = ("eth_type", (ETH_TYPE_MPLS, ETH_TYPE_MPLS_MULTICAST))
-_TCP, _UDP, _SCTP = (("ip_proto", (number,)) for number in (IP_PROTO_TCP, IP_PROTO_UDP, IP_PROTO_SCTP))
-_ICMPV4, _ICMPV6 = ("ip_proto", (IP_PROTO_ICMP,)), ("ip_proto", (IP_PROTO_ICMPV6,))
+_IP = (("eth_type", (ETH_TYPE_IPV4, ETH_TYPE_IPV6)),)
+_IPV4 = (("eth_type", (ETH_TYPE_IPV4,)),)
+_IPV6 = (("eth_type", (ETH_TYPE_IPV6,)),)
+_ARP = (("eth_type", (ETH_TYPE_ARP,)),)
+_MPLS = (("eth_type", (ETH_TYPE_MPLS, ETH_TYPE_MPLS_MULTICAST)),)
+_TCP, _UDP, _SCTP = ((("ip_proto", (number,)),) for number in (IP_PROTO_TCP, IP_PROTO_UDP, IP_PROTO_SCTP))
+# ICMP of one IP version exists in that version only; Open vSwitch insists on it.
+_ICMPV4, _ICMPV6 = (*_IPV4, ("ip_proto", (IP_PROTO_ICMP,))), (*_IPV6, ("ip_proto", (IP_PROTO_ICMPV6,)))
 
 _N, _X, _MAC, _V4, _V6 = Kind.NUMBER, Kind.HEXADECIMAL, Kind.MAC, Kind.IPV4, Kind.IPV6
-_NO, _YES, _OVS = (False, False), (True, True), (False, True)
+_NO, _YES, _OVS = False, True, True
 # In the order of OXM numbers.
-_TABLE: tuple[tuple[str, int, Kind, tuple[bool, bool], tuple[str, tuple[int, ...]] | None], ...] = (
-    ("in_port", 32, _N, _NO, None),
-    ("in_phy_port", 32, _N, _NO, None),
-    ("metadata", 64, _X, _YES, None),
-    ("eth_dst", 48, _MAC, _YES, None),
-    ("eth_src", 48, _MAC, _YES, None),
-    ("eth_type", 16, _X, _NO, None),
-    ("vlan_vid", 13, _X, _YES, None),
-    ("vlan_pcp", 3, _N, _NO, None),  # needs the bit VLAN_PRESENT of vlan_vid, see match.normal
+_TABLE: tuple[tuple[str, int, Kind, bool, Needs], ...] = (
+    ("in_port", 32, _N, _NO, ()),
+    ("in_phy_port", 32, _N, _NO, ()),
+    ("metadata", 64, _X, _YES, ()),
+    ("eth_dst", 48, _MAC, _YES, ()),
+    ("eth_src", 48, _MAC, _YES, ()),
+    ("eth_type", 16, _X, _NO, ()),
+    ("vlan_vid", 13, _X, _YES, ()),
+    ("vlan_pcp", 3, _N, _NO, ()),  # needs the bit VLAN_PRESENT of vlan_vid, see match.normal
     ("ip_dscp", 6, _N, _NO, _IP),
     ("ip_ecn", 2, _N, _NO, _IP),
     ("ip_proto", 8, _N, _NO, _IP),
@@ -100,14 +102,14 @@ _TABLE: tuple[tuple[str, int, Kind, tuple[bool, bool], tuple[str, tuple[int, ...
     ("ipv6_flabel", 20, _X, _YES, _IPV6),
     ("icmpv6_type", 8, _N, _NO, _ICMPV6),
     ("icmpv6_code", 8, _N, _NO, _ICMPV6),
-    ("ipv6_nd_target", 128, _V6, _OVS, ("icmpv6_type", (135, 136))),
-    ("ipv6_nd_sll", 48, _MAC, _OVS, ("icmpv6_type", (135,))),
-    ("ipv6_nd_tll", 48, _MAC, _OVS, ("icmpv6_type", (136,))),
+    ("ipv6_nd_target", 128, _V6, _OVS, (("icmpv6_type", (135, 136)),)),
+    ("ipv6_nd_sll", 48, _MAC, _OVS, (("icmpv6_type", (135,)),)),
+    ("ipv6_nd_tll", 48, _MAC, _OVS, (("icmpv6_type", (136,)),)),
     ("mpls_label", 20, _N, _NO, _MPLS),
     ("mpls_tc", 3, _N, _NO, _MPLS),
     ("mpls_bos", 1, _N, _NO, _MPLS),
-    ("pbb_isid", 24, _X, _YES, ("eth_type", (ETH_TYPE_PBB,))),
-    ("tunnel_id", 64, _X, _YES, None),
+    ("pbb_isid", 24, _X, _YES, (("eth_type", (ETH_TYPE_PBB,)),)),
+    ("tunnel_id", 64, _X, _YES, ()),
     ("ipv6_exthdr", 9, _X, _YES, _IPV6),
 )
 
@@ -116,9 +118,9 @@ TOTAL_BITS = sum(row[1] for row in _TABLE)
 
 def _fields() -> tuple[Field, ...]:
     fields, shift = [], TOTAL_BITS
-    for number, (name, bits, kind, (standard, ovs), needs) in enumerate(_TABLE):
+    for number, (name, bits, kind, maskable, needs) in enumerate(_TABLE):
         shift -= bits
-        fields.append(Field(number, name, bits, kind, standard, ovs, needs, shift))
+        fields.append(Field(number, name, bits, kind, maskable, needs, shift))
     return tuple(fields)
 
 
@@ -127,17 +129,7 @@ FIELDS: tuple[Field, ...] = _fields()
 
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 
-ALSO_NEEDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
-    "icmpv4_type": _IPV4,
-    "icmpv4_code": _IPV4,
-    "icmpv6_type": _IPV6,
-    "icmpv6_code": _IPV6,
-}
-"""ICMP of one IP version exists in that version only; Open vSwitch insists on it."""
 
-
-def needs_of(field: Field) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The direct prerequisites of a field, outermost header first."""
-    also = ALSO_NEEDS.get(field.name)
-    found = (also, field.needs)
-    return tuple(need for need in found if need is not None)
+def bits_of(*names: str) -> int:
+    """All bits of fields, at their places in the wide integer."""
+    return sum(BY_NAME[name].ones << BY_NAME[name].shift for name in names)

@@ -18,36 +18,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from .errors import MatchError
-from .fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
+from .fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, bits_of
 from .notation import write
 
 _VLAN = BY_NAME["vlan_vid"]
-_VLAN_BITS = _VLAN.ones << _VLAN.shift
+_VLAN_BITS = bits_of("vlan_vid")
 _TAG_BIT = VLAN_PRESENT << _VLAN.shift
 _NUMBER_BITS = _VLAN_BITS ^ _TAG_BIT
-_PCP = BY_NAME["vlan_pcp"]
-_PCP_BITS = _PCP.ones << _PCP.shift
+_PCP_BITS, _IN_PORT_BITS, _IN_PHY_PORT_BITS = map(bits_of, ("vlan_pcp", "in_port", "in_phy_port"))
 # (bits of the field, place of the prerequisite, its bits, its allowed values in place, the field, its name)
 _PREREQUISITES = tuple(
     (
-        field.ones << field.shift,
-        BY_NAME[name].ones << BY_NAME[name].shift,
+        bits_of(field.name),
+        bits_of(name),
         frozenset(value << BY_NAME[name].shift for value in values),
         field,
         name,
     )
     for field in FIELDS
-    for name, values in needs_of(field)
+    for name, values in field.needs
 )
-_IN_PORT_BITS = BY_NAME["in_port"].ones << BY_NAME["in_port"].shift
-_IN_PHY_PORT_BITS = BY_NAME["in_phy_port"].ones << BY_NAME["in_phy_port"].shift
 
 
 @dataclass(frozen=True, slots=True)
 class TernaryMatch:
-    """A set of headers in normal form; made by ``normal``, ``of_fields`` or ``oxm.decode``, not directly."""
+    """A set of headers in normal form; made by ``normal``, ``of_fields`` or ``classifier.decode``, not directly."""
 
     value: int
     mask: int
@@ -55,10 +53,6 @@ class TernaryMatch:
     def overlaps(self, other: TernaryMatch) -> bool:
         """Whether some header belongs to both."""
         return not (self.value ^ other.value) & self.mask & other.mask
-
-    def contains(self, other: TernaryMatch) -> bool:
-        """Whether every header of ``other`` belongs to this match."""
-        return not (self.mask & ~other.mask or (self.value ^ other.value) & self.mask)
 
     def has(self, header: int) -> bool:
         """Whether a header, given by all its bits, belongs to the match."""
@@ -76,22 +70,17 @@ class TernaryMatch:
             if mask:
                 yield field, (self.value >> field.shift) & field.ones, mask
 
-    def without(self, name: str) -> TernaryMatch:
-        """The match without one field that no other field needs, such as ``in_port`` or ``metadata``."""
-        field = BY_NAME[name]
-        keep = ~(field.ones << field.shift)
-        return TernaryMatch(self.value & keep, self.mask & keep)
-
 
 ALL = TernaryMatch(0, 0)
 """Every header."""
 
 
-def normal(value: int, mask: int) -> TernaryMatch | None:
-    """The normal form of a match, None if no header belongs to it; :class:`MatchError` if a prerequisite is missing."""
+def normal(value: int, mask: int) -> TernaryMatch:
+    """The normal form of a match; :class:`MatchError` if no header belongs to it or a prerequisite is missing."""
     found = _vlan_normal(value & mask, mask)
-    if found is not None:
-        _check_prerequisites(found)
+    if found is None:
+        raise MatchError(MatchError.BAD_VALUE, "vlan_vid: a frame without a tag has no VLAN number")
+    _check_prerequisites(found)
     return found
 
 
@@ -132,10 +121,7 @@ def of_fields(fields: Mapping[str, int | tuple[int, int]]) -> TernaryMatch:
             raise MatchError(MatchError.BAD_VALUE, f"{name}: expected at most {field.bits} bits")
         value |= one << field.shift
         mask |= ones << field.shift
-    found = normal(value, mask)
-    if found is None:
-        raise MatchError(MatchError.BAD_VALUE, "vlan_vid: a frame without a tag has no VLAN number")
-    return found
+    return normal(value, mask)
 
 
 def completed(fields: Mapping[str, int | tuple[int, int]]) -> tuple[TernaryMatch, ...]:
@@ -161,7 +147,7 @@ def _missing(fields: Mapping[str, int | tuple[int, int]]) -> tuple[str, tuple[in
     allowed: dict[str, tuple[int, ...]] = {}
     for name in fields:
         field = BY_NAME.get(name)
-        for needed, values in needs_of(field) if field is not None else ():
+        for needed, values in field.needs if field is not None else ():
             if needed not in fields:
                 before = allowed.get(needed, values)
                 allowed[needed] = tuple(value for value in before if value in values)
@@ -203,27 +189,15 @@ def difference(one: TernaryMatch, other: TernaryMatch) -> tuple[TernaryMatch, ..
     return tuple(parts)
 
 
-def outside(one: TernaryMatch, cover: Iterable[TernaryMatch], most: int = 100_000) -> tuple[TernaryMatch, ...]:
-    """The headers of ``one`` that belong to no match of ``cover``, as disjoint matches.
-
-    :class:`MatchError` when more than ``most`` parts come up on the way: the caller then refuses what it was asked.
-    """
-    rest: list[TernaryMatch] = [one]
-    for other in cover:
-        if not rest:
-            break
-        rest = [part for each in rest for part in difference(each, other)]
-        if len(rest) > most:
-            raise MatchError(MatchError.BAD_VALUE, f"the difference of matches has more than {most} parts")
-    return tuple(rest)
+def outside(parts: Iterable[TernaryMatch], other: TernaryMatch) -> tuple[TernaryMatch, ...]:
+    """The headers of disjoint matches that do not belong to ``other``, as disjoint matches."""
+    return tuple(rest for part in parts for rest in difference(part, other))
 
 
 def alternatives(fields: Mapping[str, Iterable[tuple[int, int]]], most: int) -> tuple[TernaryMatch, ...]:
     """The matches of all combinations of the fields' (value, mask) pairs; :class:`MatchError` if more than ``most``."""
     choices = {name: tuple(values) for name, values in fields.items()}
-    count = 1
-    for values in choices.values():
-        count *= len(values)
+    count = prod(map(len, choices.values()))
     if count > most:
         raise MatchError(MatchError.BAD_VALUE, f"the lists and ranges make {count} matches, expected at most {most}")
     found: dict[TernaryMatch, None] = {}

@@ -1,12 +1,10 @@
 """The slices of a network as immutable data. Reading them from files: ``slicefile``; changing them: ``change``.
 
-Finds the rules of a slice that overlap given matches, without comparing all with all.
-
-Tuple space search (Srinivasan, Suri, Varghese: "Packet classification using tuple space search", SIGCOMM 1999), asking
-for overlap instead of membership. Matches are grouped by priority and mask. For a query with mask m and a group with
-mask g, a match overlaps exactly if its value under m & g is that of the query, so each group has a dictionary by value
-under m & g, made when first asked for. Real rules have few masks. An index belongs to one immutable slice and stays
-with it, so checking a change costs little more than the rules that changed.
+Rules of a slice that overlap given matches are found by tuple space search (Srinivasan, Suri, Varghese: "Packet
+classification using tuple space search", SIGCOMM 1999), asking for overlap instead of membership. Matches are grouped
+by priority and mask. For a query with mask m and a group with mask g, a match overlaps exactly if its value under m & g
+is that of the query, so each group has a dictionary by value under m & g, made when first asked for. Real rules have
+few masks. An index stays with its immutable slice, so a change costs little more than the rules that changed.
 """
 
 from __future__ import annotations

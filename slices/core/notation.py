@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from .errors import MatchError
@@ -79,7 +80,7 @@ def _expected(field: Field, value: object) -> MatchError:
         Kind.IPV6: "an IPv6 address",
     }[field.kind]
     more = " with an optional /length or /mask" if field.kind in {Kind.IPV4, Kind.IPV6} else ""
-    more = more or (" with an optional /mask" if field.maskable_in_ovs else "")
+    more = more or (" with an optional /mask" if field.maskable else "")
     got = ascii(value) if isinstance(value, str) and len(value) <= 40 else type(value).__name__
     return MatchError(MatchError.BAD_VALUE, f"expected {form}{more}, got {got}")
 
@@ -89,7 +90,7 @@ def _masked(field: Field, text: str) -> tuple[int, int]:
     value = _one(field, first, text)
     if not slash:
         return value, field.ones
-    if not field.maskable_in_ovs:
+    if not field.maskable:
         raise MatchError(MatchError.BAD_MASK, f"{field.name} takes no mask, got {text!r}")
     if field.kind in {Kind.IPV4, Kind.IPV6} and re.fullmatch(r"[0-9]{1,3}", second):
         length = int(second)
@@ -113,7 +114,7 @@ def _one(field: Field, text: str, whole: str) -> int:
 
 
 def _range(field: Field, low: int, high: int) -> tuple[tuple[int, int], ...]:
-    if field.maskable_in_ovs:
+    if field.maskable:
         return prefixes(low, high, field.bits)
     if not low <= high <= field.ones:
         raise MatchError(MatchError.BAD_VALUE, f"expected a range inside 0-{field.ones}, got {low}-{high}")
@@ -153,21 +154,20 @@ def _mac(text: str) -> int | None:
     return int(text.replace(":", ""), 16) if _MAC.fullmatch(text) else None
 
 
-def _ipv4(text: str) -> int | None:
+def _address(kind: type[IPv4Address | IPv6Address], text: str) -> int | None:
     try:
-        return int(IPv4Address(text))
+        return int(kind(text))
     except AddressValueError:
         return None
 
 
-def _ipv6(text: str) -> int | None:
-    try:
-        return int(IPv6Address(text))
-    except AddressValueError:
-        return None
-
-
-_READERS = {Kind.NUMBER: _number, Kind.HEXADECIMAL: _number, Kind.MAC: _mac, Kind.IPV4: _ipv4, Kind.IPV6: _ipv6}
+_READERS: dict[Kind, Callable[[str], int | None]] = {
+    Kind.NUMBER: _number,
+    Kind.HEXADECIMAL: _number,
+    Kind.MAC: _mac,
+    Kind.IPV4: partial(_address, IPv4Address),
+    Kind.IPV6: partial(_address, IPv6Address),
+}
 _WRITERS: dict[Kind, Callable[[Field, int], str]] = {
     Kind.NUMBER: lambda _, value: str(value),
     Kind.HEXADECIMAL: lambda field, value: f"{value:#0{2 + (field.bits + 3) // 4}x}",

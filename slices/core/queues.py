@@ -98,7 +98,7 @@ def to_apply(queues: Sequence[Queue], switch: Switch, ports: Iterable[str], rate
             raise SliceError(f"port {port} has a QoS that is not ours ({there.row}): remove it, or leave the port out")
         if not queues:
             calls += [] if there is None else [_removal(port, there)]
-        elif there is None or not _same(there, queues, config):
+        elif there is None or (there.kind, there.queues, there.other_config) != (_TYPE, frozenset(queues), config):
             calls.append(_creation(port, queues, config, there))
     return calls + list(switch.orphans)
 
@@ -107,10 +107,6 @@ def to_clear(switch: Switch, ports: Collection[str]) -> list[Words]:
     """The calls that take all of ours away from these ports, and what is left of ports that are gone."""
     mine = [(port, there) for port, there in switch.ports.items() if port in ports and there is not None and there.ours]
     return [_removal(port, there) for port, there in mine] + list(switch.orphans)
-
-
-def _same(there: DiscoveredPort, queues: Sequence[Queue], config: Mapping[str, str]) -> bool:
-    return there.kind == _TYPE and there.queues == frozenset(queues) and there.other_config == config
 
 
 def _creation(port: str, queues: Sequence[Queue], config: Mapping[str, str], old: DiscoveredPort | None) -> Words:

@@ -7,9 +7,9 @@ with the others in ``more``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from hyroads.controller.core.checking import Place, Problems, Section, describe
 from hyroads.controller.core.document import load_document
@@ -32,6 +32,8 @@ from .model import (
     Ssid,
 )
 from .notation import read, write
+
+T = TypeVar("T")
 
 MAX_MATCHES_OF_RULE = 1024
 MAX_PORT = 0xFFFFFF00
@@ -228,28 +230,23 @@ def _rule(place: Place) -> FlowspaceRule:
     return FlowspaceRule(
         _matches(section["match"]) if "match" in section else (ALL,),
         section["priority"].integer(100, LOWEST_PRIORITY, HIGHEST_PRIORITY) if "priority" in section else 100,
-        _switches(section["switches"]) if "switches" in section else None,
-        _ports(section["ports"]) if "ports" in section else None,
+        _all_or(section["switches"], _dpid, "datapath ids") if "switches" in section else None,
+        _all_or(section["ports"], _port, "port numbers and names") if "ports" in section else None,
         section["name"].identifier() if "name" in section else "",
     )
 
 
-def _switches(place: Place) -> frozenset[int] | None:
+def _all_or(place: Place, read: Callable[[Place], T], what: str) -> frozenset[T] | None:
     if place.value == "all":
         return None
-    found = frozenset(item.integer(1, 0, (1 << 64) - 1) for item in place.items())
+    found = frozenset(map(read, place.items()))
     if not found:
-        place.expected("all, or a list of datapath ids")
+        place.expected(f"all, or a list of {what}")
     return found
 
 
-def _ports(place: Place) -> frozenset[int | str] | None:
-    if place.value == "all":
-        return None
-    found = frozenset(map(_port, place.items()))
-    if not found:
-        place.expected("all, or a list of port numbers and names")
-    return found
+def _dpid(place: Place) -> int:
+    return place.integer(1, 0, (1 << 64) - 1)
 
 
 def _port(place: Place) -> int | str:

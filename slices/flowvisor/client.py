@@ -1,12 +1,11 @@
-"""FlowVisor's management API: JSON-RPC 2.0 over HTTPS. The only module of this backend that opens connections.
+"""FlowVisor's management API: JSON-RPC 2.0 over HTTPS, and its events. Nothing else of this backend opens connections.
 
 Its TLS is of 2013: it breaks connections that are kept alive under TLS 1.3, so 1.2 is the highest here; and with its
 default DSA key it needs ciphers and key sizes that are refused today, which must be asked for by ``legacy_tls``.
 
-Events of a FlowVisor: it posts JSON-RPC over plain HTTP to an address that it is told of.
-
-Anyone who reaches that address could pretend to be FlowVisor, so it is on loopback unless the caller says otherwise,
-and every registration has a random cookie that each event must carry.
+Events it posts over plain HTTP to an address that it is told of. Anyone who reaches that address could pretend to be
+FlowVisor, so it is on loopback unless the caller says otherwise, and every registration has a random cookie that each
+event must carry.
 """
 
 from __future__ import annotations

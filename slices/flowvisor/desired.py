@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from hyroads.slices.core.fields import VLAN_PRESENT, Field
+from hyroads.slices.core.fields import VLAN_PRESENT
 from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.core.notation import write
@@ -20,13 +20,6 @@ from .entries import READ, WRITE, FlowVisorError, FvRule, FvSlice, Value
 UNTAGGED = 65535
 MAX_RULES = 5000
 """An entry takes a request and a poll, so many entries take minutes; more is a mistake."""
-_PREFIX_FIELDS = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}
-_MAC_FIELDS = {"eth_src": "dl_src", "eth_dst": "dl_dst"}
-_NUMBER_FIELDS = {
-    "eth_type": "dl_type", "vlan_pcp": "dl_vpcp", "ip_proto": "nw_proto", "arp_op": "nw_proto",
-    "tcp_src": "tp_src", "tcp_dst": "tp_dst", "udp_src": "tp_src", "udp_dst": "tp_dst",
-    "icmpv4_type": "tp_src", "icmpv4_code": "tp_dst",
-}  # fmt: skip
 
 
 class PreflightError(FlowVisorError):
@@ -36,10 +29,6 @@ class PreflightError(FlowVisorError):
         self.refusals = refusals
         more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
         super().__init__(f"not possible on FlowVisor: {refusals[0]}{more}")
-
-    def __reduce__(self) -> tuple[type[PreflightError], tuple[tuple[str, ...]]]:  # type: ignore[override]
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.refusals,)
 
 
 @dataclass(frozen=True)
@@ -125,9 +114,7 @@ def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
 
 
 def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
-    permission = (READ if Permission.READ in each.permissions else 0) | (
-        WRITE if Permission.WRITE in each.permissions else 0
-    )
+    permission = READ * (Permission.READ in each.permissions) | WRITE * (Permission.WRITE in each.permissions)
     if each.name == PRODUCTION:
         yield FvRule(each.name, permission, 0, None, {})
         return
@@ -156,53 +143,47 @@ def _ports(rule: FlowspaceRule, where: str, notes: _Notes) -> tuple[int | None, 
 def _match(match: TernaryMatch, where: str, notes: _Notes) -> dict[str, Value] | None:
     fields: dict[str, Value] = {}
     for each, value, mask in match.fields():
-        translate = _TRANSLATORS.get(each.name)
-        problem = translate(each, value, mask, fields) if translate else "OpenFlow 1.0 has no such field"
-        if problem is not None:
-            notes.refusals.append(f"{where}: {each.name}={write(each, value, mask)}: {problem}")
-            return None
+        length = mask.bit_count()
+        problem = "OpenFlow 1.0 has no such field"
+        if each.name in _PREFIXES and mask == 0xFFFFFFFF & ~((1 << 32 - length) - 1):
+            fields[_PREFIXES[each.name]] = f"{IPv4Address(value)}" + (f"/{length}" if length < 32 else "")
+            continue
+        if each.name in _PREFIXES:
+            problem = "expected an address or a prefix"
+        elif each.name in _EXACT:
+            key, encode, expected = _EXACT[each.name]
+            if mask == each.ones:
+                fields[key] = encode(value)
+                continue
+            problem = f"expected {expected} here"
+        notes.refusals.append(f"{where}: {each.name}={write(each, value, mask)}: {problem}")
+        return None
     return fields
 
 
-def _prefix(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
-    length = mask.bit_count()
-    if mask != 0xFFFFFFFF & ~((1 << 32 - length) - 1):
-        return "expected an address or a prefix"
-    fields[_PREFIX_FIELDS[each.name]] = f"{IPv4Address(value)}" + (f"/{length}" if length < 32 else "")
-    return None
+def _mac(address: int) -> str:
+    return address.to_bytes(6, "big").hex(":")
 
 
-def _exact(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
-    if mask != each.ones:
-        return "expected one value: OpenFlow 1.0 has no masks and ranges here"
-    fields[_NUMBER_FIELDS[each.name]] = value
-    return None
+def _vlan(vlan_vid: int) -> int:
+    return vlan_vid & 0xFFF if vlan_vid & VLAN_PRESENT else UNTAGGED
 
 
-def _mac(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
-    if mask != each.ones:
-        return "expected one address: OpenFlow 1.0 has no masks here"
-    fields[_MAC_FIELDS[each.name]] = ":".join(f"{byte:02x}" for byte in value.to_bytes(6, "big"))
-    return None
+def _number(value: int) -> int:
+    return value
 
 
-def _vlan(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
-    if mask != each.ones:
-        return "expected none or one VLAN number: OpenFlow 1.0 has no masks here"
-    fields["dl_vlan"] = value & 0xFFF if value & VLAN_PRESENT else UNTAGGED
-    return None
-
-
-def _dscp(each: Field, value: int, mask: int, fields: dict[str, Value]) -> str | None:
-    fields["nw_tos"] = value << 2
-    return None
-
-
-_Translate = Callable[[Field, int, int, dict[str, Value]], str | None]
-_TRANSLATORS: dict[str, _Translate] = {
-    **dict.fromkeys(_PREFIX_FIELDS, _prefix),
-    **dict.fromkeys(_NUMBER_FIELDS, _exact),
-    **dict.fromkeys(_MAC_FIELDS, _mac),
-    "vlan_vid": _vlan,
-    "ip_dscp": _dscp,
+_PREFIXES = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}
+_NUMBERS = {
+    "eth_type": "dl_type", "vlan_pcp": "dl_vpcp", "ip_proto": "nw_proto", "arp_op": "nw_proto",
+    "tcp_src": "tp_src", "tcp_dst": "tp_dst", "udp_src": "tp_src", "udp_dst": "tp_dst",
+    "icmpv4_type": "tp_src", "icmpv4_code": "tp_dst",
+}  # fmt: skip
+_EXACT: dict[str, tuple[str, Callable[[int], Value], str]] = {
+    **{name: (key, _number, "one value: OpenFlow 1.0 has no masks and ranges") for name, key in _NUMBERS.items()},
+    "eth_src": ("dl_src", _mac, "one address: OpenFlow 1.0 has no masks"),
+    "eth_dst": ("dl_dst", _mac, "one address: OpenFlow 1.0 has no masks"),
+    "vlan_vid": ("dl_vlan", _vlan, "none or one VLAN number: OpenFlow 1.0 has no masks"),
+    "ip_dscp": ("nw_tos", lambda dscp: dscp << 2, "one value: OpenFlow 1.0 has no masks"),
 }
+"""By our name of a field: its name in OpenFlow 1.0, how a value is written there, and what is expected."""

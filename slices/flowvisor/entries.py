@@ -35,10 +35,6 @@ class FlowVisorError(SliceError):
         self.problem, self.code = problem, code
         super().__init__(problem)
 
-    def __reduce__(self) -> tuple[type[FlowVisorError], tuple[str, int | None]]:
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.problem, self.code)
-
 
 @dataclass(frozen=True, slots=True)
 class FvSlice:
@@ -119,12 +115,8 @@ def _value(key: str, value: Any) -> Value:
     if key in _TEXTS:
         return str(value).lower()
     if key in _NETWORKS:
-        return network_text(str(value))
+        # Always written alike: without a length if it is one address.
+        network = IPv4Network(str(value), strict=False)
+        return str(network.network_address) if network.prefixlen == 32 else str(network)
     number = int(value)
     return number & 0xFFFF if key in _SIXTEEN_BITS else number & 0xFF
-
-
-def network_text(text: str) -> str:
-    """An IPv4 prefix as it is always written here: without a length if it is one address."""
-    network = IPv4Network(text, strict=False)
-    return str(network.network_address) if network.prefixlen == 32 else str(network)

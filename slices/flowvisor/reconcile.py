@@ -1,4 +1,4 @@
-"""What FlowVisor has and what it shall have -> the steps between. Pure.
+"""What FlowVisor has and what it shall have -> the steps between, carried out and checked by reading back. Pure.
 
 New entries come before old ones go, so that a packet always belongs to someone. FlowVisor 1.4 needs care:
 
@@ -9,14 +9,13 @@ New entries come before old ones go, so that a packet always belongs to someone.
   another entry with another name;
 - limits of slices can't be read back: a slice that is there is always told of them.
 
-Carries out the steps of ``reconcile`` and checks by reading back. Time and the connection are arguments.
+Time and the connection are arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from typing import Any, Protocol
 
@@ -25,28 +24,18 @@ from .entries import ADMIN, OURS, FlowVisorError, FvRule, FvSlice, rule_of
 
 ADDRESS = "noc@localhost"
 """FlowVisor wants to know whom to write to; nobody ever is."""
-
-
-class Action(Enum):
-    """Methods of the API that change something."""
-
-    ADD_SLICE = "add-slice"
-    UPDATE_SLICE = "update-slice"
-    REMOVE_SLICE = "remove-slice"
-    ADD_RULE = "add-flowspace"
-    REMOVE_RULES = "remove-flowspace"
+_ADD_RULE = "add-flowspace"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One request; ``slice_name`` is the slice it is about, ``what`` says it in words."""
+    """One request: a method of the API with its parameters; ``what`` says it in words."""
 
-    action: Action
     what: str
+    method: str
+    parameters: Any = field(repr=False)
     slice_name: str = ""
-    rule: FvRule | None = None
-    fv_slice: FvSlice | None = None
-    names: tuple[str, ...] = ()
+    """Whose entry is added."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +44,6 @@ class Observed:
 
     slices: frozenset[str]
     rules: Mapping[str, FvRule | None]
-
-
-def observed_of(slices: Any, flowspace: Any) -> Observed:
-    """From the answers to ``list-slices`` and ``list-flowspace``; :class:`FlowVisorError` if they can't be read."""
-    if not isinstance(slices, list) or not isinstance(flowspace, list):
-        raise FlowVisorError("FlowVisor: lists of slices and of flowspace entries were expected")
-    names = frozenset(str(each.get("slice-name")) for each in slices if isinstance(each, Mapping)) - {ADMIN}
-    rules: dict[str, FvRule | None] = {}
-    for entry in flowspace:
-        if not isinstance(entry, Mapping):
-            raise FlowVisorError("FlowVisor: a flowspace entry was expected")
-        name = str(entry.get("name", ""))
-        if name.startswith(OURS):
-            rules[name] = rule_of(entry)
-    return Observed(names, rules)
 
 
 def steps(observed: Observed, desired: Desired) -> tuple[Step, ...]:
@@ -81,16 +55,30 @@ def steps(observed: Observed, desired: Desired) -> tuple[Step, ...]:
     # An entry under one of our names that says something else must go first: two can't have one name.
     clashing = [name for name in wrong if name in desired.rules]
     found: list[Step] = []
-    for name, each in desired.slices.items():
-        known = name in observed.slices
-        action = Action.UPDATE_SLICE if known else Action.ADD_SLICE
-        found.append(Step(action, f"{'set' if known else 'add'} slice {name}", name, fv_slice=each))
+    found += [_slice_step(each, known=name in observed.slices) for name, each in desired.slices.items()]
     found += _removal(clashing)
-    found += [Step(Action.ADD_RULE, f"add {rule.name}", rule.slice_name, rule=rule) for rule in missing]
+    found += [Step(f"add {rule.name}", _ADD_RULE, [rule.document()], rule.slice_name) for rule in missing]
     found += _removal([name for name in wrong if name not in desired.rules])
     for name in sorted(removable - desired.slices.keys()):
-        found.append(Step(Action.REMOVE_SLICE, f"remove slice {name}", name))
+        found.append(Step(f"remove slice {name}", "remove-slice", {"slice-name": name}))
     return tuple(found)
+
+
+def _slice_step(each: FvSlice, *, known: bool) -> Step:
+    limits = {"flowmod-limit": each.flow_mod_limit, "rate-limit": each.messages_per_s, "admin-status": True}
+    if known:
+        where = {"controller-host": each.host, "controller-port": each.port}
+        return Step(f"set slice {each.name}", "update-slice", {"slice-name": each.name, **where, **limits})
+    parameters = {
+        "slice-name": each.name,
+        "controller-url": f"tcp:{each.host}:{each.port}",
+        "admin-contact": ADDRESS,
+        # Who has a slice's password may change everything, so nobody gets to know it.
+        "password": token_urlsafe(24),
+        "drop-policy": "exact",
+        "recv-lldp": True,
+    }
+    return Step(f"add slice {each.name}", "add-slice", {**parameters, **limits})
 
 
 def differences(observed: Observed, desired: Desired) -> tuple[str, ...]:
@@ -105,7 +93,7 @@ def differences(observed: Observed, desired: Desired) -> tuple[str, ...]:
 
 
 def _removal(names: list[str]) -> list[Step]:
-    return [Step(Action.REMOVE_RULES, f"remove {name}", names=(name,)) for name in names]
+    return [Step(f"remove {name}", "remove-flowspace", [name]) for name in names]
 
 
 ADDED_WITHIN_S = 20.0
@@ -128,8 +116,20 @@ class Clock:
 
 
 def observe(connection: Connection) -> Observed:
-    """What FlowVisor has. An empty object asks for all entries: without parameters it fails inside."""
-    return observed_of(connection.call("list-slices"), connection.call("list-flowspace", {}))
+    """What FlowVisor has; :class:`FlowVisorError` if that can't be read."""
+    # An empty object asks for all entries: without parameters it fails inside.
+    slices, flowspace = connection.call("list-slices"), connection.call("list-flowspace", {})
+    if not isinstance(slices, list) or not isinstance(flowspace, list):
+        raise FlowVisorError("FlowVisor: lists of slices and of flowspace entries were expected")
+    names = frozenset(str(each.get("slice-name")) for each in slices if isinstance(each, Mapping)) - {ADMIN}
+    rules: dict[str, FvRule | None] = {}
+    for entry in flowspace:
+        if not isinstance(entry, Mapping):
+            raise FlowVisorError("FlowVisor: a flowspace entry was expected")
+        name = str(entry.get("name", ""))
+        if name.startswith(OURS):
+            rules[name] = rule_of(entry)
+    return Observed(names, rules)
 
 
 def reconcile(
@@ -147,7 +147,10 @@ def reconcile(
     for number, step in enumerate(todo, 1):
         progress(number, len(todo), step)
         try:
-            _CARRY_OUT[step.action](connection, step, clock)
+            if step.method == _ADD_RULE:
+                _add_rule(connection, step, clock)
+            else:
+                _true(connection, step.method, step.parameters)
         except FlowVisorError as error:
             raise FlowVisorError(f"step {number} of {len(todo)} ({step.what}): {error}", error.code) from error
     left = differences(observe(connection), desired)
@@ -156,43 +159,8 @@ def reconcile(
     return todo
 
 
-def _limits(each: FvSlice) -> dict[str, Any]:
-    return {"flowmod-limit": each.flow_mod_limit, "rate-limit": each.messages_per_s, "admin-status": True}
-
-
-def _add_slice(connection: Connection, step: Step, clock: Clock) -> None:
-    each = _fv_slice(step)
-    # Who has a slice's password may change everything, so nobody gets to know it.
-    parameters = {
-        "slice-name": each.name,
-        "controller-url": f"tcp:{each.host}:{each.port}",
-        "admin-contact": ADDRESS,
-        "password": token_urlsafe(24),
-        "drop-policy": "exact",
-        "recv-lldp": True,
-        **_limits(each),
-    }
-    _true(connection, "add-slice", parameters)
-
-
-def _update_slice(connection: Connection, step: Step, clock: Clock) -> None:
-    each = _fv_slice(step)
-    where = {"controller-host": each.host, "controller-port": each.port}
-    _true(connection, "update-slice", {"slice-name": each.name, **where, **_limits(each)})
-
-
-def _remove_slice(connection: Connection, step: Step, clock: Clock) -> None:
-    _true(connection, "remove-slice", {"slice-name": step.slice_name})
-
-
-def _remove_rules(connection: Connection, step: Step, clock: Clock) -> None:
-    _true(connection, "remove-flowspace", list(step.names))
-
-
 def _add_rule(connection: Connection, step: Step, clock: Clock) -> None:
-    if step.rule is None:
-        raise FlowVisorError("a step without its entry")
-    request = connection.call("add-flowspace", [step.rule.document()])
+    request = connection.call(step.method, step.parameters)
     until_s, poll_s = clock.now() + ADDED_WITHIN_S, FIRST_POLL_S
     while (status := connection.call("list-fs-status", {"fs-id": request})) == "PENDING":
         if clock.now() >= until_s:
@@ -208,18 +176,3 @@ def _true(connection: Connection, method: str, parameters: Any) -> None:
     answer = connection.call(method, parameters)
     if answer is not True:
         raise FlowVisorError(f"{method}: expected true, got {str(answer)[:100]}")
-
-
-def _fv_slice(step: Step) -> FvSlice:
-    if step.fv_slice is None:
-        raise FlowVisorError("a step without its slice")
-    return step.fv_slice
-
-
-_CARRY_OUT: dict[Action, Callable[[Connection, Step, Clock], None]] = {
-    Action.ADD_SLICE: _add_slice,
-    Action.UPDATE_SLICE: _update_slice,
-    Action.REMOVE_SLICE: _remove_slice,
-    Action.ADD_RULE: _add_rule,
-    Action.REMOVE_RULES: _remove_rules,
-}

@@ -12,7 +12,7 @@ from struct import Struct
 
 from hyroads.slices.core.classifier import is_discovery_mac
 from hyroads.slices.core.errors import bad_action
-from hyroads.slices.core.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, needs_of
+from hyroads.slices.core.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, bits_of
 from hyroads.slices.core.match import ALL, TernaryMatch, describe
 
 from .extensions import EXPERIMENTER, check_whole, translate_extension
@@ -33,24 +33,20 @@ _BAD_TYPE, _BAD_LEN, _BAD_OUT_PORT, _EPERM, _BAD_QUEUE, _BAD_OUT_GROUP, _BAD_SET
 _BAD_SET_ARGUMENT = 15
 
 
-def _bits(names: str) -> int:
-    return sum(BY_NAME[name].ones << BY_NAME[name].shift for name in names.split())
-
-
 def _dependants(name: str) -> int:
     """The bits of all fields that need a field, directly or not."""
     bits = 0
     for field in FIELDS:
-        if any(needed == name for needed, _ in needs_of(field)):
-            bits |= field.ones << field.shift | _dependants(field.name)
+        if any(needed == name for needed, _ in field.needs):
+            bits |= bits_of(field.name) | _dependants(field.name)
     return bits
 
 
-_VLAN = _bits("vlan_vid vlan_pcp")
+_VLAN = bits_of("vlan_vid", "vlan_pcp")
 _TAG = VLAN_PRESENT << BY_NAME["vlan_vid"].shift
 _ETH_TYPE = BY_NAME["eth_type"]
-_ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
-_ARP = _bits("arp_op arp_spa arp_tpa arp_sha arp_tha")
+_ETH_TYPE_BITS = bits_of("eth_type")
+_ARP = bits_of("arp_op", "arp_spa", "arp_tpa", "arp_sha", "arp_tha")
 _ABOVE_ETHERNET = _dependants("eth_type")
 _NOT_SETTABLE = frozenset(
     "in_port in_phy_port metadata eth_type ip_proto icmpv6_type tunnel_id ipv6_exthdr".split()  # noqa: SIM905
@@ -117,7 +113,9 @@ class Translator:
         view = self.view
         check_whole(self)
         if port in {FLOOD, ALL_PORTS}:
-            self.check_ports()
+            # A copy to any of the slice's ports must be its own there.
+            for each in {view.regions.kind(port): port for port in view.ports}.values():
+                self.check_out(each)
             self.parts.append(_GROUP.pack(GROUP, 8, view.flood_group + (port == ALL_PORTS)))
             return
         if port != CONTROLLER:
@@ -134,7 +132,7 @@ class Translator:
             return False
         if field.name in {"vlan_vid", "vlan_pcp"}:
             return bool(mask & value & _TAG)
-        for name, allowed in needs_of(field):
+        for name, allowed in field.needs:
             needed = BY_NAME[name]
             bits = needed.ones << needed.shift
             if mask & bits != bits or (value & bits) >> needed.shift not in allowed:
@@ -146,11 +144,6 @@ class Translator:
         check_whole(self)
         if self.rewrite.changed:
             self.check_out(None)
-
-    def check_ports(self) -> None:
-        """Refuses if a copy to any of the slice's ports would be somebody else's there."""
-        for port in {self.view.regions.kind(port): port for port in self.view.ports}.values():
-            self.check_out(port)
 
 
 def _same(walker: Translator, action: bytes) -> None:
@@ -264,7 +257,7 @@ def _pop_mpls(walker: Translator, action: bytes) -> None:
 
 
 def _pop_pbb(walker: Translator, action: bytes) -> None:
-    walker.rewrite = walker.rewrite.forget(_ABOVE_ETHERNET | _ETH_TYPE_BITS | _VLAN | _bits("eth_src eth_dst"))
+    walker.rewrite = walker.rewrite.forget(_ABOVE_ETHERNET | _ETH_TYPE_BITS | _VLAN | bits_of("eth_src", "eth_dst"))
     walker.parts.append(action)
 
 

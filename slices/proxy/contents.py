@@ -6,7 +6,7 @@ have passed ``guard.check``, which knows every length in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -82,9 +82,14 @@ def contents_of(replies: Iterable[bytes], slice_shift: int) -> Contents:
             for body in bodies.get(wire.MULTIPART_PORT_DESC, ())
             for at in range(0, len(body), _PORT_RECORD)
         },
-        tuple(found for body in bodies.get(wire.MULTIPART_FLOW, ()) for found in _entries(body, slice_shift)),
-        dict(_records(bodies.get(wire.MULTIPART_GROUP_DESC, ()), length_at=0, number_at=4)),
-        dict(_records(bodies.get(wire.MULTIPART_METER_CONFIG, ()), length_at=0, number_at=4)),
+        tuple(
+            DiscoveredEntry(rule, _owner(instructions, slice_shift))
+            for body in bodies.get(wire.MULTIPART_FLOW, ())
+            for at, length in records(body)
+            for rule, instructions in [rule_of(body[at : at + length])]
+        ),
+        _numbered(bodies.get(wire.MULTIPART_GROUP_DESC, ())),
+        _numbered(bodies.get(wire.MULTIPART_METER_CONFIG, ())),
         active_entries(bodies.get(wire.MULTIPART_TABLE, ())),
     )
 
@@ -97,37 +102,37 @@ def active_entries(bodies: Sequence[bytes]) -> dict[int, int]:
     return {table: count for table, count in counts.items() if count}
 
 
-def _records(bodies: Iterable[bytes], length_at: int, number_at: int) -> Iterable[tuple[int, bytes]]:
-    """(number, the bytes between length and number, then the rest) of every record."""
-    for body in bodies:
-        at = 0
-        while at < len(body):
-            length = int.from_bytes(body[at + length_at : at + length_at + 2], "big")
-            number = int.from_bytes(body[at + number_at : at + number_at + 4], "big")
-            yield number, body[at + 2 : at + 4] + body[at + 8 : at + length]
-            at += length
-
-
-def _entries(body: bytes, slice_shift: int) -> Iterable[DiscoveredEntry]:
-    at = 0
-    while at < len(body):
-        fields = _FLOW.unpack_from(body, at)
-        length, table, priority, cookie, match_length = fields[0], fields[1], fields[4], fields[8], fields[12]
-        data = body[at + 52 : at + 48 + match_length]
-        instructions = body[at + 48 + (match_length + 7) // 8 * 8 : at + length]
-        yield DiscoveredEntry(Installed(table, priority, data, cookie), _owner(instructions, slice_shift))
+def records(data: bytes, at: int = 0, end: int | None = None, *, size_at: int = 0) -> Iterator[tuple[int, int]]:
+    """(place, length) of each record between two places; the two bytes at ``size_at`` of a record are its length."""
+    end = len(data) if end is None else end
+    while at < end:
+        length = int.from_bytes(data[at + size_at : at + size_at + 2], "big")
+        yield at, length
         at += length
+
+
+def _numbered(bodies: Iterable[bytes]) -> dict[int, bytes]:
+    """By number: the bytes between length and number of a record, then its rest."""
+    return {
+        int.from_bytes(body[at + 4 : at + 8], "big"): body[at + 2 : at + 4] + body[at + 8 : at + length]
+        for body in bodies
+        for at, length in records(body)
+    }
+
+
+def rule_of(record: bytes) -> tuple[Installed, bytes]:
+    """The rule in a record of a flow-stats reply, and its instructions."""
+    fields = _FLOW.unpack_from(record)
+    table, priority, cookie, match_length = fields[1], fields[4], fields[8], fields[12]
+    rule = Installed(table, priority, record[52 : 48 + match_length], cookie)
+    return rule, record[48 + (match_length + 7) // 8 * 8 :]
 
 
 def _owner(instructions: bytes, slice_shift: int) -> tuple[int, int] | None:
     """By write-metadata and goto; entries for discovery lead nowhere, their metadata says the table as well."""
     number = first = None
-    at = 0
-    while at < len(instructions):
-        kind, length = (
-            int.from_bytes(instructions[at : at + 2], "big"),
-            instructions[at + 2] << 8 | instructions[at + 3],
-        )
+    for at, _ in records(instructions, size_at=2):
+        kind = int.from_bytes(instructions[at : at + 2], "big")
         if kind == 1:
             first = instructions[at + 4]
         elif kind == 2:
@@ -135,5 +140,4 @@ def _owner(instructions: bytes, slice_shift: int) -> tuple[int, int] | None:
             number = value >> slice_shift & (1 << NUMBER_BITS) - 1
             if slice_shift >= _TABLE_BITS and mask & _TABLE == _TABLE:
                 first = value & _TABLE
-        at += length
     return None if number is None or first is None else (number, first)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from hyroads.controller.ofp.wire import VENDOR_NICIRA
 from hyroads.slices.core.allocation import PRODUCTION_NUMBER
 from hyroads.slices.core.errors import bad_action
-from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS
+from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS, bits_of
+
+from .region import NOT_HEADER
 
 if TYPE_CHECKING:
     from .actions import Translator
@@ -32,14 +34,8 @@ _SAME_PORT = 0xFFF8
 _ETHERNET, _MPLS = 0, frozenset({0x0001_8847, 0x0001_8848})
 _NEXT = 0x0000_FFFE
 _BAD_LEN, _BAD_EXPERIMENTER, _BAD_EXPERIMENTER_TYPE, _BAD_ARGUMENT = 1, 2, 3, 5
-_PLACED = sum(BY_NAME[n].ones << BY_NAME[n].shift for n in ("in_port", "in_phy_port", "metadata", "tunnel_id"))
-_HEADER = (1 << TOTAL_BITS) - 1 & ~_PLACED
+_HEADER = (1 << TOTAL_BITS) - 1 & ~NOT_HEADER
 _ETH_TYPE = BY_NAME["eth_type"]
-_VLAN = BY_NAME["vlan_vid"]
-
-
-def _bits(*names: str) -> int:
-    return sum(BY_NAME[name].ones << BY_NAME[name].shift for name in names)
 
 
 def translate_extension(walker: Translator, action: bytes) -> None:
@@ -69,10 +65,10 @@ def _encap(walker: Translator, action: bytes) -> None:
     if packet_type in _MPLS and not walker.bare:
         # The new header's fields are of no packet known; whatever was a header is payload now.
         eth_type = (packet_type & 0xFFFF) << _ETH_TYPE.shift
-        walker.rewrite = walker.rewrite.forget(_HEADER).set(eth_type, _bits("eth_type")).set(0, _bits("vlan_vid"))
+        walker.rewrite = walker.rewrite.forget(_HEADER).set(eth_type, bits_of("eth_type")).set(0, bits_of("vlan_vid"))
         walker.bare = True
     elif packet_type == _ETHERNET and walker.bare:
-        walker.rewrite = walker.rewrite.forget(_bits("eth_src", "eth_dst"))
+        walker.rewrite = walker.rewrite.forget(bits_of("eth_src", "eth_dst"))
         walker.bare = False
     else:
         raise bad_action(_BAD_ARGUMENT, f"encap to packet type {packet_type:#x} is not possible here")
@@ -82,7 +78,7 @@ def _encap(walker: Translator, action: bytes) -> None:
 def _decap(walker: Translator, action: bytes) -> None:
     packet_type = _DECAP.unpack(action)[4]
     if not walker.bare and packet_type == _NEXT:
-        walker.rewrite = walker.rewrite.forget(_bits("eth_src", "eth_dst", "vlan_vid", "vlan_pcp"))
+        walker.rewrite = walker.rewrite.forget(bits_of("eth_src", "eth_dst", "vlan_vid", "vlan_pcp"))
         walker.bare = True
     elif walker.bare and packet_type == _ETHERNET:
         walker.rewrite = walker.rewrite.forget(_HEADER)

@@ -22,7 +22,7 @@ from hyroads.slices.core.errors import (
     bad_action,
     bad_request,
 )
-from hyroads.slices.core.fields import BY_NAME
+from hyroads.slices.core.fields import BY_NAME, bits_of
 from hyroads.slices.core.match import TernaryMatch
 
 from .actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
@@ -43,7 +43,7 @@ _EXTENSION = EXPERIMENTER.to_bytes(2, "big")
 _IN_PORT = BY_NAME["in_port"]
 _METADATA = BY_NAME["metadata"]
 _ETH_TYPE = BY_NAME["eth_type"]
-_ETH_TYPE_BITS = _ETH_TYPE.ones << _ETH_TYPE.shift
+_ETH_TYPE_BITS = bits_of("eth_type")
 _DISCOVERY = {eth_type << _ETH_TYPE.shift: eth_type for eth_type in DISCOVERY_ETH_TYPES}
 _BAD_TABLE_ID, _BAD_COMMAND = 2, 6
 _BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGTH = 5, 2, 3, 7
@@ -141,7 +141,7 @@ def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
     if table == wire.ALL_TABLES:
         if command < wire.DELETE:
             raise Refused(FLOW_MOD_FAILED, _BAD_TABLE_ID, "all tables at once are for deletes only")
-        return range(view.block.first, view.block.first + view.block.count)
+        return view.block.tables
     return (view.real_table(table),)
 
 
@@ -170,6 +170,10 @@ def translate_instructions(message: bytes, start: int, view: GuestView, origin: 
         if handler is None:
             code = _BAD_EXPERIMENTER if kind == 0xFFFF else 0
             raise Refused(BAD_INSTRUCTION, code, f"instructions of type {kind} are not possible in a slice")
+        wanted = _LENGTHS.get(kind, length)
+        if length != wanted:
+            problem = f"instruction of {length} bytes, expected {wanted}"
+            raise Refused(BAD_INSTRUCTION, _BAD_INSTRUCTION_LENGTH, problem)
         handler(walker, message, start, start + length)
         start += length
     walker.check_end()
@@ -197,15 +201,7 @@ class _Instructions:
             self.applied.check_out(None)
 
 
-def _length(start: int, end: int, wanted: int) -> None:
-    if end - start != wanted:
-        raise Refused(
-            BAD_INSTRUCTION, _BAD_INSTRUCTION_LENGTH, f"instruction of {end - start} bytes, expected {wanted}"
-        )
-
-
 def _goto(walker: _Instructions, message: bytes, start: int, end: int) -> None:
-    _length(start, end, 8)
     table = message[start + 4]
     if not walker.table < table < walker.view.block.count:
         raise Refused(BAD_INSTRUCTION, _BAD_INSTRUCTION_TABLE, f"goto table {table} from table {walker.table}")
@@ -214,7 +210,6 @@ def _goto(walker: _Instructions, message: bytes, start: int, end: int) -> None:
 
 
 def _write_metadata(walker: _Instructions, message: bytes, start: int, end: int) -> None:
-    _length(start, end, 24)
     _, _, value, mask = _WRITE_METADATA.unpack_from(message, start)
     allowed = walker.view.layout.guest_metadata_mask
     if value & mask & ~allowed:
@@ -236,12 +231,10 @@ def _write_actions(walker: _Instructions, message: bytes, start: int, end: int) 
 
 
 def _clear_actions(walker: _Instructions, message: bytes, start: int, end: int) -> None:
-    _length(start, end, 8)
     walker.parts.append(message[start:end])
 
 
 def _meter(walker: _Instructions, message: bytes, start: int, end: int) -> None:
-    _length(start, end, 8)
     (guest,) = _U32.unpack_from(message, start + 4)
     real = walker.view.meters.real(guest)
     if real is None:
@@ -249,6 +242,7 @@ def _meter(walker: _Instructions, message: bytes, start: int, end: int) -> None:
     walker.parts.append(_METER.pack(6, 8, real))
 
 
+_LENGTHS = {1: 8, 2: 24, 5: 8, 6: 8}
 _HANDLERS: dict[int, Callable[[_Instructions, bytes, int, int], None]] = {
     1: _goto,
     2: _write_metadata,

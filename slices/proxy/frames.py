@@ -12,20 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from hyroads.slices.core.fields import (
-    BY_NAME,
-    ETH_TYPE_ARP,
-    ETH_TYPE_IPV4,
-    ETH_TYPE_IPV6,
-    ETH_TYPE_MPLS,
-    ETH_TYPE_MPLS_MULTICAST,
-    IP_PROTO_ICMP,
-    IP_PROTO_ICMPV6,
-    IP_PROTO_SCTP,
-    IP_PROTO_TCP,
-    IP_PROTO_UDP,
-    VLAN_PRESENT,
-)
+from hyroads.slices.core import fields
+from hyroads.slices.core.fields import BY_NAME, VLAN_PRESENT
 from hyroads.slices.core.match import ALL, TernaryMatch
 
 TAGS = frozenset({0x8100, 0x88A8})
@@ -189,18 +177,19 @@ _Upper = Callable[[bytes, int, int], _Bits]
 """From a frame, where a header starts and where the packet ends."""
 
 
-def _ports(protocol: str, least: int) -> _Upper:
-    shift, ports_mask = _run(f"{protocol}_src", f"{protocol}_dst")
+def _first_fields(layout: Struct, least: int, *names: str) -> _Upper:
+    """Reads the two fields that a header of at least so many bytes begins with."""
+    shift, fields_mask = _run(*names)
 
     def read(frame: bytes, at: int, end: int) -> _Bits:
         if at + least > end or at + least > len(frame):
             return _NOTHING
-        return _U32.unpack_from(frame, at)[0] << shift, ports_mask
+        return layout.unpack_from(frame, at)[0] << shift, fields_mask
 
     return read
 
 
-_tcp_ports = _ports("tcp", 20)
+_tcp_ports = _first_fields(_U32, 20, "tcp_src", "tcp_dst")
 
 
 def _tcp(frame: bytes, at: int, end: int) -> _Bits:
@@ -209,18 +198,7 @@ def _tcp(frame: bytes, at: int, end: int) -> _Bits:
     return _tcp_ports(frame, at, end)
 
 
-def _icmp(name: str) -> _Upper:
-    shift, icmp_mask = _run(f"{name}_type", f"{name}_code")
-
-    def read(frame: bytes, at: int, end: int) -> _Bits:
-        if at + 8 > end or at + 8 > len(frame):
-            return _NOTHING
-        return _U16.unpack_from(frame, at)[0] << shift, icmp_mask
-
-    return read
-
-
-_plain_icmpv6 = _icmp("icmpv6")
+_plain_icmpv6 = _first_fields(_U16, 8, "icmpv6_type", "icmpv6_code")
 
 
 def _icmpv6(frame: bytes, at: int, end: int) -> _Bits:
@@ -236,19 +214,19 @@ def _icmpv6(frame: bytes, at: int, end: int) -> _Bits:
 
 
 _UPPER: dict[tuple[int, int], _Upper] = {
-    (4, IP_PROTO_TCP): _tcp,
-    (6, IP_PROTO_TCP): _tcp,
-    (4, IP_PROTO_UDP): _ports("udp", 8),
-    (6, IP_PROTO_UDP): _ports("udp", 8),
-    (4, IP_PROTO_SCTP): _ports("sctp", 12),
-    (6, IP_PROTO_SCTP): _ports("sctp", 12),
-    (4, IP_PROTO_ICMP): _icmp("icmpv4"),
-    (6, IP_PROTO_ICMPV6): _icmpv6,
+    (4, fields.IP_PROTO_TCP): _tcp,
+    (6, fields.IP_PROTO_TCP): _tcp,
+    **dict.fromkeys(((4, fields.IP_PROTO_UDP), (6, fields.IP_PROTO_UDP)), _first_fields(_U32, 8, "udp_src", "udp_dst")),
+    **dict.fromkeys(
+        ((4, fields.IP_PROTO_SCTP), (6, fields.IP_PROTO_SCTP)), _first_fields(_U32, 12, "sctp_src", "sctp_dst")
+    ),
+    (4, fields.IP_PROTO_ICMP): _first_fields(_U16, 8, "icmpv4_type", "icmpv4_code"),
+    (6, fields.IP_PROTO_ICMPV6): _icmpv6,
 }
 _LAYERS: dict[int, Callable[[bytes, int, int], _Bits]] = {
-    ETH_TYPE_ARP: _arp,
-    ETH_TYPE_IPV4: _ipv4,
-    ETH_TYPE_IPV6: _ipv6,
-    ETH_TYPE_MPLS: _mpls,
-    ETH_TYPE_MPLS_MULTICAST: _mpls,
+    fields.ETH_TYPE_ARP: _arp,
+    fields.ETH_TYPE_IPV4: _ipv4,
+    fields.ETH_TYPE_IPV6: _ipv6,
+    fields.ETH_TYPE_MPLS: _mpls,
+    fields.ETH_TYPE_MPLS_MULTICAST: _mpls,
 }

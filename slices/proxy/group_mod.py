@@ -4,63 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from struct import Struct
+from typing import NamedTuple
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import GROUP_MOD_FAILED, METER_MOD_FAILED, Refused, bad_request
 
 from .actions import GROUP, queued
 from .flow_mod import translate_action_set
-from .guest_view import FLOOD_GROUPS, GuestView
+from .guest_view import GuestView, IdMap
 
 ALL = 0xFFFFFFFF
 ALL_GROUPS = 0xFFFFFFFC
-ALL_METERS, LAST_METER = 0xFFFFFFFF, 0xFFFF0000
-_LAST_GROUP = 0xFFFFFF00
-_GROUP_MOD = Struct("!HBxI")
+ALL_METERS = 0xFFFFFFFF
+_HEAD = Struct("!H2xI")
 _BUCKET = Struct("!HHII4x")
-_METER_MOD = Struct("!HHI")
 _OUTPUT = Struct("!HHIH6x")
 _PAIR = Struct("!HH")
 
 
+class _Kind(NamedTuple):
+    """What groups and meters are called, their numbers, and the codes of their errors."""
+
+    word: str
+    numbers: range
+    everything: frozenset[int]
+    failed: int
+    bad_command: int
+    reserved: int
+    unknown: int
+    known: int
+    none_left: int
+
+
+# 0xfffffffc is all groups (OFPG_ALL); ANY is taken as that too.
+_OF_GROUPS = _Kind("group", range(0xFFFFFF01), frozenset({ALL, ALL_GROUPS}), GROUP_MOD_FAILED, 11, 1, 8, 0, 3)
+_OF_METERS = _Kind("meter", range(1, 0xFFFF0001), frozenset({ALL_METERS}), METER_MOD_FAILED, 4, 2, 3, 1, 10)
+
+
 def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
     """The messages for the switch, under the guest's transaction id; :class:`Refused`."""
-    if len(message) < 16:
-        raise bad_request(6, f"group-mod of {len(message)} bytes")
-    command, kind, guest = _GROUP_MOD.unpack_from(message, 8)
-    xid = int.from_bytes(message[4:8], "big")
-    if command > wire.GROUP_DELETE:
-        raise Refused(GROUP_MOD_FAILED, 11, f"command {command}")
+    command, guest = _checked(message, _OF_GROUPS, view.groups)
     if command == wire.GROUP_DELETE:
-        # 0xfffffffc is all groups (OFPG_ALL); ANY is taken as that too.
-        everything = guest in {ALL, ALL_GROUPS}
-        view.chains = {} if everything else {group: to for group, to in view.chains.items() if group != guest}
-        numbers = view.groups.clear() if everything else (view.groups.remove(guest),)
-        return [
-            _message(wire.GROUP_MOD, xid, _GROUP_MOD.pack(wire.GROUP_DELETE, 0, real))
-            for real in numbers
-            if real is not None
-        ]
-    if guest > _LAST_GROUP:
-        raise Refused(GROUP_MOD_FAILED, 1, f"group {guest:#x} is reserved")
-    present = view.groups.real(guest) is not None
-    if present != (command == wire.GROUP_MODIFY):
-        raise Refused(GROUP_MOD_FAILED, 8 if command == wire.GROUP_MODIFY else 0, f"group {guest}")
+        others = {} if guest in _OF_GROUPS.everything else {n: to for n, to in view.chains.items() if n != guest}
+        view.chains = others
+        return _deletes(message, _OF_GROUPS, view.groups, guest)
     onward = chained(message)
     if view.would_loop(guest, onward):
         raise Refused(GROUP_MOD_FAILED, 7, f"group {guest} would lead to itself")
-    buckets = check_buckets(message, view)
-    real = view.groups.add(guest)
-    if real is None:
-        raise Refused(GROUP_MOD_FAILED, 3, "the slice has no groups left")
+    found = _put(message, _OF_GROUPS, view.groups, guest, check_buckets(message, view))
     view.chains[guest] = onward
-    return [_message(wire.GROUP_MOD, xid, _GROUP_MOD.pack(command, kind, real) + buckets)]
+    return found
 
 
-def _message(kind: int, xid: int, body: bytes) -> bytes:
-    if len(body) > 0xFFFF - 8:
+def translate_meter_mod(message: bytes, view: GuestView) -> list[bytes]:
+    """The messages for the switch, under the guest's transaction id; :class:`Refused`."""
+    command, guest = _checked(message, _OF_METERS, view.meters)
+    if command == wire.METER_DELETE:
+        return _deletes(message, _OF_METERS, view.meters, guest)
+    start, end = 16, len(message)
+    while start < end:
+        length = int.from_bytes(message[start + 2 : start + 4], "big")
+        if length != 16 or start + length > end:
+            raise bad_request(6, f"meter band of length {length}")
+        start += length
+    return _put(message, _OF_METERS, view.meters, guest, message[16:])
+
+
+def _checked(message: bytes, kind: _Kind, ids: IdMap) -> tuple[int, int]:
+    """(command, the guest's number); adds need a number that is free, changes one that is not."""
+    if len(message) < 16:
+        raise bad_request(6, f"{kind.word}-mod of {len(message)} bytes")
+    command, guest = _HEAD.unpack_from(message, 8)
+    if command > wire.GROUP_DELETE:
+        raise Refused(kind.failed, kind.bad_command, f"command {command}")
+    if command == wire.GROUP_DELETE:
+        return command, guest
+    if guest not in kind.numbers:
+        raise Refused(kind.failed, kind.reserved, f"{kind.word} {guest:#x} is reserved")
+    modified = command == wire.GROUP_MODIFY
+    if modified != (ids.real(guest) is not None):
+        raise Refused(kind.failed, kind.unknown if modified else kind.known, f"{kind.word} {guest}")
+    return command, guest
+
+
+def _put(message: bytes, kind: _Kind, ids: IdMap, guest: int, rest: bytes) -> list[bytes]:
+    real = ids.add(guest)
+    if real is None:
+        raise Refused(kind.failed, kind.none_left, f"the slice has no {kind.word}s left")
+    return [_renumbered(message, message[8:12], real, rest)]
+
+
+def _deletes(message: bytes, kind: _Kind, ids: IdMap, guest: int) -> list[bytes]:
+    numbers = ids.clear() if guest in kind.everything else (ids.remove(guest),)
+    return [_renumbered(message, message[8:10] + b"\0\0", real, b"") for real in numbers if real is not None]
+
+
+def _renumbered(message: bytes, head: bytes, real: int, rest: bytes) -> bytes:
+    if len(rest) > 0xFFFF - 16:
         raise bad_request(6, "the message gets too long")
-    return wire.message(body, xid, kind)
+    return wire.message(head + real.to_bytes(4, "big") + rest, int.from_bytes(message[4:8], "big"), message[1])
 
 
 def check_buckets(message: bytes, view: GuestView) -> bytes:
@@ -107,44 +149,3 @@ def flood_buckets(ports: Collection[int], queue: int | None = None) -> bytes:
     before = queued(queue)
     head = _BUCKET.pack(32 + len(before), 0, ALL, ALL) + before
     return b"\0\0" + b"".join(head + _OUTPUT.pack(0, 16, port, 0) for port in sorted(ports))
-
-
-def is_flood_group(real: int) -> bool:
-    """Whether a group of the switch is one of the slicer's own."""
-    return real >= FLOOD_GROUPS
-
-
-def translate_meter_mod(message: bytes, view: GuestView) -> list[bytes]:
-    """The messages for the switch, under the guest's transaction id; :class:`Refused`."""
-    if len(message) < 16:
-        raise bad_request(6, f"meter-mod of {len(message)} bytes")
-    command, flags, guest = _METER_MOD.unpack_from(message, 8)
-    xid = int.from_bytes(message[4:8], "big")
-    if command > wire.METER_DELETE:
-        raise Refused(METER_MOD_FAILED, 4, f"command {command}")
-    if command == wire.METER_DELETE:
-        numbers = view.meters.clear() if guest == ALL_METERS else (view.meters.remove(guest),)
-        return [
-            _message(wire.METER_MOD, xid, _METER_MOD.pack(wire.METER_DELETE, 0, real))
-            for real in numbers
-            if real is not None
-        ]
-    if not 0 < guest <= LAST_METER:
-        raise Refused(METER_MOD_FAILED, 2, f"meter {guest:#x} is reserved")
-    present = view.meters.real(guest) is not None
-    if present != (command == wire.METER_MODIFY):
-        raise Refused(METER_MOD_FAILED, 3 if command == wire.METER_MODIFY else 1, f"meter {guest}")
-    _check_bands(message)
-    real = view.meters.add(guest)
-    if real is None:
-        raise Refused(METER_MOD_FAILED, 10, "the slice has no meters left")
-    return [_message(wire.METER_MOD, xid, _METER_MOD.pack(command, flags, real) + message[16:])]
-
-
-def _check_bands(message: bytes) -> None:
-    start, end = 16, len(message)
-    while start < end:
-        length = int.from_bytes(message[start + 2 : start + 4], "big")
-        if length != 16 or start + length > end:
-            raise bad_request(6, f"meter band of length {length}")
-        start += length

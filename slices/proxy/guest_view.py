@@ -5,7 +5,6 @@ Group and meter numbers: the guest chooses its own, the switch has one number sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hyroads.slices.core.allocation import OPEN_VSWITCH, Block, Layout
@@ -59,10 +58,6 @@ class IdMap:
     def __len__(self) -> int:
         """How many are in use."""
         return len(self._real)
-
-    def __iter__(self) -> Iterator[int]:
-        """The guest's numbers in use."""
-        return iter(self._real)
 
     def real(self, guest: int) -> int | None:
         """The switch's number of a guest's, None if the guest has none by that number."""
@@ -154,7 +149,7 @@ class GuestView:
 
     def guest_table(self, table: int) -> int:
         """The guest's table for one of the switch's in its block; :class:`SliceError` for others."""
-        if not self.block.first <= table < self.block.first + self.block.count:
+        if table not in self.block.tables:
             raise SliceError(f"table {table} is not of slice {self.number}")
         return table - self.block.first
 

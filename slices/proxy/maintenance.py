@@ -1,14 +1,13 @@
-"""The slicer's own part of a switch: from what is there to what should be, by the smallest difference.
+"""From what is in a switch to what should be, by the smallest difference: the slicer's own part, and the guests'.
 
 A switch that a slicer had before keeps its forwarding: entries of the classifier are told apart by their cookies, and a
 table is emptied only if it has passed to another slice. A switch that no slicer has had is *adopted*: whatever is in it
 could lead packets past the classifier, so it is emptied once.
 
-Checking again what a slice has in a switch, after the flowspace, the ports or the limits changed.
-
-What is there is read back, turned into the guest's own message and translated once more. What would be refused today
-is deleted; the switch tells the guest if the rule asked for that (OFPFF_SEND_FLOW_REM). What would be another message
-today (the slice has another queue) is changed in place, and keeps its counters.
+What guests have there is checked again after the flowspace, the ports or the limits changed: it is read back, turned
+into the guest's own message and translated once more. What would be refused today is deleted; the switch tells the
+guest if the rule asked for that (OFPFF_SEND_FLOW_REM). What would be another message today (the slice has another
+queue) is changed in place, and keeps its counters.
 """
 
 from __future__ import annotations
@@ -18,22 +17,14 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.diff import Installed
 from hyroads.controller.ofp.rule import MARK_MASK
 from hyroads.slices.core.allocation import Block, Layout
 from hyroads.slices.core.classifier import COOKIE_MARK, ClassifierChange, ClassifierEntry
 from hyroads.slices.core.errors import Refused
 
-from .contents import Contents
+from .contents import Contents, records, rule_of
 from .flow_mod import translate
-from .group_mod import (
-    ALL_GROUPS,
-    ALL_METERS,
-    chained,
-    check_buckets,
-    flood_buckets,
-    is_flood_group,
-)
+from .group_mod import ALL_GROUPS, ALL_METERS, chained, check_buckets, flood_buckets
 from .guest_view import FLOOD_GROUPS, GuestView
 from .readback import flow_stats, guest_buckets
 
@@ -72,15 +63,17 @@ def stages(found: Contents, wanted: DesiredState) -> Stages:
     """What to send to a switch that has just connected."""
     if not is_sliced(found):
         found = Contents(found.ports, (), {}, {}, {})
-        first = [_everything()]
+        everything = wire.message(wire.delete_all_of_table_body(), 0)
+        groups, meters = group_message(wire.GROUP_DELETE, ALL_GROUPS), meter_message(wire.METER_DELETE, ALL_METERS)
+        first = [everything, groups, meters]
     else:
-        first = [_emptied(_tables_to_empty(found, wanted, held=True))]
+        first = _emptied(_tables_to_empty(found, wanted, held=True))
     adds, deletes = _classifier(found, wanted)
     floods, gone = _flood_groups(found.groups, wanted.floods)
     last = _emptied(_tables_to_empty(found, wanted, held=False))
     own = {number: record for number, record in found.meters.items() if number < FIRST_GUEST_METER}
-    meters, unused = _meters(own, wanted.rates_kbps)
-    return tuple(stage for stage in (*first, floods + meters, adds, deletes, last, gone + unused) if stage)
+    limits, unused = _meters(own, wanted.rates_kbps)
+    return tuple(stage for stage in (first, floods + limits, adds, deletes, last, gone + unused) if stage)
 
 
 def change_stages(change: ClassifierChange, before: DesiredState, after: DesiredState) -> Stages:
@@ -104,19 +97,7 @@ def change_stages(change: ClassifierChange, before: DesiredState, after: Desired
 
 def is_sliced(found: Contents) -> bool:
     """Whether a slicer has had the switch before."""
-    return any(_is_own(each.rule.cookie) for each in found.entries)
-
-
-def _is_own(cookie: int) -> bool:
-    return cookie & MARK_MASK == COOKIE_MARK
-
-
-def _everything() -> list[bytes]:
-    return [
-        wire.message(wire.delete_all_of_table_body(), 0),
-        group_message(wire.GROUP_DELETE, ALL_GROUPS),
-        meter_message(wire.METER_DELETE, ALL_METERS, bytes(2)),
-    ]
+    return any(each.rule.cookie & MARK_MASK == COOKIE_MARK for each in found.entries)
 
 
 def _emptied(tables: Iterable[int]) -> list[bytes]:
@@ -125,7 +106,7 @@ def _emptied(tables: Iterable[int]) -> list[bytes]:
 
 def _tables_to_empty(found: Contents, wanted: DesiredState, *, held: bool) -> list[int]:
     """Tables with entries of a slice that no longer has them; ``held``: those that another has now."""
-    now = {block.first + i: block.number for block in wanted.blocks for i in range(block.count)}
+    now = {table: block.number for block in wanted.blocks for table in block.tables}
     before = sorted({(first, number) for each in found.entries if each.owner for number, first in [each.owner]})
     tables = []
     for table in sorted(found.active):
@@ -162,7 +143,7 @@ def _flood_groups(
             if present.get(group) != buckets:
                 put.append(group_message(wire.GROUP_MODIFY if group in present else wire.GROUP_ADD, group, buckets))
     gone = [
-        group_message(wire.GROUP_DELETE, group) for group in present if is_flood_group(group) and group not in wanted
+        group_message(wire.GROUP_DELETE, group) for group in present if group >= FLOOD_GROUPS and group not in wanted
     ]
     return put, gone
 
@@ -186,57 +167,41 @@ def _meters(present: Mapping[int, bytes], rates_kbps: Mapping[int, int]) -> tupl
         for number, bands in wanted.items()
         if present.get(number) != bands
     ]
-    return put, [meter_message(wire.METER_DELETE, number, bytes(2)) for number in present if number not in wanted]
+    return put, [meter_message(wire.METER_DELETE, number) for number in present if number not in wanted]
 
 
-def meter_message(command: int, number: int, flags_and_bands: bytes) -> bytes:
+def meter_message(command: int, number: int, flags_and_bands: bytes = b"\0\0") -> bytes:
     """A meter-mod."""
     head = command.to_bytes(2, "big") + flags_and_bands[:2] + number.to_bytes(4, "big")
     return wire.message(head + flags_and_bands[2:], 0, wire.METER_MOD)
-
-
-_FLOW = Struct("!HBxIIHHHH4xQQQHH")
-
-
-def rule_question(table: int) -> bytes:
-    """Asks for all rules of a table of the switch."""
-    return wire.flow_stats_request(0, table=table)
 
 
 def rules_to_mend(body: bytes, view: GuestView) -> Iterator[bytes | None]:
     """Deletes for the rules of a flow-stats reply that the slice may not have any more, and changes of those that
     would be others today; None for one that stays.
     """
-    at = 0
-    while at < len(body):
-        length = int.from_bytes(body[at : at + 2], "big")
-        yield from _check_rule(body[at : at + length], view)
-        at += length
+    for at, length in records(body):
+        record = body[at : at + length]
+        mine = flow_stats(record, view)
+        if mine:
+            yield _mended(record, mine, view)
 
 
-def _check_rule(record: bytes, view: GuestView) -> Iterator[bytes | None]:
-    mine = flow_stats(record, view)
-    if not mine:
-        return
-    fields = _FLOW.unpack_from(mine)
-    data = mine[52 : 48 + fields[12]]
-    instructions = mine[48 + (fields[12] + 7) // 8 * 8 :]
-    body = wire.flow_mod_body(wire.ADD, fields[1], fields[4], data, instructions, cookie=fields[8])
-    asked = wire.message(body, 0)
-    real = _FLOW.unpack_from(record)
-    match = record[52 : 48 + real[12]]
-    there = record[48 + (real[12] + 7) // 8 * 8 :]
+def _mended(record: bytes, mine: bytes, view: GuestView) -> bytes | None:
+    """What to send for a rule, given as the switch has it and as the guest sees it."""
+    asked, instructions = rule_of(mine)
+    body = wire.flow_mod_body(
+        wire.ADD, asked.table, asked.priority, asked.match_fields, instructions, cookie=asked.cookie
+    )
+    real, there = rule_of(record)
     try:
-        [today] = translate(asked, view)
+        [today] = translate(wire.message(body, 0), view)
     except Refused:
-        rule = Installed(real[1], real[4], match, real[8])
-        yield wire.message(rule.delete_body, 0)
-        return
+        return wire.message(real.delete_body, 0)
     wanted = today[48 + (int.from_bytes(today[50:52], "big") + 7) // 8 * 8 :]
     if wanted == there:
-        yield None
-    else:
-        yield wire.message(wire.flow_mod_body(wire.MODIFY_STRICT, real[1], real[4], match, wanted), 0)
+        return None
+    return wire.message(wire.flow_mod_body(wire.MODIFY_STRICT, real.table, real.priority, real.match_fields, wanted), 0)
 
 
 def groups_to_mend(groups: Mapping[int, bytes], view: GuestView) -> list[bytes]:

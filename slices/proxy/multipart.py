@@ -12,6 +12,7 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import TABLE_FEATURES_FAILED, Refused, bad_request
 
+from .contents import records
 from .flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
 from .guest_view import GuestView
 from .ports import own_queues, own_records
@@ -43,10 +44,6 @@ def requests(message: bytes, view: GuestView) -> list[bytes]:
     xid = int.from_bytes(message[4:8], "big")
     head = _MULTIPART.pack(kind, flags)
     return [wire.message(head + body, xid, wire.MULTIPART_REQUEST) for body in handler(message, view)]
-
-
-def _plain(message: bytes, _: GuestView) -> list[bytes]:
-    return [message[16:]]
 
 
 def _rules(message: bytes, view: GuestView) -> list[bytes]:
@@ -122,7 +119,7 @@ _QUESTIONS: dict[int, Callable[[bytes, GuestView], list[bytes]]] = {
             wire.MULTIPART_METER_FEATURES,
             wire.MULTIPART_PORT_DESC,
         ),
-        _plain,
+        lambda message, _: [message[16:]],
     ),
 }
 
@@ -135,43 +132,31 @@ class Answer:
 
     def __init__(self, xid: int, parts: int) -> None:
         self._xid = xid
-        self._open = parts
+        self.open = parts
+        """How many parts are still to come."""
         self._sums = [0, 0, 0]
         self.failed = False
         """The guest has been told of an error: nothing more comes."""
-
-    @property
-    def done(self) -> bool:
-        """Whether everything has come."""
-        return not self._open
 
     def take(self, message: bytes, view: GuestView) -> bytes | None:
         """The reply for the guest that one reply of the switch becomes; None if more must come first."""
         kind, flags = _MULTIPART.unpack_from(message, 8)
         if not flags & MORE:
-            self._open -= 1
+            self.open -= 1
         body = message[16:]
         if kind == wire.MULTIPART_AGGREGATE:
             self._sums = [have + more for have, more in zip(self._sums, _AGGREGATE.unpack(body), strict=True)]
-            if self._open:
+            if self.open:
                 return None
             body = _AGGREGATE.pack(*self._sums)
         else:
-            body = _ANSWERS.get(kind, _whole)(body, view)
-        head = _MULTIPART.pack(kind, MORE if self._open else 0)
+            body = _ANSWERS[kind](body, view) if kind in _ANSWERS else body
+        head = _MULTIPART.pack(kind, MORE if self.open else 0)
         return wire.message(head + body, self._xid, wire.MULTIPART_REPLY)
-
-
-def _whole(body: bytes, _: GuestView) -> bytes:
-    return body
 
 
 def _of_ports(kind: int) -> Callable[[bytes, GuestView], bytes]:
     return lambda body, view: own_records(kind, body, view.ports)
-
-
-def _queues(body: bytes, view: GuestView) -> bytes:
-    return own_queues(own_records(wire.MULTIPART_QUEUE_STATS, body, view.ports), view.queue)
 
 
 def _tables(body: bytes, view: GuestView) -> bytes:
@@ -188,13 +173,11 @@ def _by_number(
     """Records with their length and number at these places: the slice's own, under the guest's numbers."""
 
     def answer(body: bytes, view: GuestView) -> bytes:
-        parts, at, known = [], 0, guest(view)
-        while at < len(body):
-            size = int.from_bytes(body[at + size_at : at + size_at + 2], "big")
+        parts, known = [], guest(view)
+        for at, size in records(body, size_at=size_at):
             number = known(_U32.unpack_from(body, at + number_at)[0])
             if number is not None:
                 parts.append(body[at : at + number_at] + _U32.pack(number) + body[at + number_at + 4 : at + size])
-            at += size
         return b"".join(parts)
 
     return answer
@@ -206,7 +189,7 @@ _ANSWERS: dict[int, Callable[[bytes, GuestView], bytes]] = {
     wire.MULTIPART_TABLE_FEATURES: table_features,
     wire.MULTIPART_GROUP_DESC: group_descriptions,
     wire.MULTIPART_PORT_STATS: _of_ports(wire.MULTIPART_PORT_STATS),
-    wire.MULTIPART_QUEUE_STATS: _queues,
+    wire.MULTIPART_QUEUE_STATS: lambda body, view: own_queues(body, view.ports, view.queue),
     wire.MULTIPART_PORT_DESC: _of_ports(wire.MULTIPART_PORT_DESC),
     wire.MULTIPART_GROUP: _by_number(0, 4, lambda view: view.groups.guest),
     wire.MULTIPART_METER: _by_number(4, 0, lambda view: view.meters.guest),

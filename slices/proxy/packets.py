@@ -8,7 +8,7 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.allocation import CLASSIFIER_TABLE
 from hyroads.slices.core.errors import SliceError, bad_action, bad_request
-from hyroads.slices.core.fields import BY_NAME, Field, needs_of
+from hyroads.slices.core.fields import Field, bits_of
 from hyroads.slices.core.match import ALL
 
 from . import discovery
@@ -26,31 +26,22 @@ _OUTPUT = Struct("!HHIH6x")
 _HEADER = Struct("!HH")
 _IN_PORT_FIELD = b"\x80\x00\x00\x04"
 _NO_COOKIE = (1 << 64) - 1
-_ETH_TYPE_BITS = BY_NAME["eth_type"].ones << BY_NAME["eth_type"].shift
+_ETH_TYPE_BITS = bits_of("eth_type")
 _METADATA_FIELDS = (b"\x80\x00\x04\x08", b"\x80\x00\x05\x10")
 
 
 # -- up ---------------------------------------------------------------------------------------------------------------
 
 
-def table_of(message: bytes) -> int:
-    """The switch's table that a packet-in comes from: says whose it is, unless it is the classifier or none."""
-    return message[15]
-
-
 def owner_outside_blocks(message: bytes, regions: Regions) -> int:
-    """The slice of a packet-in that no rule of a slice sent: by the mark of a discovery frame, else by flowspace."""
-    _, data_at = _match(message)
-    number = discovery.marked_for(message[data_at : data_at + 14])
-    return owner_by_flowspace(message, regions) if number is None else number
+    """The slice of a packet-in that no rule of a slice sent: by the mark of a discovery frame, else by flowspace.
 
-
-def owner_by_flowspace(message: bytes, regions: Regions) -> int:
-    """The slice of a packet-in from the classifier or from no table; the message has passed ``guard.check``.
-
-    ``region.NOBODY`` if the frame, or what came of it, may be of several slices.
+    The message has passed ``guard.check``. ``region.NOBODY`` if the frame, or what came of it, may be of several.
     """
     fields, data_at = _match(message)
+    number = discovery.marked_for(message[data_at : data_at + 14])
+    if number is not None:
+        return number
     total = int.from_bytes(message[12:14], "big")
     return regions.owner(_in_port(fields), header_of(message[data_at:], total))
 
@@ -164,7 +155,7 @@ class _PacketOut(Translator):
     def has(self, field: Field) -> bool:
         """Only what is read in the frame surely is where a switch would write it: nothing of a fragment's ports."""
         rewrite, bits = self.rewrite, field.ones << field.shift
-        if not super().has(field) or not needs_of(field):
+        if not super().has(field) or not field.needs:
             return super().has(field)
         return not bits & ~self.origin.match.mask and not (rewrite.mask | rewrite.unknown) & _ETH_TYPE_BITS
 

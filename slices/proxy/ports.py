@@ -1,6 +1,5 @@
-"""Only the slice's ports: lists of records by port, and events (OpenFlow 1.3.5, sections 7.2.1, 7.3.5, 7.4.3).
-
-Which ports of a switch each slice sees.
+"""Which ports of a switch each slice sees, and what it is told of them: lists of records by port, and events (OpenFlow
+1.3.5, sections 7.2.1, 7.3.5, 7.4.3).
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from collections.abc import Collection, Mapping
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.model import PRODUCTION, Permission, Slice, SliceModel
+
+from .contents import records
 
 _SIZES = {wire.MULTIPART_PORT_DESC: 64, wire.MULTIPART_PORT_STATS: 112, wire.MULTIPART_QUEUE_STATS: 40}
 ADDED, DELETED, MODIFIED = 0, 1, 2
@@ -23,27 +24,22 @@ def own_records(kind: int, body: bytes, ports: Collection[int]) -> bytes:
     )
 
 
-def own_queues(records: bytes, queue: int | None) -> bytes:
-    """Of the records of a queue-statistics reply those about one queue."""
-    size = _SIZES[wire.MULTIPART_QUEUE_STATS]
+def own_queues(body: bytes, ports: Collection[int], queue: int | None) -> bytes:
+    """The records of a queue-statistics reply that are about one queue at ports of the slice."""
+    found = own_records(wire.MULTIPART_QUEUE_STATS, body, ports)
+    places = range(0, len(found), _SIZES[wire.MULTIPART_QUEUE_STATS])
     return b"".join(
-        records[at : at + size]
-        for at in range(0, len(records), size)
-        if int.from_bytes(records[at + 4 : at + 8], "big") == queue
+        found[at : at + places.step] for at in places if int.from_bytes(found[at + 4 : at + 8], "big") == queue
     )
 
 
 def own_queue_config(message: bytes, queue: int | None) -> bytes:
     """A reply to queue-get-config with nothing but one queue."""
-    parts, at = [], 16
-    while at + 16 <= len(message):
-        length = int.from_bytes(message[at + 8 : at + 10], "big")
-        if length < 16:
-            break
-        if int.from_bytes(message[at : at + 4], "big") == queue:
-            parts.append(message[at : at + length])
-        at += length
-    found = b"".join(parts)
+    found = b"".join(
+        message[at : at + length]
+        for at, length in records(message, 16, size_at=8)
+        if int.from_bytes(message[at : at + 4], "big") == queue
+    )
     return message[:2] + (16 + len(found)).to_bytes(2, "big") + message[4:16] + found
 
 
@@ -84,15 +80,13 @@ def ports_of_slice(each: Slice, dpid: int, names: Mapping[str, int]) -> Ports | 
     seen: set[int] = set()
     whole: set[int] = set()
     for rule in rules:
-        mine = ordinary if rule.ports is None else _named(rule.ports, names) & present
+        mine = ordinary
+        if rule.ports is not None:
+            mine = present & {names.get(port, -1) if isinstance(port, str) else port for port in rule.ports}
         seen |= mine
         if any(not match.mask for match in rule.matches):
             whole |= mine
     return frozenset(seen), frozenset(whole) if Permission.WRITE in each.permissions else frozenset()
-
-
-def _named(ports: frozenset[int | str], names: Mapping[str, int]) -> frozenset[int]:
-    return frozenset(names.get(port, -1) if isinstance(port, str) else port for port in ports)
 
 
 class SlicePorts:

@@ -12,10 +12,12 @@ from struct import Struct
 from hyroads.controller.ofp import wire
 
 from .actions import ALL_PORTS, FLOOD, GROUP, OUTPUT, SET_QUEUE
+from .contents import records
 from .extensions import EXPERIMENTER, guest_extension
 from .guest_view import GuestView
 
 _HEADER = Struct("!HH")
+_U16 = Struct("!H")
 _U32 = Struct("!I")
 _OUTPUT = Struct("!HHIH6x")
 _ACTIONS = Struct("!HH4x")
@@ -57,44 +59,39 @@ def flow_removed(message: bytes, view: GuestView) -> bytes:
 
 def flow_stats(body: bytes, view: GuestView) -> bytes:
     """The rules of a flow-stats reply that are in the slice's block, for the guest."""
-    parts, at = [], 0
-    while at < len(body):
-        length = int.from_bytes(body[at : at + 2], "big")
+    parts = []
+    for at, length in records(body):
         table = body[at + 2] - view.block.first
         if 0 <= table < view.block.count:
             match, after = _match(body, at + 48, view)
             rest = match + guest_instructions(body, after, at + length, view)
             head = (48 + len(rest)).to_bytes(2, "big") + bytes((table,)) + body[at + 3 : at + 48]
             parts.append(head + rest)
-        at += length
     return b"".join(parts)
 
 
 def guest_instructions(data: bytes, start: int, end: int, view: GuestView) -> bytes:
     """Instructions with the guest's tables, groups and meters."""
     parts = []
-    while start < end:
-        kind, length = _HEADER.unpack_from(data, start)
-        part = data[start : start + length]
+    for at, length in records(data, start, end, size_at=2):
+        (kind,), part = _U16.unpack_from(data, at), data[at : at + length]
         if kind == _GOTO:
             part = part[:4] + bytes((part[4] - view.block.first,)) + part[5:]
         elif kind == _METER:
             meter = view.meters.guest(_U32.unpack_from(part, 4)[0])
             part = part[:4] + _U32.pack(0xFFFFFFFF if meter is None else meter)
         elif kind in _HAVE_ACTIONS:
-            actions = guest_actions(data, start + 8, start + length, view)
+            actions = guest_actions(data, at + 8, at + length, view)
             part = _ACTIONS.pack(kind, 8 + len(actions)) + actions
         parts.append(part)
-        start += length
     return b"".join(parts)
 
 
 def guest_actions(data: bytes, start: int, end: int, view: GuestView) -> bytes:
     """Actions with the guest's groups; the groups for FLOOD and ALL become outputs again."""
     parts = []
-    while start < end:
-        kind, length = _HEADER.unpack_from(data, start)
-        part = data[start : start + length]
+    for at, length in records(data, start, end, size_at=2):
+        (kind,), part = _U16.unpack_from(data, at), data[at : at + length]
         if kind == GROUP:
             (real,) = _U32.unpack_from(part, 4)
             if real in {view.flood_group, view.flood_group + 1}:
@@ -108,50 +105,42 @@ def guest_actions(data: bytes, start: int, end: int, view: GuestView) -> bytes:
         elif kind == EXPERIMENTER:
             part = guest_extension(part, view.block.first, partial(guest_actions, view=view))
         parts.append(part)
-        start += length
     return b"".join(parts)
 
 
 def group_descriptions(body: bytes, view: GuestView) -> bytes:
     """The slice's groups of a reply, for the guest."""
-    parts, at = [], 0
-    while at < len(body):
-        length = int.from_bytes(body[at : at + 2], "big")
+    parts = []
+    for at, length in records(body):
         guest = view.groups.guest(_U32.unpack_from(body, at + 4)[0])
         if guest is not None:
             buckets = guest_buckets(body, at + 8, at + length, view)
             parts.append((8 + len(buckets)).to_bytes(2, "big") + body[at + 2 : at + 4] + _U32.pack(guest) + buckets)
-        at += length
     return b"".join(parts)
 
 
-def guest_buckets(body: bytes, at: int, end: int, view: GuestView) -> bytes:
+def guest_buckets(body: bytes, start: int, end: int, view: GuestView) -> bytes:
     """Buckets with the guest's groups."""
     parts = []
-    while at < end:
-        length = int.from_bytes(body[at : at + 2], "big")
+    for at, length in records(body, start, end):
         actions = guest_actions(body, at + 16, at + length, view)
         watched = view.groups.guest(_U32.unpack_from(body, at + 8)[0])
         group = body[at + 8 : at + 12] if watched is None else _U32.pack(watched)
         parts.append((16 + len(actions)).to_bytes(2, "big") + body[at + 2 : at + 8] + group + body[at + 12 : at + 16])
         parts.append(actions)
-        at += length
     return b"".join(parts)
 
 
 def table_features(body: bytes, view: GuestView) -> bytes:
     """The features of the block's tables: the guest's numbers, and its bits of the metadata."""
-    parts, at = [], 0
-    allowed = view.layout.guest_metadata_mask.to_bytes(8, "big")
-    while at < len(body):
-        length = int.from_bytes(body[at : at + 2], "big")
+    parts, allowed = [], view.layout.guest_metadata_mask.to_bytes(8, "big")
+    for at, length in records(body):
         table = body[at + 2] - view.block.first
         if 0 <= table < view.block.count:
             properties = _properties(body, at + 64, at + length, view)
             metadata = _and(body[at + 40 : at + 48], allowed) + _and(body[at + 48 : at + 56], allowed)
             head = (64 + len(properties)).to_bytes(2, "big") + bytes((table,)) + body[at + 3 : at + 40]
             parts.append(head + metadata + body[at + 56 : at + 64] + properties)
-        at += length
     return b"".join(parts)
 
 

@@ -15,9 +15,9 @@ from functools import cached_property
 
 from hyroads.slices.core.allocation import PRODUCTION_NUMBER
 from hyroads.slices.core.classifier import DISCOVERY_PRIORITY, ClassifierEntry
-from hyroads.slices.core.fields import BY_NAME
-from hyroads.slices.core.match import TernaryMatch, difference, intersection
-from hyroads.slices.core.model import Group
+from hyroads.slices.core.fields import BY_NAME, bits_of
+from hyroads.slices.core.match import TernaryMatch, intersection, outside
+from hyroads.slices.core.model import OverlapIndex
 
 MAX_PARTS = 512
 """A question that divides headers into more parts is answered with no."""
@@ -26,9 +26,8 @@ NOBODY = 0
 """No slice has this number."""
 
 _IN_PORT = BY_NAME["in_port"]
-_NOT_HEADER = sum(
-    BY_NAME[name].ones << BY_NAME[name].shift for name in ("in_port", "in_phy_port", "metadata", "tunnel_id")
-)
+NOT_HEADER = bits_of("in_port", "in_phy_port", "metadata", "tunnel_id")
+"""Fields of a match that are not read in a packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,6 @@ class Rewrite:
         """After these bits got values that nobody can tell."""
         return Rewrite(self.value & ~bits, self.mask & ~bits, self.unknown | bits)
 
-    def apply(self, header: int) -> int:
-        """A header after the rewriting; its unknown bits stay."""
-        return header & ~self.mask | self.value
-
 
 UNCHANGED = Rewrite()
 
@@ -68,16 +63,11 @@ class _View:
 
     def __init__(self, entries: list[_Entry]) -> None:
         self.entries = entries
-        self._groups: dict[int, Group] = {}
-        for place, (value, mask, _) in enumerate(entries):
-            group = self._groups.get(mask)
-            if group is None:
-                group = self._groups[mask] = Group(mask)
-            group.values.append(value)
-            group.rules.append(place)
+        places = ((0, TernaryMatch(value, mask), place) for place, (value, mask, _) in enumerate(entries))
+        self._groups = OverlapIndex(places).groups.get(0, {})
 
     def overlapping(self, match: TernaryMatch) -> list[_Entry]:
-        """The entries that share a header with a match, highest first (see ``overlap_index``)."""
+        """The entries that share a header with a match, highest first."""
         places: list[int] = []
         for group in self._groups.values():
             common = group.mask & match.mask
@@ -133,7 +123,7 @@ class Regions:
 
     def owner(self, port: int, match: TernaryMatch) -> int:
         """The number of the slice that owns every header of ``match`` at a port, ``NOBODY`` if that is not sure."""
-        match = TernaryMatch(match.value, match.mask | _NOT_HEADER)
+        match = TernaryMatch(match.value, match.mask | NOT_HEADER)
         first = NOBODY
         for _, mask, who in self._view(port).overlapping(match):
             if first not in {NOBODY, who}:
@@ -152,7 +142,7 @@ class Regions:
                 continue
             if who == number:
                 return True
-            rest = _without(rest, entry)
+            rest = outside(rest, entry)
             if not rest or len(rest) > MAX_PARTS:
                 return bool(rest)
         return number == PRODUCTION_NUMBER
@@ -166,7 +156,7 @@ class Regions:
         """
         if in_port is not None and not rewrite.changed and self.kind(in_port) == self.kind(out_port):
             return None
-        start = TernaryMatch(match.value & ~_NOT_HEADER, match.mask & ~_NOT_HEADER)
+        start = TernaryMatch(match.value & ~NOT_HEADER, match.mask & ~NOT_HEADER)
         if in_port is not None and not self.owns_some(number, in_port, start):
             return None
         return self._leaking_part(number, in_port, (start,), rewrite, out_port)
@@ -186,14 +176,10 @@ class Regions:
                 if found is not None:
                     return found
             if not mask & rewrite.unknown:
-                rest = _without(rest, before)
+                rest = outside(rest, before)
             if not rest or len(rest) > MAX_PARTS:
                 return rest[0] if rest else None
         return None if number == PRODUCTION_NUMBER else self._owned(number, in_port, rest)
 
     def _owned(self, number: int, port: int | None, parts: Iterable[TernaryMatch]) -> TernaryMatch | None:
         return next((part for part in parts if port is None or self.owns_some(number, port, part)), None)
-
-
-def _without(parts: tuple[TernaryMatch, ...], entry: TernaryMatch) -> tuple[TernaryMatch, ...]:
-    return tuple(rest for part in parts for rest in difference(part, entry))

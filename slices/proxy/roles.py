@@ -1,8 +1,7 @@
-"""Roles of the controllers of one slice on one switch (OpenFlow Switch Specification 1.3.5, section 6.3.6).
+"""Roles of the controllers of one slice on one switch, and which events they want in which role (OpenFlow Switch
+Specification 1.3.5, sections 6.3.6 and 7.3.10).
 
 The proxy plays the switch's part: each slice has masters and slaves of its own, and nothing of it reaches the switch.
-
-Which events a guest wants in which role (OpenFlow Switch Specification 1.3.5, section 7.3.10).
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from hyroads.slices.core.errors import ROLE_REQUEST_FAILED, Refused, bad_request
 NO_CHANGE, EQUAL, MASTER, SLAVE = range(4)
 _STALE, _BAD_ROLE, _IS_SLAVE = 0, 2, 10
 _ROLE = Struct("!I4xQ")
-_CHANGES = frozenset({13, 14, 15, 16, 17, 29})
-"""Packet-out, flow-mod, group-mod, port-mod, table-mod, meter-mod."""
 _NOT_ASKED = (1 << 64) - 1
 
 
@@ -62,9 +59,9 @@ class Roles:
             raise Refused(ROLE_REQUEST_FAILED, _STALE, f"generation {generation} is older than {last}")
         self._generation = generation
 
-    def check(self, guest: int, kind: int) -> None:
+    def check(self, guest: int) -> None:
         """Refuses a message that changes the switch if its sender is a slave."""
-        if kind in _CHANGES and self.role(guest) == SLAVE:
+        if self.role(guest) == SLAVE:
             raise bad_request(_IS_SLAVE, "a slave can't change the switch")
 
 

@@ -14,14 +14,15 @@ from struct import Struct
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
-from hyroads.slices.core.errors import FLOW_MOD_FAILED, PORT_MOD_FAILED, TABLE_MOD_FAILED, Refused, bad_request
+from hyroads.slices.core import errors
+from hyroads.slices.core.errors import Refused, bad_request
 from hyroads.slices.core.model import Permission
 
 from .flow_mod import translate
 from .group_mod import translate_group_mod, translate_meter_mod
 from .guest_view import GuestView
 from .multipart import MORE, Answer, requests
-from .packets import NO_BLOCK, owner_outside_blocks, packet_in, packet_out, table_of
+from .packets import NO_BLOCK, owner_outside_blocks, packet_in, packet_out
 from .ports import MODIFIED, event_port, own_queue_config
 from .readback import flow_removed
 from .region import Regions
@@ -32,7 +33,12 @@ _CHANGES = frozenset({wire.PACKET_OUT, wire.FLOW_MOD, wire.GROUP_MOD, wire.PORT_
 _OWN = FIRST_OWN >> 24
 _CONFIG = Struct("!HH")
 _U32 = Struct("!I")
-_PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER, _BAD_PORT = 5, 1, 0, 6, 8, 11
+_IMPOSSIBLE = {
+    wire.EXPERIMENTER: (errors.BAD_REQUEST, 3, "experimenter messages are not possible in a slice"),
+    wire.PORT_MOD: (errors.PORT_MOD_FAILED, 4, "ports are shared"),
+    wire.TABLE_MOD: (errors.TABLE_MOD_FAILED, 2, "tables are shared"),
+}
+_PERMISSION, _BAD_TYPE, _BAD_VERSION, _BAD_LEN, _UNKNOWN_BUFFER = 5, 1, 0, 6, 8
 
 
 @dataclass
@@ -134,7 +140,7 @@ class SwitchSession:
             if handler is None:
                 raise bad_request(_BAD_TYPE, f"message of type {kind}")
             if kind in _CHANGES:
-                _check_change(guest, sender.tenant, kind)
+                _check_change(guest, sender.tenant)
             handler(self, guest, message, now_s, out)
         except Refused as refusal:
             sender.tenant.changes.spend(1)
@@ -182,31 +188,19 @@ class SwitchSession:
         if message[25] < 3 and buffer != wire.NO_BUFFER and not self._buffers.take(buffer, tenant.view.number, now_s):
             raise bad_request(_UNKNOWN_BUFFER, f"buffer {buffer:#x} is not of the slice")
         if message[25] == 0 and not tenant.entries.add():
-            raise Refused(FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
+            raise Refused(errors.FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
         self._forward(guest, message, messages, out)
 
-    def _group_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+    def _numbered_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        """Of groups and meters: a number whose add the switch refuses is free again."""
         view = self._guests[guest].tenant.view
-        messages = translate_group_mod(message, view)
-        number = int.from_bytes(message[12:16], "big")
-        undo = partial(view.groups.remove, number) if message[9] == 0 else None
-        self._forward(guest, message, messages, out, undo)
+        group = message[1] == wire.GROUP_MOD
+        messages = (translate_group_mod if group else translate_meter_mod)(message, view)
+        ids, number = view.groups if group else view.meters, int.from_bytes(message[12:16], "big")
+        self._forward(guest, message, messages, out, partial(ids.remove, number) if message[9] == 0 else None)
 
-    def _meter_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        view = self._guests[guest].tenant.view
-        messages = translate_meter_mod(message, view)
-        number = int.from_bytes(message[12:16], "big")
-        undo = partial(view.meters.remove, number) if message[9] == 0 else None
-        self._forward(guest, message, messages, out, undo)
-
-    def _port_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        raise Refused(PORT_MOD_FAILED, 4, "ports are shared")
-
-    def _table_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        raise Refused(TABLE_MOD_FAILED, 2, "tables are shared")
-
-    def _experimenter(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        raise bad_request(3, "experimenter messages are not possible in a slice")
+    def _impossible(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
+        raise Refused(*_IMPOSSIBLE[message[1]])
 
     def _multipart(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
         xids = self._forward(guest, message, requests(message, self._guests[guest].tenant.view), out)
@@ -245,7 +239,8 @@ class SwitchSession:
         out.switch.append(message[:1] + bytes((wire.ECHO_REPLY,)) + message[2:])
 
     def _packet_in(self, message: bytes, now_s: float, out: Out) -> None:
-        table = table_of(message)
+        # The table that it comes from says whose it is, unless that is the classifier or none.
+        table = message[15]
         tenant = (
             self._tenants.get(owner_outside_blocks(message, self._regions))
             if table in NO_BLOCK
@@ -319,11 +314,11 @@ class SwitchSession:
             out.guests.append((asked.guest, found))
 
 
-def _check_change(guest: int, tenant: Tenant, kind: int) -> None:
+def _check_change(guest: int, tenant: Tenant) -> None:
     """Refuses what changes the switch, unless the slice and the guest may."""
     if Permission.WRITE not in tenant.permissions:
         raise bad_request(_PERMISSION, "the slice may not write")
-    tenant.roles.check(guest, kind)
+    tenant.roles.check(guest)
     if not tenant.changes.rate_per_s:
         raise bad_request(_PERMISSION, "the slice may send nothing")
 
@@ -335,22 +330,19 @@ def _xid(message: bytes) -> int:
 _FROM_GUEST: Mapping[int, Callable[[SwitchSession, int, bytes, float, Out], None]] = {
     **dict.fromkeys((wire.HELLO, wire.ERROR, wire.ECHO_REPLY), SwitchSession._nothing),
     wire.ECHO_REQUEST: SwitchSession._echo,
-    wire.EXPERIMENTER: SwitchSession._experimenter,
     wire.FEATURES_REQUEST: SwitchSession._features_request,
     wire.GET_CONFIG_REQUEST: SwitchSession._get_config,
     wire.SET_CONFIG: SwitchSession._set_config,
     wire.PACKET_OUT: SwitchSession._packet_out,
     wire.FLOW_MOD: SwitchSession._flow_mod,
-    wire.GROUP_MOD: SwitchSession._group_mod,
-    wire.PORT_MOD: SwitchSession._port_mod,
-    wire.TABLE_MOD: SwitchSession._table_mod,
+    **dict.fromkeys((wire.GROUP_MOD, wire.METER_MOD), SwitchSession._numbered_mod),
+    **dict.fromkeys(_IMPOSSIBLE, SwitchSession._impossible),
     wire.MULTIPART_REQUEST: SwitchSession._multipart,
     wire.BARRIER_REQUEST: SwitchSession._barrier,
     wire.QUEUE_CONFIG_REQUEST: SwitchSession._queues,
     wire.ROLE_REQUEST: SwitchSession._role,
     wire.GET_ASYNC_REQUEST: SwitchSession._get_async,
     wire.SET_ASYNC: SwitchSession._set_async,
-    wire.METER_MOD: SwitchSession._meter_mod,
 }
 _FROM_SWITCH: Mapping[int, Callable[[SwitchSession, bytes, float, Out], None]] = {
     wire.ECHO_REQUEST: SwitchSession._echo_switch,

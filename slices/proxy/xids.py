@@ -1,13 +1,10 @@
-"""Transaction ids: every message sent on gets one of the proxy, and its answer finds the way back by it.
-
-Buffered packets: only the slice that was told of a buffer may use it, once.
-
-How much of the control channel and of the tables a slice may use. Time is an argument, in seconds.
+"""What the proxy remembers of each slice's messages to a switch: whose answer is whose, whose a buffered packet is, and
+how much of the control channel and of the tables a slice uses. Time is an argument, in seconds.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,12 +30,12 @@ class Request:
 
 
 class Xids:
-    """The messages of all guests that are on their way to one switch."""
+    """The messages of all guests that are on their way to one switch: each has an id of the proxy, as its answer."""
 
     def __init__(self, first: int = 1) -> None:
         self._next = first
         self._waiting: dict[int, Request] = {}
-        self._of_guest: dict[int, OrderedDict[int, None]] = {}
+        self._of_guest: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def __len__(self) -> int:
         """How many are remembered: never more than ``MOST_WAITING`` of each guest."""
@@ -51,9 +48,7 @@ class Xids:
             xid = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
-        mine = self._of_guest.get(guest)
-        if mine is None:
-            mine = self._of_guest[guest] = OrderedDict()
+        mine = self._of_guest[guest]
         mine[xid] = None
         if len(mine) > MOST_WAITING:
             del self._waiting[mine.popitem(last=False)[0]]
@@ -87,7 +82,7 @@ REMEMBERED_S = 30.0
 
 
 class Buffers:
-    """Who was told of which buffer of one switch."""
+    """Who was told of which buffer of one switch, and so may use it, once."""
 
     def __init__(self) -> None:
         self._told: OrderedDict[int, tuple[int, float]] = OrderedDict()
@@ -127,26 +122,22 @@ class EntryQuota:
     def __init__(self, most: int) -> None:
         self.most = most
         self._counted = 0
-        self._added = 0
+        self.added = 0
+        """How many were added since the last count."""
 
     @property
     def used(self) -> int:
         """How many the slice may have at most by now."""
-        return self._counted + self._added
-
-    @property
-    def added(self) -> int:
-        """How many were added since the last count."""
-        return self._added
+        return self._counted + self.added
 
     def counted(self, active: int, added_since_request: int = 0) -> None:
         """The switch says how many entries the slice's tables have; adds sent after the question still count."""
         self._counted = active
-        self._added = added_since_request
+        self.added = added_since_request
 
     def add(self) -> bool:
         """Whether one more entry is allowed."""
         if self.used >= self.most:
             return False
-        self._added += 1
+        self.added += 1
         return True

@@ -8,7 +8,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import SliceError
@@ -17,6 +17,9 @@ from hyroads.slices.proxy.session import SwitchSession, Tenant
 
 from .stream import HELLO, HELLO_FAILED, MessageStream, speaks_1_3
 from .switch_link import SwitchLink
+
+if TYPE_CHECKING:
+    from .slicer import Slicer
 
 LOG = logging.getLogger("hyroads.slicer")
 
@@ -32,20 +35,10 @@ _NUMBERED = frozenset({15, 29})
 _numbers = itertools.count(1)
 
 
-class Supervisor(Protocol):
-    """Who is told of guests."""
-
-    def ids_changed(self) -> None:
-        """A guest made or deleted a group or a meter."""
-
-    def guest_told(self, guest: GuestLink, what: str) -> None:
-        """A guest has ``connected`` or ``disconnected``."""
-
-
 class GuestLink(MessageStream):
     """HELLO first; then whatever the session makes of each message."""
 
-    def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, supervisor: Supervisor) -> None:
+    def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, slicer: Slicer) -> None:
         super().__init__(switch.patience_s)
         self.number = next(_numbers)
         self.switch = switch
@@ -53,7 +46,7 @@ class GuestLink(MessageStream):
         self.tenant = tenant
         self.joined = False
         self.address = ""
-        self._supervisor = supervisor
+        self._slicer = slicer
         self._resume: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -80,7 +73,7 @@ class GuestLink(MessageStream):
             self.joined = False
             del self.switch.guests[self.number]
             self.session.leave(self.number)
-            self._supervisor.guest_told(self, "disconnected")
+            self._slicer.guest_told(self, "disconnected")
         if self.transport is not None:
             self.transport.close()
 
@@ -99,8 +92,11 @@ class GuestLink(MessageStream):
         if out.switch:
             self.switch.out += out.switch
             if message[1] in _NUMBERED:
-                self._supervisor.ids_changed()
-            self._keep_pace()
+                self._slicer.dirty.set()
+            pause_s = self.session.pause_s(self.number, self.loop.time())
+            if pause_s > 0:
+                self.hold("pace")
+                self._resume = self.loop.call_later(pause_s, self.release, "pace")
 
     def _hello(self, message: bytes) -> None:
         if message[1] != wire.HELLO or not speaks_1_3(message):
@@ -112,13 +108,7 @@ class GuestLink(MessageStream):
         self.switch.guests[self.number] = self
         self.session.join(self.number, self.tenant.view.number)
         LOG.info("%s: connected", self.name)
-        self._supervisor.guest_told(self, "connected")
-
-    def _keep_pace(self) -> None:
-        pause_s = self.session.pause_s(self.number, self.loop.time())
-        if pause_s > 0:
-            self.hold("pace")
-            self._resume = self.loop.call_later(pause_s, self.release, "pace")
+        self._slicer.guest_told(self, "connected")
 
     def turn_ends(self) -> None:
         """Send to the switch, and what was refused or answered at once to the guest."""

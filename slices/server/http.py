@@ -1,8 +1,9 @@
 """HTTP/1.1 for a WSGI application beside the event loop: one request a connection, everything bounded.
 
-A request is read whole, with a limit for its size and its time, before a thread answers it. An answer without a known
-length is a stream, whose pieces another thread makes. Threads know nothing of sockets: whoever sends or reads slowly
-costs no thread, but for streams, of which the application allows a few.
+h11 judges the heads of requests and frames the answers; the limits are ours. A request is read whole, within a size and
+a time, before a thread answers it. An answer without a known length is a stream, whose pieces other threads make.
+Threads know nothing of sockets: whoever sends or reads slowly costs no thread, but for streams, of which the
+application allows a few.
 """
 
 from __future__ import annotations
@@ -10,57 +11,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
+import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
-from hyroads.controller.core.errors import HyroadsError
-
-LOG = logging.getLogger("hyroads.slicer")
+import h11
 
 MOST_CONNECTIONS, MOST_OF_A_PEER = 96, 48
 REQUEST_WITHIN_S, WRITE_WITHIN_S, END_WITHIN_S = 10.0, 10.0, 1.0
-MOST_HEAD, MOST_TARGET = 1 << 14, 1 << 13
-MOST_LINES = 100
+MOST_HEAD, MOST_TARGET, MOST_LINES = 1 << 14, 1 << 13, 100
 WORKERS, MOST_STREAMS = 16, 32
 _PROBLEM = "application/problem+json"
-_END = object()
+_UNCLEAR = re.compile(rb"(?is)(?<!\r)\n|\n[ \t]|\ncontent-length:(?:(?![ \t]*\d+[ \t]*\r)|.*\ncontent-length:)")
+"""What two programs may read differently: line feeds alone, folded lines, a Content-Length that is not one number."""
 
 Environment = dict[str, Any]
 Application = Callable[[Environment, Callable[..., Any]], Iterable[bytes]]
 
 
-class HttpError(HyroadsError):
-    """A request that no application sees."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(detail)
-
-    def __reduce__(self) -> tuple[type[HttpError], tuple[HTTPStatus, str]]:
-        """Pickle by the arguments of the constructor."""
-        return type(self), (self.status, self.detail)
-
-
 class HttpServer:
     """Serves connections, with threads of its own; ``more`` is added to the environment of each request."""
 
-    def __init__(self, application: Application, most_body: int, more: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, application: Application, most_body: int, more: Mapping[str, Any]) -> None:
         self._application = application
         self._answers = ThreadPoolExecutor(WORKERS, "answer")
         self._streams = ThreadPoolExecutor(MOST_STREAMS, "stream")
         self._closed = False
         self._most_body = most_body
-        self._more = dict(more or {})
-        self._connections: Counter[str] = Counter()
-        self._serving: set[asyncio.Task[Any]] = set()
+        self._more = more
+        self._serving: dict[asyncio.Task[Any], str] = {}
+        """The peers of the connections that are served."""
 
     def close(self) -> None:
         """No more requests, and streams end with their next piece."""
@@ -72,133 +57,166 @@ class HttpServer:
         """After ``close``: until every connection is served to its end, or does not end in time and is cut."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=END_WITHIN_S)
-        for task in self._serving:
+        for task in list(self._serving):
             task.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, until it ends or is cut (``ended``)."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+        task = cast(asyncio.Task[Any], asyncio.current_task())
         address = writer.get_extra_info("peername")
         peer = address[0] if isinstance(address, tuple) else ""
-        self._connections[peer] += 1
+        self._serving[task] = peer
+        peers = list(self._serving.values())
+        # Whatever is written is waited for to its last byte: nothing is left to be sent after the time for it.
+        writer.transport.set_write_buffer_limits(0)
         try:
-            if self._connections.total() <= MOST_CONNECTIONS and self._connections[peer] <= MOST_OF_A_PEER:
+            if len(peers) <= MOST_CONNECTIONS and peers.count(peer) <= MOST_OF_A_PEER:
                 await self._serve(reader, writer, peer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Also cut: asyncio's own streams report a task that ends as cancelled with a traceback.
-            pass
+            writer.transport.abort()
         finally:
-            self._connections[peer] -= 1
-            if not self._connections[peer]:
-                del self._connections[peer]
+            del self._serving[task]
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        connection = h11.Connection(h11.SERVER, MOST_HEAD)
         try:
-            environment = await asyncio.wait_for(_read(reader, self._most_body), REQUEST_WITHIN_S)
-        except HttpError as error:
-            await _write(writer, _refusal(error))
+            environment = await asyncio.wait_for(_read(reader, connection, self._most_body), REQUEST_WITHIN_S)
+        except h11.RemoteProtocolError as error:
+            await _write(writer, h11.Connection(h11.SERVER), *_refusal(error))
+            return
+        if self._closed:
             return
         tls = writer.get_extra_info("ssl_object") is not None
-        environment |= {"REMOTE_ADDR": peer, "wsgi.url_scheme": "https" if tls else "http"} | self._more
+        environment |= {"REMOTE_ADDR": peer, "wsgi.url_scheme": "https" if tls else "http", **self._more}
         loop = asyncio.get_running_loop()
-        answer = _Answer(self._application, environment)
+        head, body = await loop.run_in_executor(self._answers, _ask, self._application, environment)
+        if isinstance(body, bytes):
+            await _write(writer, connection, head, h11.Data(data=body), h11.EndOfMessage())
+            return
+        pieces = iter(body)
         try:
-            if not self._closed:
-                await _write(writer, await loop.run_in_executor(self._answers, answer.begin))
-            while answer.streams and not self._closed:
-                piece = await loop.run_in_executor(self._streams, answer.next)
-                if piece is _END:
+            await _write(writer, connection, head)
+            while not self._closed:
+                piece = await loop.run_in_executor(self._streams, next, pieces, None)
+                if piece is None:
+                    await _write(writer, connection, h11.EndOfMessage())
                     break
-                await _write(writer, piece)
+                await _write(writer, connection, h11.Data(data=piece))
         finally:
             # When the process ends a thread may be busy with it.
             with contextlib.suppress(ValueError):
-                answer.close()
+                _let_go(body)
 
 
-class _Answer:
-    """What the application answers to one request; its methods are called by one thread at a time."""
+def _ask(application: Application, environment: Environment) -> tuple[h11.Response, bytes | Iterable[bytes]]:
+    """In a thread: the head of the answer, and its body: whole if its length is known, or the pieces of a stream."""
+    begun: list[h11.Response] = []
 
-    def __init__(self, application: Application, environment: Environment) -> None:
-        self._application = application
-        self._environment = environment
-        self._head = b""
-        self._body: Iterable[bytes] = ()
-        self._pieces: Iterator[bytes] = iter(())
-        self.streams = False
+    def start(status: str, headers: list[tuple[str, str]], _error: Any = None) -> None:
+        fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        fields.append((b"Connection", b"close"))
+        begun.append(h11.Response(status_code=int(status[:3]), reason=status[4:], headers=fields))
 
-    def begin(self) -> bytes:
-        """The head, and the body if its length is known."""
-        self._body = self._application(self._environment, self._start)
-        if self.streams:
-            self._pieces = iter(self._body)
-            return self._head
-        return self._head + b"".join(self._body)
-
-    def next(self) -> Any:
-        """The next piece of a stream, or its end."""
-        return next(self._pieces, _END)
-
-    def close(self) -> None:
-        """Whatever the application keeps for the answer is let go."""
-        close = getattr(self._body, "close", None)
-        if close is not None:
-            close()
-
-    def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
-        self.streams = not any(name.lower() == "content-length" for name, _ in headers)
-        if status[:3] in {"204", "304"}:
-            self.streams = False
-        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), "Connection: close", "", ""]
-        self._head = "\r\n".join(lines).encode("latin-1")
+    body = application(environment, start)
+    head = begun[-1]
+    if head.status_code not in {204, 304} and not any(name == b"content-length" for name, _ in head.headers):
+        return head, body
+    try:
+        return head, b"".join(body)
+    finally:
+        _let_go(body)
 
 
-async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(data)
+def _let_go(body: Iterable[bytes]) -> None:
+    """Tell the application that nobody needs the rest of its answer."""
+    close = getattr(body, "close", None)
+    if close is not None:
+        close()
+
+
+async def _write(writer: asyncio.StreamWriter, connection: h11.Connection, *events: h11.Event) -> None:
+    writer.write(b"".join(connection.send(event) or b"" for event in events))
     await asyncio.wait_for(writer.drain(), WRITE_WITHIN_S)
-
-
-def _refusal(error: HttpError) -> bytes:
-    status = error.status
-    document = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": error.detail}
-    body = json.dumps(document).encode() + b"\n"
-    head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: {_PROBLEM}\r\nContent-Length: {len(body)}\r\n"
-    return (head + "Connection: close\r\n\r\n").encode() + body
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-async def _read(reader: asyncio.StreamReader, most_body: int) -> Environment:
+def _refused(status: HTTPStatus, detail: str) -> h11.RemoteProtocolError:
+    return h11.RemoteProtocolError(detail, error_status_hint=status)
+
+
+def _refusal(error: h11.RemoteProtocolError) -> tuple[h11.Event, ...]:
+    """A problem document for a request that no application sees."""
+    status = HTTPStatus(error.error_status_hint)
+    document = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": str(error)}
+    body = json.dumps(document).encode() + b"\n"
+    headers = [("Content-Type", _PROBLEM), ("Content-Length", str(len(body))), ("Connection", "close")]
+    head = h11.Response(status_code=status, reason=status.phrase, headers=headers)
+    return head, h11.Data(data=body), h11.EndOfMessage()
+
+
+async def _read(reader: asyncio.StreamReader, connection: h11.Connection, most_body: int) -> Environment:
+    """The WSGI environment of the connection's one request. Raises :class:`h11.RemoteProtocolError`."""
     try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         if b"\r\n" in await reader.read(MOST_TARGET):
-            raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_HEAD} bytes") from None
-        raise HttpError(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes") from None
-    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
-    environment = _target(first)
-    headers = _headers(lines)
-    length = headers.get("CONTENT_LENGTH", "0")
-    if "TRANSFER_ENCODING" in headers or not length.isascii() or not length.isdigit():
-        raise HttpError(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
-    if len(length) > len(str(most_body)) or int(length) > most_body:
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {most_body} bytes")
-    body = await reader.readexactly(int(length))
-    plain: Environment = {name: headers.pop(name) for name in ("CONTENT_LENGTH", "CONTENT_TYPE") if name in headers}
-    host, _, port = headers.get("HOST", "localhost").rpartition(":")
+            raise _refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_HEAD} bytes") from None
+        raise _refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes") from None
+    if _UNCLEAR.search(head):
+        raise _refused(HTTPStatus.BAD_REQUEST, "expected unfolded header lines that end with CR LF, one Content-Length")
+    connection.receive_data(head)
+    request = connection.next_event()
+    if not isinstance(request, h11.Request) or request.target[:1] != b"/" or request.http_version[:2] != b"1.":
+        raise _refused(HTTPStatus.BAD_REQUEST, "expected a request line like GET /api/v1/slices HTTP/1.1")
+    length = _body_length(request, most_body)
+    return _environment(request, await reader.readexactly(length))
+
+
+def _body_length(request: h11.Request, most_body: int) -> int:
+    """How many bytes follow the head of a request; raises if it is not one that is answered."""
+    if len(request.target) > MOST_TARGET:
+        raise _refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes")
+    names = [name for name, _ in request.headers]
+    if len(names) > MOST_LINES:
+        raise _refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_LINES} header lines")
+    if names.count(b"authorization") > 1:
+        raise _refused(HTTPStatus.BAD_REQUEST, "expected one Authorization")
+    if b"transfer-encoding" in names:
+        # With both, two readers may not agree where the request ends.
+        status = HTTPStatus.BAD_REQUEST if b"content-length" in names else HTTPStatus.LENGTH_REQUIRED
+        raise _refused(status, "expected a Content-Length")
+    length = int(dict(request.headers).get(b"content-length", b"0"))
+    if length > most_body:
+        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {most_body} bytes")
+    return length
+
+
+def _environment(request: h11.Request, body: bytes) -> Environment:
+    """What WSGI (PEP 3333) says of a request. A name with an underscore could pretend to be another and is left out."""
+    fields: dict[str, str] = {}
+    for name, value in request.headers:
+        if b"_" not in name:
+            key = name.decode("ascii").upper().replace("-", "_")
+            key = key if key in {"CONTENT_LENGTH", "CONTENT_TYPE"} else f"HTTP_{key}"
+            text = value.decode("latin-1")
+            fields[key] = f"{fields[key]},{text}" if key in fields else text
+    path, _, query = request.target.partition(b"?")
     return {
-        **environment,
-        **plain,
-        **{f"HTTP_{name}": value for name, value in headers.items()},
-        "SERVER_NAME": host or "localhost",
-        "SERVER_PORT": port if port.isascii() and port.isdigit() else "80",
+        **fields,
+        "REQUEST_METHOD": request.method.decode("ascii"),
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query.decode("latin-1"),
+        "REQUEST_URI": request.target.decode("latin-1"),
+        "SERVER_PROTOCOL": f"HTTP/{request.http_version.decode('ascii')}",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
         "wsgi.version": (1, 0),
         "wsgi.input": BytesIO(body),
         "wsgi.errors": sys.stderr,
@@ -206,38 +224,3 @@ async def _read(reader: asyncio.StreamReader, most_body: int) -> Environment:
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
     }
-
-
-def _target(line: str) -> Environment:
-    words = line.split(" ")
-    if len(words) != 3 or not words[1].startswith("/") or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
-        raise HttpError(HTTPStatus.BAD_REQUEST, "expected a request line like GET /api/v1/slices HTTP/1.1")
-    if len(words[1]) > MOST_TARGET:
-        raise HttpError(HTTPStatus.REQUEST_URI_TOO_LONG, f"expected at most {MOST_TARGET} bytes")
-    path, _, query = words[1].partition("?")
-    return {
-        "REQUEST_METHOD": words[0],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(path.encode("latin-1")).decode("latin-1"),
-        "QUERY_STRING": query,
-        "REQUEST_URI": words[1],
-        "SERVER_PROTOCOL": words[2],
-    }
-
-
-def _headers(lines: list[str]) -> dict[str, str]:
-    """By their names in the environment; a name with an underscore could pretend to be another and is left out."""
-    if len(lines) > MOST_LINES:
-        raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"expected at most {MOST_LINES} header lines")
-    found: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise HttpError(HTTPStatus.BAD_REQUEST, "expected header lines like Name: value")
-        key = name.upper().replace("-", "_")
-        if "_" in name:
-            continue
-        if key in found and key in {"CONTENT_LENGTH", "HOST", "AUTHORIZATION"}:
-            raise HttpError(HTTPStatus.BAD_REQUEST, f"expected one {name}")
-        found[key] = f"{found[key]},{value.strip()}" if key in found else value.strip()
-    return found

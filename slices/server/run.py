@@ -12,7 +12,6 @@ import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.state import Document, StateFile
@@ -25,9 +24,6 @@ from . import state
 from .settings import SlicerSettings, load
 from .slicer import Outcome, Slicer
 from .switch_link import SwitchLink
-
-if TYPE_CHECKING:
-    from .web import Web
 
 LOG = logging.getLogger("hyroads.slicer")
 
@@ -84,7 +80,12 @@ class Server:
         """Until it is over; ``ready`` is called when it listens everywhere."""
         context = None if self.settings.tls is None else server_side(self.settings.tls, self.config)
         client_side(self.settings.controllers_tls, self.config, "controllers_tls")
-        web = self.web() if self.settings.control_socket or self.settings.rest else None
+        web: Web | None = None
+        if self.settings.control_socket or self.settings.rest:
+            # Only then is Flask needed.
+            from .web import Web
+
+            web = Web(self.slicer, self.settings, self.config, self.read_again)
         listener = await self._listen(context)
         if web is not None:
             await web.listen()
@@ -103,7 +104,7 @@ class Server:
             await web.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await saving
-        self.save()
+        self._write(self._sections())
 
     async def _listen(self, context: ssl.SSLContext | None) -> asyncio.Server:
         at, within_s = self.settings.openflow, None if context is None else TLS_WITHIN_S
@@ -115,15 +116,9 @@ class Server:
             place = f"{at.host}:{at.port}"
             raise ConfigError(self.config, "listen.openflow", f"can't listen at {place}: {error.strerror}") from error
 
-    def web(self) -> Web:
-        """The REST API, not listening yet."""
-        from .web import Web
-
-        return Web(self.slicer, self.settings, self.config, self.read_again)
-
     def _accept(self) -> SwitchLink:
         self.slicer.connections += 1
-        link = self.slicer.new_link()
+        link = SwitchLink(self.slicer, self.settings.patience_s)
         link.welcome = self.slicer.connections <= self.settings.most_switches + SPARE_CONNECTIONS
         return link
 
@@ -160,10 +155,6 @@ class Server:
             else:
                 self.slicer.dirty.set()
                 pause_s = min(max(2 * pause_s, RETRY_FIRST_S), RETRY_MOST_S)
-
-    def save(self) -> None:
-        """Write the state file now."""
-        self._write(self._sections())
 
     def _sections(self) -> Document:
         model = self.slicer.model

@@ -3,8 +3,6 @@ read, reload.
 
 Its methods are called by threads. What takes long, checking documents and models, they do themselves, on the model that
 they saw; the event loop only puts the new one in force, if nobody has been faster, else they begin anew.
-
-What a request to change slices means: which slices are put and removed. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.errors import ConfigError
 from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFoundError, Token, TooBusyError
 from hyroads.rest.slices import Changed
 from hyroads.slices.core import delegation
@@ -49,14 +47,19 @@ def edit(model: SliceModel, principal: Principal, method: str, path: tuple[str, 
     name = path[0]
     if (method, len(path)) == ("PUT", 1):
         return Edit((_declared(model, principal, name, document),))
-    old = model.slices.get(name)
-    if old is None:
-        raise NotFoundError(f"there is no slice {name[:40]!a}")
-    if name not in delegation.visible(model, principal):
-        raise ForbiddenError(f"slice {name} is another's")
+    old = _seen(model, principal, name)
     if (method, len(path)) == ("DELETE", 1):
         return Edit(remove=(name,))
     return Edit((_changed(model, old, method, path[1:], document),))
+
+
+def _seen(model: SliceModel, principal: Principal, name: str) -> Slice:
+    """A slice, if there is one of that name and the principal may see it whole."""
+    if name not in model.slices:
+        raise NotFoundError(f"there is no slice {name[:40]!a}")
+    if name not in delegation.visible(model, principal):
+        raise ForbiddenError(f"slice {name} is another's")
+    return model.slices[name]
 
 
 def _declared(model: SliceModel, principal: Principal, name: str, document: Any) -> Slice:
@@ -169,13 +172,10 @@ class SlicerService:
                 name = event.document["slice"]
                 gone = event.kind == "slice.removed" and name in principal.slices
                 return bool(gone or name in delegation.visible(model, own))
-            return bool(self._has(delegation.visible(model, own), event.document.get("switch", "")))
+            switch = self._slicer.switches.get(int(event.document.get("switch", "-1"), 16))
+            return switch is not None and not delegation.visible(model, own).isdisjoint(switch.tenants)
 
         return mine
-
-    def _has(self, names: frozenset[str], dpid: str) -> bool:
-        switch = self._slicer.switches.get(int(dpid, 16)) if dpid else None
-        return switch is not None and not names.isdisjoint(switch.tenants)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -186,37 +186,24 @@ class SlicerService:
     def _slices(self, principal: Principal) -> list[Document]:
         model = self._slicer.model
         seen = delegation.visible(model, principal)
-        return [_shown(model, each.name, principal) if each.name in seen else {"name": each.name}
-                for each in model.slices.values()]  # fmt: skip
-
-    def _seen(self, principal: Principal, name: str) -> SliceModel:
-        model = self._slicer.model
-        if name not in model.slices:
-            raise NotFoundError(f"there is no slice {name[:40]!a}")
-        if name not in delegation.visible(model, principal):
-            raise ForbiddenError(f"slice {name} is another's")
-        return model
+        return [_shown(e, principal) if e.name in seen else {"name": e.name} for e in model.slices.values()]
 
     def _slice(self, principal: Principal, name: str) -> Document:
-        model = self._seen(principal, name)
+        shown = _shown(_seen(self._slicer.model, principal, name), principal)
         switches = {
             f"{dpid:#x}": _tenant(switch, switch.tenants[name])
             for dpid, switch in self._slicer.switches.items()
             if name in switch.tenants and switch.session is not None
         }
-        return {**_shown(model, name, principal), "switches": switches}
+        return {**shown, "switches": switches}
 
     def _flowspace_of(self, principal: Principal, name: str, _: str) -> list[Document]:
-        return _rules(self._seen(principal, name), name)
+        return _rules(_seen(self._slicer.model, principal, name))
 
     def _flowspace(self, principal: Principal) -> list[Document]:
         model = self._slicer.model
-        return [
-            rule
-            for name in model.slices
-            if name in delegation.visible(model, principal)
-            for rule in _rules(model, name)
-        ]
+        seen = delegation.visible(model, principal)
+        return [rule for name, each in model.slices.items() if name in seen for rule in _rules(each)]
 
     def _switches(self, principal: Principal) -> list[Document]:
         seen = delegation.visible(self._slicer.model, principal)
@@ -257,18 +244,20 @@ class SlicerService:
             if path == ("reload",):
                 return self._answer(self._await(self._reload()))
             return self._edit(who, method, path[1:], document, wait=wait)
-        except (NotAllowedError, ForbiddenError) as error:
-            self._tell_refused(principal, path, error)
-            raise ForbiddenError(str(error)) from error
-        except (SliceConflictError, AllocationError) as error:
-            self._tell_refused(principal, path, error)
-            raise ConflictError(str(error)) from error
+        except (NotAllowedError, ForbiddenError, SliceConflictError, AllocationError) as error:
+            name = path[1] if len(path) > 1 else ""
+            told = {"slice": name, "by": principal.name.lstrip("\0"), "reason": str(error)[:500]}
+            self._loop.call_soon_threadsafe(self._slicer.events.publish, "change.refused", told)
+            may_not = isinstance(error, NotAllowedError | ForbiddenError)
+            raise (ForbiddenError if may_not else ConflictError)(str(error)) from error
 
     def _edit(self, principal: Principal, method: str, path: tuple[str, ...], document: Any, *, wait: bool) -> Changed:
         for _ in range(TRIES):
             model = self._slicer.model
             found = edit(model, principal, method, path, document)
-            self._check(model, principal, found)
+            if PRODUCTION in found.remove:
+                raise ConflictError(f"{PRODUCTION} is always there")
+            delegation.check(model, principal, found.put, found.remove, self._allowed)
             try:
                 new = found.model if found.model is not None else changed(model, found.put, found.remove)[0]
                 outcome = self._await(self._slicer.become(new, model, wait=wait))
@@ -277,26 +266,12 @@ class SlicerService:
             return self._answer(outcome)
         raise TooBusyError("others change slices all the time")
 
-    def _check(self, model: SliceModel, principal: Principal, found: Edit) -> None:
-        for name in found.remove:
-            if name == PRODUCTION:
-                raise ConflictError(f"{PRODUCTION} is always there")
-        delegation.check(model, principal, found.put, found.remove, self._allowed)
-
     def _answer(self, outcome: Outcome) -> Changed:
         change, version = outcome.change, outcome.version
         document = {
             "added": sorted(change.added), "changed": sorted(change.changed), "removed": sorted(change.removed)
         }  # fmt: skip
         return Changed(document, outcome.pending, lambda: self._in_loop(lambda: self._slicer.pending(version)))
-
-    def _tell_refused(self, principal: Token, path: tuple[str, ...], error: HyroadsError) -> None:
-        document = {
-            "slice": path[1] if len(path) > 1 else "",
-            "by": principal.name.lstrip("\0"),
-            "reason": str(error)[:500],
-        }
-        self._loop.call_soon_threadsafe(self._slicer.events.publish, "change.refused", document)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -321,16 +296,16 @@ def _as_principal(token: Token) -> Principal:
     return Principal(operator=token.role == _ADMIN, sees_all=True)
 
 
-def _shown(model: SliceModel, name: str, principal: Principal) -> Document:
-    document = slice_document(model.slices[name])
+def _shown(each: Slice, principal: Principal) -> Document:
+    document = slice_document(each)
     if not principal.operator:
         document.pop("owner_token_sha256", None)
     return document
 
 
-def _rules(model: SliceModel, name: str) -> list[Document]:
-    rules = slice_document(model.slices[name])["flowspace"]
-    return [{"slice": name, "rule": number, **rule} for number, rule in enumerate(rules)]
+def _rules(each: Slice) -> list[Document]:
+    rules = slice_document(each)["flowspace"]
+    return [{"slice": each.name, "rule": number, **rule} for number, rule in enumerate(rules)]
 
 
 def _tenant(switch: Switch, tenant: Tenant) -> Document:

@@ -23,11 +23,10 @@ from hyroads.slices.proxy.maintenance import change_stages, is_sliced, stages
 from hyroads.slices.proxy.ports import DELETED
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 
-from . import switch as guests
 from .guest_link import GuestLink, keep_connected
 from .settings import SlicerSettings
-from .state import Saved, ThreadEvents
-from .switch import Switch, reasons
+from .state import Pairs, Saved, ThreadEvents
+from .switch import Switch, reasons, refusals
 from .switch_link import SwitchLink
 
 LOG = logging.getLogger("hyroads.slicer")
@@ -67,31 +66,19 @@ class Slicer:
         self.connections = 0
         self._document = document
         self._saved_ids = saved.ids
-        self._allocation = allocate(model, saved.allocation.blocks.keys(), saved.allocation, layout=settings.layout)
+        self.allocation = allocate(model, saved.allocation.blocks.keys(), saved.allocation, layout=settings.layout)
+        """Numbers and tables of all slices."""
         self._classifier: Classifier = NO_CLASSIFIER
         self._tasks: set[asyncio.Task[None]] = set()
         self.version = 1
         """Rises with every change of the slices."""
         self.events = ThreadEvents()
 
-    @property
-    def allocation(self) -> Allocation:
-        """Numbers and tables of all slices."""
-        return self._allocation
-
-    def ids(self) -> dict[int, dict[str, dict[str, dict[int, int]]]]:
+    def ids(self) -> dict[int, Pairs]:
         """Groups and meters of all guests, for the state file."""
-        found = {
-            dpid: {n: {k: dict(p) for k, p in kinds.items()} for n, kinds in mine.items()}
-            for dpid, mine in self._saved_ids.items()
-        }
-        return found | {dpid: switch.saved() for dpid, switch in self.switches.items()}
+        return {**self._saved_ids, **{dpid: switch.saved() for dpid, switch in self.switches.items()}}
 
     # -- connections --------------------------------------------------------------------------------------------------
-
-    def new_link(self) -> SwitchLink:
-        """For a connection that has come in."""
-        return SwitchLink(self, self.settings.patience_s)
 
     def switch_arrived(self, link: SwitchLink) -> None:
         """It said its features: what is in it is looked at next."""
@@ -189,8 +176,8 @@ class Slicer:
             switch.installed, switch.numbers = entries, _numbers(switch)
             switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
             link.serve(switch.session)
-            await guests.check_again(switch)
-            await guests.count_entries(switch)
+            await switch.check_again()
+            await switch.count_entries()
             switch.version = version
             LOG.info("switch %#x: %d ports, %d slices", switch.dpid, len(switch.ports), len(switch.tenants))
             self.events.publish("switch.up", {"switch": f"{switch.dpid:#x}"})
@@ -211,31 +198,26 @@ class Slicer:
         if switch is None:
             if len(self.switches) >= self.settings.most_switches:
                 raise SliceError(f"expected at most {self.settings.most_switches} switches (the setting most_switches)")
-            switch = self.switches[dpid] = Switch(dpid, self.settings.layout)
-            switch.restore(self._saved_ids.get(dpid, {}))
+            switch = self.switches[dpid] = Switch(dpid, self.settings.layout, self._saved_ids.get(dpid, {}))
         return switch
 
     def _allocate_for(self, switch: Switch) -> None:
         """Tables on a switch that is new, and its classifier for the ports that it has now."""
-        known = self._allocation.blocks.keys()
-        if switch.dpid not in known:
-            self._allocation = allocate(
-                self.model, {*known, switch.dpid}, self._allocation, names=(), layout=self.settings.layout
-            )
+        before, layout = self.allocation, self.settings.layout
+        if switch.dpid not in before.blocks:
+            self.allocation = allocate(self.model, {*before.blocks, switch.dpid}, before, (), layout)
         self._classify(switch)
 
     def _classify(self, switch: Switch) -> None:
         dpid = switch.dpid
-        only = Allocation(self._allocation.numbers, {dpid: self._allocation.blocks[dpid]})
+        only = Allocation(self.allocation.numbers, {dpid: self.allocation.blocks[dpid]})
         one = classifier_of(self.model, only, {dpid: switch.names})
-        self._classifier = Classifier(
-            {**self._classifier.entries, **one.entries}, {**self._classifier.missing_ports, **one.missing_ports}
-        )
+        self._classifier = Classifier({**self._classifier.entries, **one.entries})
 
     def _partition(self, switch: Switch) -> tuple[int, Mapping[str, Entries], list[Tenant]]:
         """The slices of now at a switch: their version, their entries there, and the tenants that are gone."""
         entries = partial(self._classifier.of_switch, switch.dpid)
-        blocks = self._allocation.blocks[switch.dpid]
+        blocks = self.allocation.blocks[switch.dpid]
         switch.numbers |= {block.number for block in blocks.values()}
         gone = switch.partition(self.model, blocks, entries)
         return self.version, self._classifier.entries[switch.dpid], gone
@@ -251,12 +233,10 @@ class Slicer:
         }
         for key in switch.dialling.keys() - wanted.keys():
             switch.dialling.pop(key).cancel()
+        context = partial(client_side, self.settings.controllers_tls, self._document, "controllers_tls")
         for key in wanted.keys() - switch.dialling.keys():
             make = partial(GuestLink, switch.link, switch.session, wanted[key], self)
-            switch.dialling[key] = self.start(keep_connected(key[1], self._context, make))
-
-    def _context(self) -> Any:
-        return client_side(self.settings.controllers_tls, self._document, "controllers_tls")
+            switch.dialling[key] = self.start(keep_connected(key[1], context, make))
 
     # -- the slices change --------------------------------------------------------------------------------------------
 
@@ -280,12 +260,12 @@ class Slicer:
 
     def _replace(self, model: SliceModel, change: ModelChange) -> None:
         """Other slices from now on; :class:`AllocationError` if a switch has no tables for them."""
-        known = self._allocation.blocks.keys()
+        known = self.allocation.blocks.keys()
         busy = frozenset(number for switch in self.switches.values() for number in switch.numbers)
-        allocation = allocate(model, known, self._allocation, change.names, self.settings.layout, busy=busy)
+        allocation = allocate(model, known, self.allocation, change.names, self.settings.layout, busy=busy)
         ports = {dpid: switch.names for dpid, switch in self.switches.items()}
         classifier = classifier_of(model, allocation, ports, self._classifier, change.names)
-        self.model, self._allocation, self._classifier = model, allocation, classifier
+        self.model, self.allocation, self._classifier = model, allocation, classifier
         self.version += 1
         self.dirty.set()
         for kind in ("added", "changed", "removed"):
@@ -313,20 +293,22 @@ class Slicer:
         """The slices of now at one switch: guests wait while the switch gets its new classifier."""
         if switch.session is None or (switch.version == self.version and old_ports is None):
             return
-        switch.hold_guests()
+        for guest in switch.guests():
+            guest.hold("change")
         try:
             before, installed = switch.wanted(), switch.installed
             version, entries, gone = self._partition(switch)
-            guests.drop(switch, gone)
+            switch.drop(gone)
             change = switch_difference(installed, entries)
             await switch.install(change_stages(change, before, switch.wanted()))
             await switch.send(switch.stale_entries(gone))
             switch.installed, switch.numbers = entries, _numbers(switch)
-            guests.tell_ports(switch, before.ports, {**(old_ports or {}), **switch.ports})
+            switch.tell_ports(before.ports, {**(old_ports or {}), **switch.ports})
         finally:
-            switch.release_guests()
+            for guest in switch.guests():
+                guest.release("change")
         self._dial(switch)
-        await guests.check_again(switch)
+        await switch.check_again()
         switch.version = version
 
     async def _ports(self, switch: Switch) -> None:
@@ -345,12 +327,8 @@ class Slicer:
 
     # -- what guests have and do --------------------------------------------------------------------------------------
 
-    def ids_changed(self) -> None:
-        """A guest made or deleted a group or a meter."""
-        self.dirty.set()
-
     def guest_told(self, guest: GuestLink, what: str) -> None:
-        """A guest has connected or gone."""
+        """A guest has ``connected`` or ``disconnected``."""
         document = {"slice": guest.tenant.name, "switch": f"{guest.switch.dpid:#x}", "controller": guest.address}
         self.events.publish(f"guest.{what}", document)
 
@@ -363,14 +341,14 @@ class Slicer:
                 quotas = [tenant.entries for tenant in switch.tenants.values()]
                 tight = any(quota.added and quota.used > _NEARLY_FULL * quota.most for quota in quotas)
                 if switch.session is not None and (tight or loop.time() - switch.counted_s > RECOUNT_S):
-                    self.start(guests.count_entries(switch))
+                    self.start(switch.count_entries())
                     switch.counted_s = loop.time()
 
     async def tell_refusals_for_ever(self) -> None:
         """Events of what guests were refused, summed up: a hostile one must not fill the log."""
         while True:
             await asyncio.sleep(REFUSALS_EVERY_S)
-            for document in guests.refusals(self.switches.values()):
+            for document in refusals(self.switches.values()):
                 self.events.publish("guest.refused", document)
 
 

@@ -1,6 +1,5 @@
-"""What survives a restart, in one JSON file of mode 0600: numbers, tables, slices changed while running, a secret.
-
-What happens in the slicer, told by the event loop and heard by threads.
+"""What survives a restart, in one JSON file of mode 0600 (numbers, tables, slices changed while running, a secret), and
+the log of events, told by the event loop and heard by threads.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from hyroads.controller.files.state import Broken, Document, Format, StateFile
 from hyroads.controller.model.events import EventLog
 from hyroads.slices.core.allocation import NOTHING, Allocation, Block
 
-Ids = Mapping[int, Mapping[str, Mapping[str, Mapping[int, int]]]]
-"""The switch's numbers of groups and meters by switch, slice, kind and the guest's number."""
+Pairs = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""A switch's numbers of groups and meters by slice, kind and the guest's number."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Saved:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     """Authenticates discovery frames."""
     allocation: Allocation = NOTHING
-    ids: Ids = field(default_factory=dict)
+    ids: Mapping[int, Pairs] = field(default_factory=dict)
     file_hash: str = ""
     """Of the slices as the settings gave them, when ``slices`` was saved."""
     slices: Any = None

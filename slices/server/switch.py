@@ -1,6 +1,5 @@
-"""One switch as the slicer knows it, connected or not: ports, tenants and their numbers outlive connections.
-
-Guests of a switch: what they have there is counted and checked again, and they hear of ports that came and went.
+"""One switch as the slicer knows it, connected or not: ports, tenants and their numbers outlive connections. What its
+guests have there is counted and checked again, and they hear of ports that came and went.
 """
 
 from __future__ import annotations
@@ -26,16 +25,21 @@ from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
 from .guest_link import GuestLink
+from .state import Pairs
 from .switch_link import SwitchLink
 
+LOG = logging.getLogger("hyroads.slicer")
+
 LAST_METER = 0xFFFF_0000
+_FEW = 64
 _DELETE = 2
 
 
 class Switch:
     """``session`` and ``link`` are there while it is connected and prepared."""
 
-    def __init__(self, dpid: int, layout: Layout) -> None:
+    def __init__(self, dpid: int, layout: Layout, saved: Pairs) -> None:
+        """``saved`` are pairs of numbers from the state file, for tenants that come."""
         self.dpid = dpid
         self.layout = layout
         self.ports: dict[int, bytes] = {}
@@ -61,7 +65,7 @@ class Switch:
         self.counted_s = 0.0
         self._groups = NumberPool(1, FLOOD_GROUPS - 2)
         self._meters = NumberPool(FIRST_GUEST_METER, LAST_METER)
-        self._saved: dict[str, dict[str, dict[int, int]]] = {}
+        self._saved = dict(saved)
 
     @property
     def names(self) -> dict[str, int]:
@@ -125,7 +129,7 @@ class Switch:
             now = self.tenants.get(tenant.name)
             if now is None or now.view.number != tenant.view.number:
                 messages += [group_message(_DELETE, real) for real in tenant.view.groups.clear()]
-                messages += [meter_message(_DELETE, real, bytes(2)) for real in tenant.view.meters.clear()]
+                messages += [meter_message(_DELETE, real) for real in tenant.view.meters.clear()]
         return messages
 
     async def send(self, messages: list[bytes]) -> None:
@@ -154,7 +158,7 @@ class Switch:
             for real in there:
                 pool.claim(real)
 
-    def saved(self) -> dict[str, dict[str, dict[int, int]]]:
+    def saved(self) -> Pairs:
         """The pairs of numbers by slice and kind, for the state file."""
         found = {
             name: {"groups": tenant.view.groups.pairs(), "meters": tenant.view.meters.pairs()}
@@ -162,24 +166,63 @@ class Switch:
         }
         return {**self._saved, **{name: each for name, each in found.items() if any(each.values())}}
 
-    def restore(self, saved: Mapping[str, Mapping[str, Mapping[int, int]]]) -> None:
-        """Pairs from the state file, for tenants that come."""
-        self._saved = {name: {kind: dict(pairs) for kind, pairs in kinds.items()} for name, kinds in saved.items()}
-
-    # -- guests -------------------------------------------------------------------------------------------------------
-
-    def hold_guests(self) -> None:
-        """Nothing of guests goes through while the slices change."""
-        for guest in self._guests():
-            guest.hold("change")
-
-    def release_guests(self) -> None:
-        """The slices have changed."""
-        for guest in self._guests():
-            guest.release("change")
-
-    def _guests(self) -> list[GuestLink]:
+    def guests(self) -> list[GuestLink]:
+        """The connections to controllers of its slices."""
         return [] if self.link is None else list(self.link.guests.values())
+
+    async def check_again(self) -> None:
+        """Delete what of the guests' rules and groups would be refused today, change what would be another."""
+        if self.link is None:
+            return
+        found = contents_of((await self.link.exchange(questions()[1:4])).replies, self.layout.slice_shift)
+        for tenant in list(self.tenants.values()):
+            wrong = maintenance.groups_to_mend(found.groups, tenant.view)
+            tables = [t for t in tenant.view.block.tables if t in found.active]
+            if tables and self.link is not None:
+                replies = (await self.link.exchange([wire.flow_stats_request(0, table=t) for t in tables])).replies
+                for message in replies:
+                    for count, mend in enumerate(maintenance.rules_to_mend(message[16:], tenant.view), 1):
+                        if mend is not None:
+                            wrong.append(mend)
+                        if not count % _FEW:
+                            await asyncio.sleep(0)
+            if wrong:
+                words = "switch %#x: slice %s: %d rules and groups left the slice, or are others now"
+                LOG.info(words, self.dpid, tenant.name, len(wrong))
+                await self.send(wrong)
+
+    async def count_entries(self) -> None:
+        """How many entries each slice has."""
+        if self.link is None:
+            return
+        before = {name: tenant.entries.added for name, tenant in self.tenants.items()}
+        answers = await self.link.exchange([count_question()])
+        active = active_entries([message[16:] for message in answers.replies])
+        self.counted_s = asyncio.get_running_loop().time()
+        for name, tenant in self.tenants.items():
+            found = sum(active.get(table, 0) for table in tenant.view.block.tables)
+            tenant.entries.counted(found, max(0, tenant.entries.added - before.get(name, 0)))
+
+    def drop(self, gone: Iterable[Tenant]) -> None:
+        """End the connections of slices that are gone, or have other tables."""
+        names = {tenant.name for tenant in gone}
+        for key in [key for key in self.dialling if key[0] in names]:
+            self.dialling.pop(key).cancel()
+        for guest in self.guests():
+            if guest.tenant.name in names:
+                guest.leave()
+
+    def tell_ports(self, before: Mapping[int, frozenset[int]], records: dict[int, bytes]) -> None:
+        """Events for guests whose slice lost or got ports."""
+        if self.link is None or self.session is None:
+            return
+        for tenant in self.tenants.values():
+            if tenant.view.number not in before:
+                continue
+            for message in status_messages(before[tenant.view.number], tenant.view.ports, records):
+                for guest, each in self.session.tell(tenant, message).guests:
+                    self.link.guests[guest].tell(each)
+        self.link.turn_ends()
 
 
 def _set_limits(tenant: Tenant, each: Slice, limits: Limits) -> None:
@@ -197,71 +240,6 @@ def reasons(errors: list[bytes]) -> str:
     """Errors of a switch in a few words."""
     kinds = sorted({(int.from_bytes(e[8:10], "big"), int.from_bytes(e[10:12], "big")) for e in errors})
     return ", ".join(f"error type {kind}, code {code}" for kind, code in kinds[:3]) + f" ({len(errors)} in all)"
-
-
-LOG = logging.getLogger("hyroads.slicer")
-
-_FEW = 64
-
-
-async def check_again(switch: Switch) -> None:
-    """Delete what of the guests' rules and groups would be refused today, change what would be another."""
-    if switch.link is None:
-        return
-    found = contents_of((await switch.link.exchange(questions()[1:4])).replies, switch.layout.slice_shift)
-    for tenant in list(switch.tenants.values()):
-        wrong = maintenance.groups_to_mend(found.groups, tenant.view)
-        block = tenant.view.block
-        tables = [t for t in range(block.first, block.first + block.count) if t in found.active]
-        if tables and switch.link is not None:
-            replies = (await switch.link.exchange(map(maintenance.rule_question, tables))).replies
-            for message in replies:
-                for count, mend in enumerate(maintenance.rules_to_mend(message[16:], tenant.view), 1):
-                    if mend is not None:
-                        wrong.append(mend)
-                    if not count % _FEW:
-                        await asyncio.sleep(0)
-        if wrong:
-            words = "switch %#x: slice %s: %d rules and groups left the slice, or are others now"
-            LOG.info(words, switch.dpid, tenant.name, len(wrong))
-            await switch.send(wrong)
-
-
-async def count_entries(switch: Switch) -> None:
-    """How many entries each slice has."""
-    if switch.link is None:
-        return
-    before = {name: tenant.entries.added for name, tenant in switch.tenants.items()}
-    answers = await switch.link.exchange([count_question()])
-    active = active_entries([message[16:] for message in answers.replies])
-    switch.counted_s = asyncio.get_running_loop().time()
-    for name, tenant in switch.tenants.items():
-        block = tenant.view.block
-        found = sum(active.get(table, 0) for table in range(block.first, block.first + block.count))
-        tenant.entries.counted(found, max(0, tenant.entries.added - before.get(name, 0)))
-
-
-def drop(switch: Switch, gone: Iterable[Tenant]) -> None:
-    """End the connections of slices that are gone, or have other tables."""
-    names = {tenant.name for tenant in gone}
-    for key in [key for key in switch.dialling if key[0] in names]:
-        switch.dialling.pop(key).cancel()
-    for guest in list(switch.link.guests.values()) if switch.link is not None else ():
-        if guest.tenant.name in names:
-            guest.leave()
-
-
-def tell_ports(switch: Switch, before: Mapping[int, frozenset[int]], records: dict[int, bytes]) -> None:
-    """Events for guests whose slice lost or got ports."""
-    if switch.link is None or switch.session is None:
-        return
-    for tenant in switch.tenants.values():
-        if tenant.view.number not in before:
-            continue
-        for message in status_messages(before[tenant.view.number], tenant.view.ports, records):
-            for guest, each in switch.session.tell(tenant, message).guests:
-                switch.link.guests[guest].tell(each)
-    switch.link.turn_ends()
 
 
 def refusals(switches: Iterable[Switch]) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.ofp import guard, wire
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hyroads.slices.proxy.session import SwitchSession
 
     from .guest_link import GuestLink
+    from .slicer import Slicer
 
 HANDSHAKE_WITHIN_S = 10.0
 ANSWER_WITHIN_S = 30.0
@@ -25,19 +26,6 @@ _HIGH_WATER = 1 << 20
 _CHUNK = 1 << 18
 _PORT_STATUS = 12
 _MOST_COMPLAINTS = 20
-
-
-class Owner(Protocol):
-    """Who is told of switches."""
-
-    def switch_arrived(self, link: SwitchLink) -> None:
-        """It has said its features."""
-
-    def switch_left(self, link: SwitchLink) -> None:
-        """Its connection is gone."""
-
-    def ports_changed(self, link: SwitchLink, status: bytes) -> None:
-        """A port-status message."""
 
 
 @dataclass(eq=False)
@@ -53,9 +41,9 @@ class Exchange:
 class SwitchLink(MessageStream):
     """First the handshake, then the slicer's own exchanges, then ``session`` as well."""
 
-    def __init__(self, owner: Owner, patience_s: float) -> None:
+    def __init__(self, slicer: Slicer, patience_s: float) -> None:
         super().__init__(patience_s)
-        self.owner = owner
+        self._slicer = slicer
         self.features = b""
         self.session: SwitchSession | None = None
         self.guests: dict[int, GuestLink] = {}
@@ -93,7 +81,7 @@ class SwitchLink(MessageStream):
                 exchange.done.set_exception(SliceError(f"{self.name} is gone"))
                 exchange.done.exception()
         self._asked.clear()
-        self.owner.switch_left(self)
+        self._slicer.switch_left(self)
 
     def full_changed(self) -> None:
         """Who sends to this switch waits while it does not read."""
@@ -132,7 +120,7 @@ class SwitchLink(MessageStream):
         if self._deadline is not None:
             self._deadline.cancel()
         self._stage = self._own
-        self.owner.switch_arrived(self)
+        self._slicer.switch_arrived(self)
 
     def _echoed(self, message: bytes) -> bool:
         if message[1] == wire.ECHO_REQUEST:
@@ -172,7 +160,7 @@ class SwitchLink(MessageStream):
 
     def _answered(self, message: bytes) -> None:
         if message[1] == _PORT_STATUS:
-            self.owner.ports_changed(self, message)
+            self._slicer.ports_changed(self, message)
             return
         exchange = self._asked.get(int.from_bytes(message[4:8], "big"))
         if exchange is None:

@@ -9,11 +9,12 @@ import os
 import ssl
 import stat
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller import version
+from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.tls import server_side
 from hyroads.rest import events
@@ -48,8 +49,8 @@ class Web:
         self._settings = settings
         self._document = document
         self._slicer = slicer
-        self._listeners: list[asyncio.Server] = []
-        self._servers: list[HttpServer] = []
+        self._listeners: list[tuple[asyncio.Server, HttpServer]] = []
+        """Each with threads of its own: however many ask over TCP, the operator is answered."""
         service = SlicerService(slicer, asyncio.get_running_loop(), reload, settings.owner_controllers)
         limits = settings.api_limits
         listeners = min(limits.listeners, MOST_STREAMS)
@@ -76,52 +77,44 @@ class Web:
         if self._settings.control_socket is not None:
             await self._listen_at_socket(self._settings.control_socket)
         if self._settings.rest is not None:
-            await self._listen_at_port()
+            await self._listen_at_port(self._settings.rest)
 
     async def _listen_at_socket(self, path: str) -> None:
         """Who may open the control socket is the operator, so nobody but the owner of the process may."""
         with contextlib.suppress(OSError):
             if stat.S_ISSOCK(Path(path).lstat().st_mode):
                 Path(path).unlink()
-        serve = self._server(MOST_BODY, {IDENTITY: OPERATOR})
+        serve = HttpServer(self._application, MOST_BODY, {IDENTITY: OPERATOR})
         before = os.umask(0o177)
         try:
-            self._listeners.append(await asyncio.start_unix_server(serve, path, limit=MOST_HEAD))
+            self._listeners.append((await asyncio.start_unix_server(serve, path, limit=MOST_HEAD), serve))
         except OSError as error:
             raise ConfigError(self._document, "listen.control", f"can't listen at {path}: {error.strerror}") from error
         finally:
             os.umask(before)
 
-    async def _listen_at_port(self) -> None:
-        place, files = self._settings.rest, self._settings.rest_tls
-        if place is None:
-            return
+    async def _listen_at_port(self, place: Endpoint) -> None:
+        files = self._settings.rest_tls
         context: ssl.SSLContext | None = None if files is None else server_side(files, self._document, "rest_tls")
-        serve = self._server(MOST_BODY_OF_OTHERS, {})
+        serve = HttpServer(self._application, MOST_BODY_OF_OTHERS, {})
         within_s = None if context is None else TLS_WITHIN_S
         try:
-            found = await asyncio.start_server(
+            listener = await asyncio.start_server(
                 serve, place.host, place.port, limit=MOST_HEAD, ssl=context, ssl_handshake_timeout=within_s
             )
         except OSError as error:
             at = f"{place.host}:{place.port}"
             raise ConfigError(self._document, "listen.rest", f"can't listen at {at}: {error.strerror}") from error
-        self._listeners.append(found)
+        self._listeners.append((listener, serve))
         LOG.info("REST at %s:%d%s", place.host, place.port, "" if context is None else " (TLS)")
-
-    def _server(self, most_body: int, more: Mapping[str, Any]) -> HttpServer:
-        """Each with threads of its own: however many ask over TCP, the operator is answered."""
-        self._servers.append(HttpServer(self._application, most_body, more))
-        return self._servers[-1]
 
     def close(self) -> None:
         """Nobody new, and nobody waits for events any more."""
-        for listener in self._listeners:
+        for listener, server in self._listeners:
             listener.close()
-        for server in self._servers:
             server.close()
         self._slicer.events.close()
 
     async def ended(self) -> None:
         """After ``close``: until nobody is served any more."""
-        await asyncio.gather(*(server.ended() for server in self._servers))
+        await asyncio.gather(*(server.ended() for _, server in self._listeners))

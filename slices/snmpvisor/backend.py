@@ -1,6 +1,4 @@
-"""The side of a device: our requests as its agent wants them, and its answers. Pure; one object per device.
-
-Reading ahead of a walk: who asks for what follows the last answer will ask for what follows that. Pure.
+"""The side of a device: our requests as its agent wants them, its answers, and reading ahead of a walk. Pure.
 
 A manager's walk by GETNEXT is a request for each variable. Once two of them follow each other the device is asked for
 the next 25 at once, and what it told answers the following requests, for a quarter of a second: a walk of hundreds of
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 
 from . import usm
 from .config import Device
-from .pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, parse_v2c, v2c_bytes, version_of
+from .pdu import END_OF_VIEW, Binding, Kind, Oid, Pdu, SnmpError, parse_v2c, v2c_bytes
 
 MAX_NUMBER = 2**31 - 1
 
@@ -63,7 +61,7 @@ class Backend:
         """The answer in a datagram; None if it told of its engine or its time only. :class:`SnmpError`: not its."""
         user = self.device.access.user
         if user is None:
-            return self._answered_v2c(data)
+            return _response(self._of_community(data))
         message = usm.parse(data)
         if message.flags & usm.AUTH:
             if message.engine != self._engine or message.user != user.name:
@@ -87,9 +85,7 @@ class Backend:
         """The trap in a datagram; with SNMPv3 its sender proves itself as in an answer."""
         user = self.device.access.user
         if user is None:
-            community, pdu = parse_v2c(data)
-            if community != self.device.access.community:
-                raise SnmpError("a trap with another community")
+            pdu = self._of_community(data)
         else:
             message = usm.parse(data)
             known = message.user == user.name and message.flags & usm.AUTH
@@ -104,13 +100,11 @@ class Backend:
         """It does not answer: perhaps it is another one now."""
         self._engine = b""
 
-    def _answered_v2c(self, data: bytes) -> Pdu:
-        if version_of(data) != 1:
-            raise SnmpError("an answer of another version")
+    def _of_community(self, data: bytes) -> Pdu:
         community, pdu = parse_v2c(data)
         if community != self.device.access.community:
-            raise SnmpError("an answer with another community")
-        return _response(pdu)
+            raise SnmpError("another community")
+        return pdu
 
     def _learn(self, message: usm.Message, now_s: float) -> None:
         newer = (message.boots, message.time_s) > (self._boots, self._time_s)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hyroads.controller.core.checking import Place, Problems, Section
+from hyroads.controller.core.checking import Endpoint, Place, Problems, Section
 from hyroads.controller.core.document import load_document
-from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.documents import read_text
 
 from .pdu import SnmpError
 from .usm import DIGEST_BYTES, User
@@ -25,14 +25,6 @@ RULES = ("owner", "majority")
 _KEYS = ("listen", "traps", "devices", "slices", "shared_radios", "audit_file", "state_file")
 _DEVICE_KEYS = ("address", "community", "community_file", "user", "interfaces", "switch", "radios")
 MOST_BSS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where datagrams go."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +83,7 @@ class Settings:
 
 def load(path: str) -> Settings:
     """Read a file; errors are :class:`ConfigError`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", f"can't be read: {error}") from error
-    return parse(load_document(text, path), path)
+    return parse(load_document(read_text(path), path), path)
 
 
 def parse(document: object, document_name: str) -> Settings:

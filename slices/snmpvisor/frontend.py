@@ -117,10 +117,13 @@ class Frontend:
     def _wrapped(self, asked: Request, pdu: Pdu, now_s: float) -> bytes:
         if asked.community is not None:
             return v2c_bytes(asked.community, pdu)
+        return self._sealed(pdu, asked.message_id, asked.user, asked.context, now_s)
+
+    def _sealed(self, pdu: Pdu, number: int, user: usm.User | None, context: bytes, now_s: float) -> bytes:
         self._salt += 1
         return usm.message_bytes(
-            pdu, message_id=asked.message_id, engine=self.engine, boots=self.boots, time_s=self.time_s(now_s),
-            user=asked.user, context=asked.context, salt=self._salt,
+            pdu, message_id=number, engine=self.engine, boots=self.boots, time_s=self.time_s(now_s), user=user,
+            context=context, salt=self._salt,
         )  # fmt: skip
 
     def _report(self, message: usm.Message, kind: int, user: usm.User | None, now_s: float) -> bytes:
@@ -131,11 +134,7 @@ class Frontend:
         count = ber.of_integer(self.counters[f"usm {kind}"] % 2**31, _COUNTER32)
         request_id = message.pdu.request_id if message.pdu is not None else 0
         pdu = Pdu(Kind.REPORT, request_id, (Binding((*usm.STATS, kind, 0), count),))
-        self._salt += 1
-        return usm.message_bytes(
-            pdu, message_id=message.message_id, engine=self.engine, boots=self.boots, time_s=self.time_s(now_s),
-            user=user, salt=self._salt,
-        )  # fmt: skip
+        return self._sealed(pdu, message.message_id, user, b"", now_s)
 
 
 _VERSIONS = {VERSION_2C: Frontend._asked_v2c, VERSION_3: Frontend._asked_v3}

@@ -1,8 +1,5 @@
-"""Protocol data units of SNMPv2 (RFC 3416, section 3) and the message of SNMPv2c around them (RFC 1901). Pure.
-
-Errors of the SNMP proxy.
-
-The part of ASN.1's Basic Encoding Rules that SNMP uses (X.690; RFC 3417, section 8). Bytes in, values out.
+"""Protocol data units of SNMPv2 (RFC 3416, section 3) and the message of SNMPv2c around them (RFC 1901), with the part
+of ASN.1's Basic Encoding Rules that SNMP uses (X.690; RFC 3417, section 8). Pure.
 
 Values of variables are never decoded: they are passed on as they came. Only definite lengths of at most four bytes, and
 nothing nested deeper than the caller asks for, so that no message costs more than its length.

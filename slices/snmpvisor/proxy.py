@@ -107,7 +107,6 @@ class Proxy:
 
     frontend: Frontend
     audit: Callable[[Audited], None] = lambda audited: None
-    counters: Counter[str] = field(default_factory=Counter)
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -128,8 +127,7 @@ class Proxy:
             if isinstance(asked, bytes):
                 return [ToManager(peer, asked)]
             return self._begin(asked, peer)
-        except SnmpError as error:
-            self.counters[f"from managers: {error}"[:80]] += 1
+        except SnmpError:
             return []
 
     def from_device(self, device: str, data: bytes, now_s: float) -> list[Out]:
@@ -139,25 +137,22 @@ class Proxy:
         try:
             known = state.backend.is_known
             pdu = state.backend.answered(data, now_s)
-        except SnmpError as error:
-            self.counters[f"from devices: {error}"[:80]] += 1
+        except SnmpError:
             return []
         if pdu is None:
             return self._resend(device) if known else [*self._resend(device), *self.tick(now_s)]
         pending = self._pending.pop((device, pdu.request_id), None)
-        return self._go_on(pending, pdu) if pending is not None else []
+        return self._step(pending, pdu) if pending is not None else []
 
     def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
         """A trap or inform of a device; goes to the slices that see all that it speaks of."""
         self.now_s = now_s
         device = next((n for n, each in self._devices.items() if each.backend.device.address.host == host), None)
         if device is None:
-            self.counters["traps of unknown devices"] += 1
             return []
         try:
             pdu = self._devices[device].backend.trapped(data)
-        except SnmpError as error:
-            self.counters[f"traps: {error}"[:80]] += 1
+        except SnmpError:
             return []
         out: list[Out] = []
         for name, each in self.frontend.settings.slices.items():
@@ -210,18 +205,13 @@ class Proxy:
         self._of_slice[asked.slice_name] += 1
         return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
 
-    def _go_on(self, pending: _Pending, answer: Pdu) -> list[Out]:
-        try:
-            return self._step(pending, answer)
-        except SnmpError as error:
-            self.counters[f"from devices: {error}"[:80]] += 1
-            return self._done(pending, None)
-
     def _step(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
         try:
             wanted = next(pending.exchange) if answer is None else pending.exchange.send(answer)
         except StopIteration as end:
             return self._done(pending, end.value)
+        except SnmpError:
+            return self._done(pending, None)
         backend = self._devices[pending.device].backend
         pending.sent, pending.tries = wanted.numbered(backend.number()), 1
         return self._send(pending)
@@ -251,7 +241,6 @@ class Proxy:
             pending.tries += 1
             return self._send(pending)
         self._devices[pending.device].backend.forget_engine()
-        self.counters["devices that did not answer"] += 1
         return self._done(pending, None)
 
     def _done(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
@@ -269,12 +258,9 @@ class Proxy:
         if asked.pdu.kind is Kind.SET:
             for each in prefetch.values():
                 each.forget()
-            self._tell(asked, pending.peer, answer)
+            result = "no answer" if answer is None else _name_of(answer.status)
+            self.audit(Audited(asked.slice_name, asked.device, pending.peer, asked.pdu.bindings, result))
         return [] if answer is None else [ToManager(pending.peer, self.frontend.answer(asked, answer, self.now_s))]
-
-    def _tell(self, asked: Request, peer: Peer, answer: Pdu | None) -> None:
-        result = "no answer" if answer is None else _name_of(answer.status)
-        self.audit(Audited(asked.slice_name, asked.device, peer, asked.pdu.bindings, result))
 
     # -- interfaces of a device
 
@@ -339,16 +325,15 @@ def _name_of(status: int) -> str:
     return Status(status).name.lower() if status in set(Status) else f"error {status}"
 
 
-def _audited_value(binding: Binding) -> str:
-    return "secret" if binding.oid[: len(SECRETS)] == SECRETS else binding.value[:64].hex()
-
-
 def described(audited: Audited) -> dict[str, Any]:
     """As a line of the audit log; a value is shown in hexadecimal, at most 64 bytes of it, and no passphrase."""
     return {
         "slice": audited.slice_name,
         "device": audited.device,
         "from": str(audited.peer[0]) if isinstance(audited.peer, tuple) else str(audited.peer),
-        "set": {oid_text(each.oid): _audited_value(each) for each in audited.bindings},
+        "set": {
+            oid_text(each.oid): "secret" if each.oid[: len(SECRETS)] == SECRETS else each.value[:64].hex()
+            for each in audited.bindings
+        },
         "result": audited.result,
     }

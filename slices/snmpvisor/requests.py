@@ -4,8 +4,6 @@ Each kind of request is a generator: it yields units for the device, is sent the
 answer for the slice. Numbers of requests are the caller's business. A device that answers nonsense, such as a next
 variable that is not behind the last, gives :class:`SnmpError`; so no walk can go in circles.
 
-Settings and a device's interface numbers -> what each slice sees of the device. Pure.
-
 A slice sees the system group and the rows of its own interfaces and of the radios that it shares. ``ifNumber`` counts
 what it sees. Rows of its own may be changed; those of a shared radio by the radio's owner, or as the rule says. A
 virtual interface of its own has its wireless network with it: SSID, security, passphrase and whether it is on the air
@@ -252,7 +250,7 @@ def scope_of(slice_name: str, interfaces: Mapping[str, Interface], index_of: Map
     names = {name: access for name, each in interfaces.items() if (access := _access(slice_name, each))}
     rows = {index_of[name]: access for name, access in names.items() if name in index_of}
     # The network on a radio's own interface is its owner's alone, however many share the radio.
-    view = View.of(SUBTREES, rows, {name: access for name, access in names.items() if access is Access.WRITE})
+    view = View(SUBTREES, rows, {name: access for name, access in names.items() if access is Access.WRITE})
     values = {(*IF_NUMBER, 0): pdu.of_integer(len(rows))}
     name_of = {(index_of[name],): name for name in names if name in index_of} | {name_key(name): name for name in names}
 

@@ -1,4 +1,4 @@
-"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.proxy.Visor`."""
+"""The process of the SNMP proxy: sockets, clock and files around :class:`~hyroads.slices.snmpvisor.proxy.Proxy`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import secrets
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.state import Document, Format, Origin, StateFile
 
-from .config import Endpoint, Settings, load
+from .config import Settings, load
 from .frontend import Frontend
 from .proxy import Audited, Out, Proxy, ToDevice, ToManager, described
 
@@ -58,10 +60,10 @@ class Server:
         self.settings, self.proxy = settings, proxy
         self._managers = _Socket(lambda data, peer: self._send(proxy.from_manager(data, peer, time.monotonic())))
         self._traps = _Socket(lambda data, peer: self._send(proxy.from_trap(data, peer[0], time.monotonic())))
-        self._devices = {name: _Socket(self._from(name)) for name in settings.devices}
+        self._devices = {name: _Socket(partial(self._from, name)) for name in settings.devices}
 
-    def _from(self, device: str) -> Callable[[bytes, Any], None]:
-        return lambda data, peer: self._send(self.proxy.from_device(device, data, time.monotonic()))
+    def _from(self, device: str, data: bytes, peer: Any) -> None:
+        self._send(self.proxy.from_device(device, data, time.monotonic()))
 
     def _send(self, out: list[Out]) -> None:
         for each in out:

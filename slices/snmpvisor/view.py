@@ -5,10 +5,8 @@ of the slice's interfaces are seen; a row's index begins with the interface's nu
 the name. Shared radios are seen, and their rows may only be changed by who is allowed to. Everything else is absent: a
 walk goes on behind it, in order.
 
-Who may set a parameter of a shared radio. Pure.
-
-``owner``: the radio's owner alone. ``majority``: a value is set once more than half of those who share the radio, its
-owner among them, want it; a slice's last wish for a variable counts until ``forget_s`` later.
+A parameter of a shared radio is set by its owner alone (rule ``owner``), or once more than half of those who share the
+radio, its owner among them, want the same value (``majority``); a wish counts for ``forget_s``, and only the last.
 """
 
 from __future__ import annotations
@@ -55,29 +53,19 @@ def name_key(name: str) -> Oid:
     return (len(data), *data)
 
 
-@dataclass(frozen=True)
 class View:
     """Disjoint subtrees in order, and what may be done with the rows of each interface, by ifIndex and by name."""
 
-    subtrees: tuple[Subtree, ...]
-    rows: Mapping[int, Access]
-    names: Mapping[str, Access]
-    _starts: list[Oid] = field(default_factory=list)
-    _keys: Mapping[bool, Mapping[Oid, Access]] = field(default_factory=dict)
-    _ordered: Mapping[bool, list[Oid]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(subtrees: Iterable[Subtree], rows: Mapping[int, Access], names: Mapping[str, Access] | None = None) -> View:
-        """With the subtrees put in order."""
-        ordered = tuple(sorted(subtrees, key=lambda each: each.prefix))
-        seen = {index: access for index, access in rows.items() if access is not Access.NONE}
-        named = {name: access for name, access in (names or {}).items() if access is not Access.NONE}
-        keys: dict[bool, Mapping[Oid, Access]] = {
-            False: {(index,): access for index, access in seen.items()},
-            True: {name_key(name): access for name, access in named.items()},
+    def __init__(
+        self, subtrees: Iterable[Subtree], rows: Mapping[int, Access], names: Mapping[str, Access] | None = None
+    ) -> None:
+        self._subtrees = sorted(subtrees, key=lambda each: each.prefix)
+        self._starts = [each.prefix for each in self._subtrees]
+        self._keys: dict[bool, dict[Oid, Access]] = {
+            False: {(index,): access for index, access in rows.items() if access is not Access.NONE},
+            True: {name_key(name): access for name, access in (names or {}).items() if access is not Access.NONE},
         }
-        starts = [each.prefix for each in ordered]
-        return View(ordered, seen, named, starts, keys, {kind: sorted(found) for kind, found in keys.items()})
+        self._ordered = {kind: sorted(found) for kind, found in self._keys.items()}
 
     def access(self, oid: Oid) -> Access:
         """What may be done with a variable."""
@@ -100,7 +88,7 @@ class View:
 
     def _tree(self, oid: Oid) -> Subtree | None:
         at = bisect_right(self._starts, oid) - 1
-        tree = self.subtrees[at] if at >= 0 else None
+        tree = self._subtrees[at] if at >= 0 else None
         return tree if tree is not None and oid[: len(tree.prefix)] == tree.prefix else None
 
     def onward(self, oid: Oid) -> Oid | None:

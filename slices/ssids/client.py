@@ -72,11 +72,13 @@ class Client:
             try:
                 self._send(wanted)
                 until_s = time.monotonic() + patience_s
-                answer = self._answer(wanted, until_s)
+                while (answer := self._receive(until_s)) is not None and answer.request_id != wanted.request_id:
+                    continue
             except OSError as error:
                 raise AgentError(self._name, str(error.strerror or error)) from error
             if answer is not None:
                 return self._checked(answer)
+            # Nothing came, or it told of its time.
             if pdu.kind is Kind.SET and time.monotonic() >= until_s:
                 # It may have been carried out: nobody asks for that twice.
                 break
@@ -88,13 +90,6 @@ class Client:
             self._socket.send(self._backend.discovery())
             self._receive(now_s + ANSWER_S)
         self._socket.send(self._backend.request(wanted, time.monotonic()))
-
-    def _answer(self, wanted: Pdu, until_s: float) -> Pdu | None:
-        """The answer; None if it has to be asked again: nothing came, or it told of its time."""
-        while (answer := self._receive(until_s)) is not None:
-            if answer.request_id == wanted.request_id:
-                return answer
-        return None
 
     def _receive(self, until_s: float) -> Pdu | None:
         while (left_s := until_s - time.monotonic()) > 0:

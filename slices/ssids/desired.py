@@ -2,8 +2,7 @@
 
 A network is on every radio of every access point at whose switch its slice owns something; of one without flowspace
 rules, on all. The name of its interface follows from radio, slice and SSID alone, so it stays while others come and go.
-
-The file of access points: the section ``devices`` of SNMPVisor's settings, whose other sections it may have too.
+The file of access points is the section ``devices`` of SNMPVisor's settings, whose other sections it may have too.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.documents import read_text
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
-from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel, Ssid
+from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel
 from hyroads.slices.snmpvisor.config import LOOPBACK, Device, devices_of
 
 MAX_INTERFACE = 15
@@ -110,18 +109,15 @@ def rules(each: Slice, points: Iterable[AccessPoint]) -> tuple[FlowspaceRule, ..
         return ()
     listed = list(points)
     switches = _switches(each, frozenset(point.switch for point in listed))
-    by_ports: dict[frozenset[int | str], set[int]] = {}
+    by_ports: dict[frozenset[str], set[int]] = {}
     for point in listed:
         if point.switch in switches and point.radios:
-            by_ports.setdefault(_ports(each.name, each.ssids, point), set()).add(point.switch)
+            ports = frozenset(bss_name(radio, each.name, ssid.name) for ssid in each.ssids for radio in point.radios)
+            by_ports.setdefault(ports, set()).add(point.switch)
     return tuple(
         FlowspaceRule((ALL,), PRIORITY, switches=frozenset(found), ports=ports, name=RULE)
         for ports, found in sorted(by_ports.items(), key=lambda item: sorted(item[1]))
     )
-
-
-def _ports(slice_name: str, ssids: Iterable[Ssid], point: AccessPoint) -> frozenset[int | str]:
-    return frozenset(bss_name(radio, slice_name, ssid.name) for ssid in ssids for radio in point.radios)
 
 
 def with_ports(each: Slice, points: Iterable[AccessPoint]) -> Slice:
@@ -140,11 +136,8 @@ class Points:
 
 def load(path: str) -> Points:
     """Read a file; errors are :class:`ConfigError`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, "", f"can't be read: {error}") from error
-    devices = {name: each for name, each in devices_of(load_document(text, path), path).items() if each.radios}
+    document = load_document(read_text(path), path)
+    devices = {name: each for name, each in devices_of(document, path).items() if each.radios}
     for name, device in devices.items():
         if device.switch is None:
             raise ConfigError(

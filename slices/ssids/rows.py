@@ -1,9 +1,8 @@
-"""An access point's wireless networks as rows of HYROADS-MIB, and the one SET that makes them what is wanted. Pure.
+"""An access point's wireless networks as rows of HYROADS-MIB: looked at, compared with what slices want, made so by one
+SET, and read back. Pure.
 
 Rows that belong to no slice are the operator's own and left alone. A passphrase can't be read, so it is always sent
 along: the access point does nothing if it knows it already.
-
-Brings access points to what slices want: looks, compares, sets, reads back.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ def change(rows: Mapping[str, Row], wanted: Sequence[WantedBss], passphrases: Ma
     for name, row in sorted(rows.items()):
         if row.slice_name and name not in names:
             words.append(f"remove {name} ({row.slice_name})")
-            bindings.append(_integer(name, ROW, DESTROY))
+            bindings.append(_variable(name, ROW, DESTROY))
     for bss in wanted:
         done, variables = _row_change(rows.get(bss.name), bss)
         if bss.passphrase_file is not None:
-            variables.append(_string(bss.name, PASSPHRASE, passphrases[bss.passphrase_file].encode()))
+            variables.append(_variable(bss.name, PASSPHRASE, passphrases[bss.passphrase_file]))
         words += done
         bindings += variables
     return Change(tuple(words), tuple(bindings))
@@ -100,9 +99,9 @@ def _row_change(row: Row | None, bss: WantedBss) -> tuple[list[str], list[Bindin
     expected = Row(bss.radio, bss.ssid.encode(), SECURITIES.index(bss.security) + 1, bss.slice_name)
     if row is None:
         made = [
-            _integer(bss.name, ROW, CREATE),
+            _variable(bss.name, ROW, CREATE),
             *_columns(bss.name, Row(), expected),
-            _integer(bss.name, ENABLED, TRUE),
+            _variable(bss.name, ENABLED, TRUE),
         ]
         return [f"add {bss.name}: SSID {bss.ssid}, {bss.security} ({bss.slice_name})"], made
     changed = _columns(bss.name, row, expected)
@@ -110,24 +109,17 @@ def _row_change(row: Row | None, bss: WantedBss) -> tuple[list[str], list[Bindin
 
 
 def _columns(name: str, row: Row, expected: Row) -> list[Binding]:
-    found = []
-    if row.radio != expected.radio:
-        found.append(_string(name, RADIO, expected.radio.encode()))
-    if row.ssid != expected.ssid:
-        found.append(_string(name, SSID, expected.ssid))
-    if row.security != expected.security:
-        found.append(_integer(name, SECURITY, expected.security))
-    if row.slice_name != expected.slice_name:
-        found.append(_string(name, SLICE, expected.slice_name.encode()))
-    return found
+    return [
+        _variable(name, column, getattr(expected, key))
+        for column, (key, _) in _COLUMNS.items()
+        if getattr(row, key) != getattr(expected, key)
+    ]
 
 
-def _integer(name: str, column: int, value: int) -> Binding:
-    return Binding((*BSS_ENTRY, column, *name_key(name)), pdu.of_integer(value))
-
-
-def _string(name: str, column: int, value: bytes) -> Binding:
-    return Binding((*BSS_ENTRY, column, *name_key(name)), pdu.element(pdu.OCTETS, value))
+def _variable(name: str, column: int, value: int | str | bytes) -> Binding:
+    data = value.encode() if isinstance(value, str) else value
+    element = pdu.of_integer(data) if isinstance(data, int) else pdu.element(pdu.OCTETS, data)
+    return Binding((*BSS_ENTRY, column, *name_key(name)), element)
 
 
 PROBLEM: Oid = (*HYROADS, 4, 3, 0)
@@ -155,11 +147,6 @@ class Outcome:
     problem: str | None = None
 
 
-def passphrase_files(found: Mapping[str, Sequence[WantedBss]]) -> list[str]:
-    """The files whose passphrases are needed."""
-    return sorted({bss.passphrase_file for bsss in found.values() for bss in bsss if bss.passphrase_file is not None})
-
-
 def reconcile(
     model: SliceModel,
     points: Sequence[AccessPoint],
@@ -170,7 +157,8 @@ def reconcile(
 ) -> list[Outcome]:
     """Each access point by itself: one that does not answer holds up no other. SSIDs that can't be had raise first."""
     found = wanted(model, points)
-    known = passphrases(passphrase_files(found))
+    files = {bss.passphrase_file for bsss in found.values() for bss in bsss if bss.passphrase_file is not None}
+    known = passphrases(sorted(files))
     return [_one(point.name, found[point.name], known, agent_of, dry=dry) for point in points]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
 import signal
@@ -9,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from slicer_lab import SlicerLab, slicer_lab
 from hyroads.controller.cli.main import main
 from hyroads.rest.client import ApiError, Client, ClientError, address
 from hyroads.slices.core.model import token_hash
+from hyroads.slices.server import http
 
 ADMIN, VIEWER, ANN, BOB = (f"the token of {name} 0123456789" for name in ("ops", "wall", "ann", "bob"))
 TOKENS = {"ops": {"token": ADMIN}, "wall": {"token": VIEWER, "role": "viewer"}}
@@ -362,7 +365,8 @@ def test_a_slicer_ends_clean_while_somebody_listens(tmp_path: Path, number: sign
 
 
 LISTEN = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PUT = b"PUT /api/v1/slices HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET /api/v1/slices HTTP/1.1\r\nHost: localhost\r\n"
+PUT = b"PUT" + GET[3:]
 
 # -- what is no request -----------------------------------------------------------------------------------------------
 
@@ -371,16 +375,31 @@ PUT = b"PUT /api/v1/slices HTTP/1.1\r\nHost: localhost\r\n"
     ("data", "code"),
     [
         (b"nonsense\r\n\r\n", b"400"),
-        (b"GET /api/v1/slices HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
+        (b"\r\n\r\n", b"400"),
+        (GET + b"no colon\r\n\r\n", b"400"),
+        (GET + b"Name : value\r\n\r\n", b"400"),
+        (GET + b"A: b\r\n folded\r\n\r\n", b"400"),
+        (GET + b"A: b\nB: c\r\n\r\n", b"400"),
+        (GET + b"Authorization: a\r\nAuthorization: b\r\n\r\n", b"400"),
+        (b"GET /api/v1/slices HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /api/v1/slices HTTP/2.0\r\nHost: a\r\n\r\n", b"400"),
+        (b"GET http://a/api/v1/slices HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
         (b"GET /api/v1/slices HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
         (PUT + b"Content-Type: application/json\r\nContent-Length: 4\r\n\r\n{{{{", b"400"),
         (PUT + b"Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", b"415"),
-        (b"PUT /api/v1/slices HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"413"),
-        (b"PUT /api/v1/slices HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
-        (b"PUT /api/v1/slices HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"411"),
+        (PUT + b"Content-Length: 99999999\r\n\r\n", b"413"),
+        (PUT + b"Transfer-Encoding: chunked\r\n\r\n", b"411"),
+        (PUT + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}", b"400"),
+        (PUT + b"Transfer-Encoding: gzip, chunked\r\n\r\n", b"501"),
+        (b"HEAD" + PUT[3:] + b"Transfer-Encoding: chunked\r\n\r\n", b"411"),
+        (PUT + b"Content-Length: -1\r\n\r\n", b"400"),
+        (PUT + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", b"400"),
+        (PUT + b"Content-Length: 2\r\nA: b\r\ncontent-length: 2\r\n\r\n{}", b"400"),
+        (PUT + b"Content-Length: 2, 2\r\n\r\n{}", b"400"),
         (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\n\r\n", b"414"),
         (b"GET / HTTP/1.1\r\n" + b"A: " + b"a" * 40_000 + b"\r\n\r\n", b"431"),
-        (b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * 200 + b"\r\n", b"431"),
+        (GET + b"A: a\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
         (PUT + b"Content-Type: application/json\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000, b"400"),
         (b"GET /api/v1/slices HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"200"),
     ],
@@ -395,6 +414,43 @@ def test_malformed_requests_get_an_answer(lab: SlicerLab, data: bytes, code: byt
     assert head.split()[1] == code
     with lab.operator() as client:
         assert names(client)
+
+
+def test_slow_peers_hold_no_thread_and_are_cut_and_one_peer_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("REQUEST_WITHIN_S", 1.0), ("WRITE_WITHIN_S", 1.0), ("WORKERS", 2), ("MOST_OF_A_PEER", 6)):
+        monkeypatch.setattr(http, name, value)
+    size = 1 << 24
+
+    def application(environment: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        body = bytes(size) if environment["PATH_INFO"] == "/large" else environment["REQUEST_URI"].encode()
+        start("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+
+    async def run() -> None:
+        server = http.HttpServer(application, 1000, {})
+        listener = await asyncio.start_server(server, "127.0.0.1", 0, limit=http.MOST_HEAD)
+        port = listener.sockets[0].getsockname()[1]
+        peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        for _, writer in peers[:3]:
+            writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        peers[3][1].write(b"GET /half")
+        peers[4][1].write(b"GET /a%2Fb HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await peers[4][0].read()).endswith(b"/a%2Fb"), "three readers wait, two threads do not"
+        one, more = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        assert await more[0].read() == b"", "the seventh connection of a peer is closed at once"
+        assert len(server._serving) == 6
+        assert await peers[3][0].read() == b"", "half a request"
+        while server._serving:
+            await asyncio.sleep(0.05)
+        with contextlib.suppress(ConnectionError):
+            assert len(await peers[0][0].read()) < size
+        for _, writer in (*peers, one, more):
+            writer.close()
+        server.close()
+        listener.close()
+        await server.ended()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_web_page_that_names_us_in_its_own_domain_is_not_answered(tmp_path: Path) -> None:

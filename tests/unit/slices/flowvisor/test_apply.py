@@ -67,14 +67,14 @@ def test_it_becomes_what_is_wanted_and_then_nothing_is_left_to_do(fake: FakeFlow
     assert fake.rules.keys() == desired.rules.keys() and len(fake.rules) == 4
     assert fake.slices["web"]["rate-limit"] == 100 and fake.slices["web"]["controller"] == ("127.0.0.1", 6700)
     assert differences(observe(client), desired) == ()
-    assert all(step.rule is None and not step.names for step in steps(observe(client), desired))
+    assert all("flowspace" not in step.method for step in steps(observe(client), desired))
 
 
 def test_a_change_replaces_entries_new_before_old_and_the_dead_stay_dead(fake: FakeFlowVisor, client: Client) -> None:
     reconcile(client, wanted(), CLOCK)
     changed = wanted(SLICES.replace("priority: 300", "priority: 310"))
     done = reconcile(client, changed, CLOCK)
-    kinds = [step.action.value for step in done if "flowspace" in step.action.value]
+    kinds = [step.method for step in done if "flowspace" in step.method]
     assert kinds == ["add-flowspace"] * 2 + ["remove-flowspace"] * 2
     again = wanted(SLICES.replace("priority: 300", "priority: 320"))
     reconcile(client, again, CLOCK)

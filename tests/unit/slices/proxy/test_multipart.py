@@ -136,7 +136,7 @@ def test_parts_are_joined_and_only_the_last_has_no_more() -> None:
         message = answer.take(reply(1, b"", more), mine)
         assert message is not None and message[4:8] == b"\0\0\0\x2a"
         flags.append(message[11])
-    assert flags == [1, 1, 0] and answer.done
+    assert flags == [1, 1, 0] and not answer.open
 
 
 def test_aggregates_are_added_up() -> None:
@@ -145,7 +145,7 @@ def test_aggregates_are_added_up() -> None:
     assert answer.take(reply(2, struct.pack("!QQI4x", 2, 20, 200)), mine) is None
     found = answer.take(reply(2, struct.pack("!QQI4x", 3, 30, 300)), mine)
     assert found is not None and struct.unpack_from("!QQI", found, 16) == (6, 60, 600)
-    assert answer.done
+    assert not answer.open
 
 
 def test_groups_and_meters_of_others_are_not_there() -> None:

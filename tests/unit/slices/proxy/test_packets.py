@@ -20,7 +20,7 @@ from hyroads.slices.proxy import discovery
 from hyroads.slices.proxy.flow_mod import translate
 from hyroads.slices.proxy.frames import header_of
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
-from hyroads.slices.proxy.packets import owner_by_flowspace, packet_in, packet_out
+from hyroads.slices.proxy.packets import owner_outside_blocks, packet_in, packet_out
 from hyroads.slices.proxy.region import NOBODY, Regions
 from hyroads.slices.proxy.xids import MOST, Buffers
 
@@ -107,16 +107,18 @@ def test_a_packet_in_has_the_guests_table_and_no_metadata() -> None:
 
 @pytest.mark.parametrize(("frame", "port", "owner"), [(tcp(80), 1, 2), (tcp(81), 1, 3), (tcp(80), 4, 3), (LLDP, 1, 1)])
 def test_a_packet_in_of_no_block_belongs_to_the_owner_of_the_flowspace(frame: bytes, port: int, owner: int) -> None:
-    assert owner_by_flowspace(packet_in_message(frame, {"in_port": port}, 0), REGIONS) == owner
+    assert owner_outside_blocks(packet_in_message(frame, {"in_port": port}, 0), REGIONS) == owner
 
 
 def test_a_packet_in_with_the_beginning_of_a_frame_belongs_to_whom_it_surely_is() -> None:
     def owner(size: int, port: int = 80) -> int:
-        return owner_by_flowspace(packet_in_message(tcp(port)[:size], {"in_port": 1}, 0, total=54), REGIONS)
+        return owner_outside_blocks(packet_in_message(tcp(port)[:size], {"in_port": 1}, 0, total=54), REGIONS)
 
     assert [owner(size) for size in (54, 53, 34, 20, 14, 12)] == [2, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY]
     assert owner(54, 82) == PRODUCTION.number
-    assert owner_by_flowspace(packet_in_message(LLDP[:14], {"in_port": 1}, 0, total=900), REGIONS) == PRODUCTION.number
+    assert (
+        owner_outside_blocks(packet_in_message(LLDP[:14], {"in_port": 1}, 0, total=900), REGIONS) == PRODUCTION.number
+    )
 
 
 def output(*ports: int) -> bytes:

@@ -49,7 +49,7 @@ def rewriting(rng: random.Random) -> Rewrite:
 
 def images(rewrite: Rewrite, header: int) -> set[int]:
     """Every header that may come out."""
-    base = rewrite.apply(header << SHIFT) >> SHIFT
+    base = (header << SHIFT & ~rewrite.mask | rewrite.value) >> SHIFT
     unknown = rewrite.unknown >> SHIFT
     return {base & ~unknown | bits & unknown for bits in HEADERS}
 

@@ -15,7 +15,7 @@ from hyroads.controller.ofp import match as act
 from hyroads.slices.core import classifier
 from hyroads.slices.core.allocation import Block
 from hyroads.slices.core.classifier import ClassifierEntry
-from hyroads.slices.core.errors import error_message
+from hyroads.slices.core.errors import Refused
 from hyroads.slices.core.match import ALL, completed, of_fields
 from hyroads.slices.core.model import Permission
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
@@ -113,8 +113,8 @@ def test_an_error_of_the_switch_quotes_what_the_guest_sent() -> None:
     message = flow_mod(1)
     [sent] = mine.from_guest(WEB, message, 0).switch
     assert sent[24] == 11 and sent[4:8] != message[4:8]
-    [(guest, error)] = mine.from_switch(error_message(5, 1, sent), 0).guests
-    assert guest == WEB and error == error_message(5, 1, message)
+    [(guest, error)] = mine.from_switch(Refused(5, 1, "").message(sent), 0).guests
+    assert guest == WEB and error == Refused(5, 1, "").message(message)
 
 
 def test_packet_ins_go_to_their_slice_only() -> None:
@@ -223,7 +223,7 @@ def test_statistics_of_all_tables_are_one_answer() -> None:
     [(guest, found)] = answers
     assert guest == WEB and struct.unpack_from("!QQI", found, 16) == (4, 40, 400) and found[4:8] == b"\0\0\0\7"
     sent = mine.from_guest(WEB, request(18, body), 0).switch
-    errors = [answer for message in sent for answer in mine.from_switch(error_message(1, 9, message), 0).guests]
+    errors = [answer for message in sent for answer in mine.from_switch(Refused(1, 9, "").message(message), 0).guests]
     assert len(errors) == 1, "one question, one error"
 
 
@@ -250,11 +250,11 @@ def test_a_group_that_the_switch_refuses_does_not_exist() -> None:
     message = request(15, struct.pack("!HBxI", 0, 1, 9))
     [sent] = mine.from_guest(WEB, message, 0).switch
     assert groups.real(9) is not None
-    mine.from_switch(error_message(6, 5, sent), 0)
+    mine.from_switch(Refused(6, 5, "").message(sent), 0)
     assert groups.real(9) is None
     meter = request(29, struct.pack("!HHI", 0, 1, 9))
     [sent] = mine.from_guest(WEB, meter, 0).switch
-    mine.from_switch(error_message(12, 5, sent), 0)
+    mine.from_switch(Refused(12, 5, "").message(sent), 0)
     assert tenants["web"].view.meters.real(9) is None
 
 

@@ -61,7 +61,7 @@ def seen_alone(scope: Scope, variables: dict[ber.Oid, bytes]) -> Agent:
 def scope_of(access: dict[int | str, Access]) -> Scope:
     by_number = {row: each for row, each in access.items() if isinstance(row, int)}
     by_name = {row: each for row, each in access.items() if isinstance(row, str)}
-    return Scope(View.of([TABLE, PLAIN, SECOND, NAMED], by_number, by_name))
+    return Scope(View([TABLE, PLAIN, SECOND, NAMED], by_number, by_name))
 
 
 @given(devices, rows)
