@@ -19,7 +19,7 @@ WAIT_S = 5.0
 
 
 class NCasts(Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/services.md, section 5."""
+    """What this resource needs of the controller; documents as in docs/reference/handovers.md."""
 
     def names(self) -> Sequence[str]:
         """Flows that are n-cast, in order."""

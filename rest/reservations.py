@@ -18,7 +18,7 @@ _RATE = validate.Range(min=0, min_inclusive=False, max=1e6)
 
 
 class Reservations(Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/sessions.md, section 4."""
+    """What this resource needs of the controller; documents as in docs/reference/sessions.md."""
 
     def names(self) -> Sequence[str]:
         """Ids of all reservations, in the order in which they go before each other."""

@@ -20,7 +20,7 @@ MAX_PARTICIPANTS = 64
 
 
 class Sessions(Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/sessions.md."""
+    """What this resource needs of the controller; documents as in docs/reference/sessions.md."""
 
     def names(self) -> Sequence[str]:
         """Ids of all sessions in order of declaration."""

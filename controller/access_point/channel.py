@@ -1,4 +1,4 @@
-"""The access point's end of the radio channel (docs/explanation/live.md, section 2): dials the controller, tells what
+"""The access point's end of the radio channel (docs/reference/telemetry.md): dials the controller, tells what
 radios read.
 
 One thread serves the sessions of any number of nodes: an access point has one, an emulated network has one per node. A

@@ -1,7 +1,7 @@
 """The agents' server: accepts agents and access points over TCP (docs/reference/dataplane.md, section 2).
 
 Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes what
-agents report to a :class:`Listener`, and readings of access points (docs/explanation/live.md, section 2) to a
+agents report to a :class:`Listener`, and readings of access points (docs/reference/telemetry.md) to a
 :class:`RadioListener`.
 """
 

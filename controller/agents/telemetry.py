@@ -1,4 +1,4 @@
-"""Readings of access points over the agents' port as data (docs/explanation/live.md, section 2): messages ``radio``
+"""Readings of access points over the agents' port as data (docs/reference/telemetry.md): messages ``radio``
 in, checked.
 
 Pure. Several thousand rows a second come in from a large network, so rows are named tuples and checks are few and flat.

@@ -16,7 +16,7 @@ from hyroads.rest.client import UNIX, Client, address
 from . import slice_queues
 from .remote import connect
 
-HELP = "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9)."
+HELP = "List and change the slices of a running slicer (docs/reference/slicer.md)."
 
 SOCKET = "/run/hyroads/slicer.sock"
 

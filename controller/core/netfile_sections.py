@@ -2,7 +2,7 @@
 
 The section ``technologies`` of a network file: which media are shared, and what contention costs on them.
 
-Networks whose links nobody declares (``links: discover``, docs/explanation/live.md, section 1): all links that there
+Networks whose links nobody declares (``links: discover``, docs/explanation/live.md): all links that there
 could be.
 
 Nodes name their technologies; every ordered pair of nodes with a common technology is a candidate without

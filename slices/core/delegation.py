@@ -1,5 +1,4 @@
-"""Slices that slices give out of their own: what a *child* may have of its parent (docs/explanation/slicing.md,
-section 13). Pure.
+"""Slices that slices give out of their own: what a *child* may have of its parent (docs/reference/slicer.md). Pure.
 
 Each packet that a child's rule matches, at each place where it holds, must be the parent's if there were no children:
 under that rule lies one of the parent's, at most :data:`BAND` priorities below, and nobody else's rule between. So
@@ -8,7 +7,7 @@ search goes from the highest rule on and divides what is left (``match.differenc
 
 What children may use is taken from what their parent may (:func:`own_limits`).
 
-What the owner of a slice may see and change (docs/explanation/slicing.md, section 13). Pure.
+What the owner of a slice may see and change (docs/reference/slicer.md). Pure.
 
 The operator may everything. An owner, told by the hash of a token, sees its own slices and those given out of them, and
 of all others the names. It chooses controllers in the networks that the operator allows, lowers limits, and, with the

@@ -1,4 +1,4 @@
-"""Which interface of which client is where, and which addresses are whose (docs/explanation/services.md, section 2).
+"""Which interface of which client is where, and which addresses are whose (docs/explanation/clients.md).
 Pure.
 
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
