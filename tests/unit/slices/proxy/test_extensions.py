@@ -53,11 +53,16 @@ def rule(*actions: act.Action, match: Match = AT_1, table: int = 0, goto: int | 
 
 RED_AT_7 = ClassifierEntry(100, at_port(ALL, 7), RED)
 WEB_EVERYWHERE = [ClassifierEntry(200, match, WEB) for match in completed({"tcp_dst": 80})]
+TWO_HOSTS = [
+    ClassifierEntry(200, match, WEB)
+    for one, other in ((0x0A000002, 0x0A000003), (0x0A000003, 0x0A000002))
+    for match in completed({"ipv4_src": one, "ipv4_dst": other})
+]
 LABEL = (act.Encap(MPLS), act.SetMplsLabel(77), act.SetMplsTtl(64), act.Encap(ETHERNET))
 RESTORE = (act.Decap(NEXT), act.Decap(ETHERNET))
 
 
-@pytest.mark.parametrize("others", [(RED_AT_7,), (), WEB_EVERYWHERE])
+@pytest.mark.parametrize("others", [(RED_AT_7,), (), WEB_EVERYWHERE, TWO_HOSTS])
 def test_every_rule_of_the_production_controller_passes_and_reads_back(others: tuple[ClassifierEntry, ...]) -> None:
     network = load_text(RING, "ring")
     addressing = Addressing.of(network)
