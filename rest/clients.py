@@ -19,7 +19,7 @@ _OPEN = ("asked", "accepted")
 
 
 class Clients(Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/clients.md. ``client`` is an id or
+    """What this resource needs of the controller; documents as in docs/reference/clients.md. ``client`` is an id or
     a MAC."""
 
     def ids(self) -> Sequence[str]:

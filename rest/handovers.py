@@ -20,7 +20,7 @@ MAX_SECONDS = 60.0
 
 
 class Handovers(Listed, Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/services.md, section 3.
+    """What this resource needs of the controller; documents as in docs/reference/handovers.md.
 
     Listed are the latest, oldest first: those that are over, on their way, and waiting.
     """

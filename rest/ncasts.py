@@ -19,7 +19,7 @@ WAIT_S = 5.0
 
 
 class NCasts(Listed, Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/services.md, section 5."""
+    """What this resource needs of the controller; documents as in docs/reference/handovers.md."""
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow. ConfigError, ConflictError, TooBusyError."""

@@ -18,7 +18,7 @@ _RATE = validate.Range(min=0, min_inclusive=False, max=1e6)
 
 
 class Reservations(Listed, Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/sessions.md, section 4."""
+    """What this resource needs of the controller; documents as in docs/reference/sessions.md."""
 
     def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
         """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError."""

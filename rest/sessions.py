@@ -19,7 +19,7 @@ _SOME = validate.Length(0, 64)
 
 
 class Sessions(Listed, Protocol):
-    """What this resource needs of the controller; documents as in docs/explanation/sessions.md."""
+    """What this resource needs of the controller; documents as in docs/reference/sessions.md."""
 
     def pending(self, name: str) -> list[str]:
         """What has not confirmed its part of a session, or of its end."""

@@ -42,7 +42,7 @@ class SliceService(Protocol):
 
 
 class RuleSchema(Schema):
-    """Packets that match and come in at these ports of these switches (docs/explanation/slicing.md, section 2)."""
+    """Packets that match and come in at these ports of these switches (docs/reference/slicer.md)."""
 
     name = fields.String()
     switches = fields.Raw(**about('"all" or datapath ids'))

@@ -1,24 +1,71 @@
-"""What MkDocs calls while it builds the documentation (``hooks`` in mkdocs.yml): the reference of the command line.
+"""What MkDocs calls while it builds the documentation (``hooks`` in mkdocs.yml): parts that the program itself knows.
 
-By itself, ``python scripts/docs_site.py`` prints what it would put into that page.
+``<!-- commands -->`` on a page becomes the help of every command. ``<!-- keys: NAME -->`` becomes a table of all keys
+that the parser of this kind of file takes; a key that the page does not explain ends the build.
+
+By itself, ``python scripts/docs_site.py`` prints what it would put into the pages.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from hyroads.controller.cli.main import COMMANDS, load
+from hyroads.controller.core import netfile
+from hyroads.controller.core.checking import Place, Section
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.settings import controller as settings
+from hyroads.slices.core import slicefile
+from hyroads.slices.server import settings as slicer
+from hyroads.slices.snmpvisor import config as snmpvisor
 
 MARKER = "<!-- commands -->"
 COLUMNS = 96
 """How wide the help is written, whatever terminal the site is built on."""
 
 
+def _network_file(document: object) -> object:
+    """The parser of network files; technologies count only if a link is of them."""
+    if isinstance(document, dict) and "technologies" in document:
+        document = {"links": [{"technology": "x"}], **document}
+    return netfile.parse(document, "document", measured=True)
+
+
+PARSERS: dict[str, Callable[[object], object]] = {
+    "network file": _network_file,
+    "settings": lambda document: settings.parse(document, "document", {}),
+    "slices": lambda document: slicefile.parse(document, "document"),
+    "slicer": lambda document: slicer.parse_settings(document, "document"),
+    "SNMPVisor": lambda document: snmpvisor.parse(document, "document"),
+}
+"""The files whose keys pages show; what a parser returns or raises is of no interest."""
+
+_KEYS = re.compile(r"<!-- keys: (.+?) -->")
+_TRIALS: tuple[Callable[[object], object], ...] = (
+    lambda inner: inner,
+    lambda inner: [inner],
+    lambda inner: {"x": inner},
+)
+"""Where a mapping with known keys may be: right there, as an item of a list, under a key that the user chooses."""
+
+
+class DocumentationError(Exception):
+    """A page does not say what it has to."""
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """MkDocs' hook: the text of a page, with all commands where it marks them."""
+    """MkDocs' hook: the text of a page, with what its marks stand for."""
+    for name in _KEYS.findall(markdown):
+        missing = missing_keys(markdown, name)
+        if missing:
+            raise DocumentationError(f"the page of {name} does not explain: {', '.join(missing)}")
+    markdown = _KEYS.sub(lambda mark: table_of_keys(mark[1]), markdown)
     return markdown.replace(MARKER, all_commands()) if MARKER in markdown else markdown
 
 
@@ -49,5 +96,65 @@ def _section(words: str, parser: argparse.ArgumentParser, level: str) -> Iterato
         yield from _section(f"{words} {verb}", each, level + "#")
 
 
+def keys_of(parse: Callable[[object], object]) -> dict[str, tuple[str, ...]]:
+    """The keys that a parser takes at each place of its document (``links[].id``, ``nodes.NAME.role``).
+
+    Found by trying: every parser reads a mapping by ``Place.section`` with the keys that it knows, and collects errors
+    instead of ending at the first. So each key is given a mapping, in each of the forms of ``_TRIALS``, until no place
+    is new.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    waiting: list[Callable[[object], object]] = [lambda inner: inner]
+    while waiting:
+        around = waiting.pop(0)
+        for form in _TRIALS:
+
+            def whole(inner: object, around: Callable[[object], object] = around, form: Any = form) -> object:
+                return around(form(inner))
+
+            for place, keys in _sections(parse, whole({})).items():
+                if place not in found:
+                    found[place] = keys
+                    waiting += [lambda inner, whole=whole, key=key: whole({key: inner}) for key in keys]  # type: ignore[misc]
+    return found
+
+
+def _sections(parse: Callable[[object], object], document: object) -> dict[str, tuple[str, ...]]:
+    """The sections that a parser reads of one document: place -> keys."""
+    found: dict[str, tuple[str, ...]] = {}
+    section = Place.section
+
+    def spy(place: Place, known: Collection[str], required: Collection[str] = ()) -> Section:
+        if place.problems.document == "document":
+            found.setdefault(re.sub(r"\bx\b", "NAME", place.path.replace("[0]", "[]")), tuple(known))
+        return section(place, known, required)
+
+    # Trials are wrong on purpose.
+    with patch.object(Place, "section", spy), suppress(ConfigError, KeyError, TypeError, ValueError):
+        parse(document)
+    return found
+
+
+def table_of_keys(name: str) -> str:
+    """Markdown: all keys of a kind of file, a row for each place."""
+    rows = [
+        f"| {f'`{place}`' if place else 'top level'} | {', '.join(f'`{key}`' for key in keys)} |"
+        for place, keys in keys_of(PARSERS[name]).items()
+    ]
+    return "\n".join(("| where | keys |", "|---|---|", *rows))
+
+
+def missing_keys(page: str, name: str) -> list[str]:
+    """The keys of a kind of file that its page does not explain: neither in a table or text, nor in an example."""
+    return [
+        f"{place}.{key}".lstrip(".")
+        for place, keys in keys_of(PARSERS[name]).items()
+        for key in keys
+        if not re.search(rf"(?<!\w){re.escape(key)}(?::|`)", page)
+    ]
+
+
 if __name__ == "__main__":
     print(all_commands())
+    for each in PARSERS:
+        print(f"\n{each}\n\n{table_of_keys(each)}")

@@ -1,4 +1,4 @@
-"""The access point's end of the radio channel (docs/explanation/live.md, section 2): tells what radios read.
+"""The access point's end of the radio channel (docs/reference/telemetry.md): tells what radios read.
 
 One thread serves the sessions of any number of nodes: an access point has one, an emulated network has one per node. A
 controller that does not read gets no backlog: readings that can't be sent at once are left out, the next are newer.

@@ -1,7 +1,7 @@
 """The agents' server: accepts agents and access points over TCP (docs/reference/dataplane.md, section 2).
 
 Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes on what
-agents report, and what access points read and say of their stations (docs/explanation/live.md, section 2).
+agents report, and what access points read and say of their stations (docs/reference/telemetry.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What access points say over the agents' port, checked (docs/explanation/live.md, section 2): readings and stations.
+"""What access points say over the agents' port, checked (docs/reference/telemetry.md): readings and stations.
 
 Pure. Several thousand rows a second come in from a large network, so rows are named tuples and checks are few and flat.
 """

@@ -1,5 +1,5 @@
-"""``hyroads slices queues``: the queues of slices at the ports of an Open vSwitch (docs/explanation/slicing.md,
-section 7)."""
+"""``hyroads slices queues``: the queues of slices at the ports of an Open vSwitch (docs/reference/slicer.md,
+*Queues*)."""
 
 from __future__ import annotations
 

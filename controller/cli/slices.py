@@ -36,7 +36,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "List and change the slices of a running slicer (docs/explanation/slicing.md, section 9).",
+    "List and change the slices of a running slicer (docs/reference/slicer.md).",
     _run,
     argument("--socket", default=SOCKET, metavar="PATH", help="the slicer's control socket (%(default)s)"),
     argument("--url", default=os.environ.get("HYROADS_SLICER_URL"), help="of the slicer's REST API instead"),

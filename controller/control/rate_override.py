@@ -1,4 +1,4 @@
-"""The hook for flows whose rates are decided elsewhere: bandits and their probes (docs/explanation/live.md, section 5).
+"""The hook for flows whose rates are decided elsewhere: bandits and their probes (docs/explanation/live.md).
 
 A :class:`RateOverride` is asked once per slot, before the rates of the others are computed. The flows it names get
 exactly the rates it says; the others share the airtime that these leave. It hears of significant changes of capacity.
@@ -24,7 +24,7 @@ from .routes import Routes
 @dataclass(frozen=True)
 class Fixed:
     """Rates of one flow by path, Mb/s; a path that is not named gets 0. ``fill_mbps`` is what dummies make up at
-    least (docs/explanation/live.md, section 3). ``reserved_mbps`` is what the other flows leave to it on average,
+    least (docs/explanation/live.md). ``reserved_mbps`` is what the other flows leave to it on average,
     None: all of its rates. ``by`` names who decided, for REST.
     """
 

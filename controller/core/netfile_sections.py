@@ -1,7 +1,7 @@
 """Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
 *Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, and what
-contention costs on them. *Links to discover* (``links: discover``, docs/explanation/live.md, section 1): nodes name
+contention costs on them. *Links to discover* (``links: discover``, docs/explanation/live.md): nodes name
 their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity. What the
 access points hear gives capacities to some of them; the others carry nothing.
 """

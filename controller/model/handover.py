@@ -3,7 +3,7 @@
 A mobility manager says by which places or paths a client's flows go. Of the paths of such a *constrained* flow, only
 those through known places are configured, and only those through carrying places have a rate. A change is made in steps
 (:func:`next_step`). Each step is confirmed before the next one begins, and receivers are configured before senders
-change (docs/explanation/services.md, section 3).
+change (docs/reference/handovers.md).
 """
 
 from __future__ import annotations

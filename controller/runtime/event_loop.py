@@ -170,7 +170,7 @@ class EventLoop:
         self.change_flows([], [flow])
 
     def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
-        """Flows of clients shall use other paths (docs/explanation/services.md, section 3)."""
+        """Flows of clients shall use other paths (docs/reference/handovers.md)."""
         self._become(model.constrained(self.state, changes), urgent=True)
         self._plan_if_changed()
 

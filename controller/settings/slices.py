@@ -47,7 +47,7 @@ NO_SLICES = SliceSettings()
 
 
 def parse_slices(place: Place | None, base: Path) -> SliceSettings:
-    """The name of a file of slices (docs/explanation/slicing.md, section 2), or a mapping of slices to their shares."""
+    """The name of a file of slices (docs/reference/slicer.md), or a mapping of slices to their shares."""
     if place is None or place.value is None:
         return NO_SLICES
     if isinstance(place.value, str) and place.value and "\0" not in place.value:

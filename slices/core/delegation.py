@@ -1,4 +1,4 @@
-"""What the owner of a slice may see and change, and give out of it (docs/explanation/slicing.md, section 13). Pure.
+"""What the owner of a slice may see and change, and give out of it (docs/reference/slicer.md). Pure.
 
 The operator may everything. An owner, told by the hash of a token, sees its own slices and those given out of them, and
 of all others the names. It chooses controllers in the networks that the operator allows, lowers limits, and, with the

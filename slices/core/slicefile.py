@@ -1,4 +1,4 @@
-"""Slices from and to YAML or JSON documents (docs/explanation/slicing.md, "The file").
+"""Slices from and to YAML or JSON documents (docs/reference/slicer.md).
 
 Unknown keys are errors. All errors of a document are found in one pass; the :class:`ConfigError` raised is the first,
 with the others in ``more``.

@@ -77,6 +77,8 @@ class Translator:
         self.rewrite = UNCHANGED
         self.bare = False
         """Without its Ethernet header (``extensions``)."""
+        self.restored = False
+        """Production's own frame again, out of a label or a table that production put it into (``extensions``)."""
         self.depth = 0
         self.parts: list[bytes] = []
 
@@ -100,6 +102,8 @@ class Translator:
 
     def check_out(self, port: int | None) -> None:
         """Refuses if a packet would be somebody else's at ``port`` (None: where it came in)."""
+        if self.restored:
+            return
         view = self.view
         for in_port in self.origin.in_ports:
             out = in_port if port is None else port

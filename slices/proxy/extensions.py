@@ -1,9 +1,12 @@
 """Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone.
 
 Layouts and meaning: Open vSwitch 3.1, ovs-actions(7). A packet without its Ethernet header is *bare*: it may not leave
-or meet another table so. ``resubmit`` leads to tables of the same block only, and only production may go backwards: its
-controller is the operator's own, others would build loops that cost the switch its time. What comes back may have any
-header, for those tables' rules may end with any.
+or meet another table so. ``resubmit`` leads to tables of the same block only. What comes back from it, or out of a
+packet, may have any header.
+
+Production is trusted, because its controller is the operator's own. It may resubmit backwards, where others would build
+loops that cost the switch its time. What it takes out of a packet, or gets back from a table, counts as its own,
+because production put it there. Else its frames between switches could not leave beside a slice by header.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ def _decap(walker: Translator, action: bytes) -> None:
         walker.rewrite = walker.rewrite.forget(bits_of("eth_src", "eth_dst", "vlan_vid", "vlan_pcp"))
         walker.bare = True
     elif walker.bare and packet_type == _ETHERNET:
-        walker.rewrite = walker.rewrite.forget(_HEADER)
+        _come_back(walker)
         walker.bare = False
     else:
         raise bad_action(_BAD_ARGUMENT, f"decap to packet type {packet_type:#x} is not possible here")
@@ -96,7 +99,13 @@ def _resubmit(walker: Translator, action: bytes) -> None:
     if walker.rewrite.changed:
         walker.check_out(None)
     walker.parts.append(_RESUBMIT.pack(*head, in_port, walker.view.block.first + table))
+    _come_back(walker)
+
+
+def _come_back(walker: Translator) -> None:
+    """A whole header that nobody here can tell; production's is production's."""
     walker.rewrite = walker.rewrite.forget(_HEADER)
+    walker.restored = walker.view.number == PRODUCTION_NUMBER
 
 
 def _may_follow(walker: Translator, table: int) -> bool:
@@ -109,12 +118,12 @@ def _may_follow(walker: Translator, table: int) -> bool:
 def _clone(walker: Translator, action: bytes) -> None:
     if walker.depth >= MOST_NESTED:
         raise bad_action(_BAD_ARGUMENT, f"actions are nested more than {MOST_NESTED} deep")
-    before = walker.rewrite, walker.bare, walker.parts
+    before = walker.rewrite, walker.bare, walker.restored, walker.parts
     walker.parts = []
     walker.depth += 1
     inner = walker.walk(action, 16, len(action))
     walker.depth -= 1
-    walker.rewrite, walker.bare, walker.parts = before
+    walker.rewrite, walker.bare, walker.restored, walker.parts = before
     walker.parts.append(_CLONE.pack(EXPERIMENTER, 16 + len(inner), VENDOR_NICIRA, CLONE) + inner)
 
 

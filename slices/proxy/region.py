@@ -1,6 +1,6 @@
 """Whose a header is at each port, and whether a rule would let packets out of their slice's flowspace.
 
-The question (docs/explanation/slicing.md, section 5): given a slice, a match, an ingress port, what the actions
+The question (docs/explanation/slicing.md): given a slice, a match, an ingress port, what the actions
 rewrite and the port where the result leaves, is every header that the slice owns at the ingress port and that matches,
 once rewritten, the slice's at the other port? The classifier's entries of that port are gone through from the highest
 on, each drawn back through the rewriting to the headers that came in; ``match.difference`` divides what no entry has

@@ -1,5 +1,4 @@
-"""One switch behind the slicer: which message of whom becomes which messages to whom (docs/explanation/slicing.md,
-section 4).
+"""One switch behind the slicer: which message of whom becomes which messages to whom (docs/explanation/slicing.md).
 
 Sans I/O: the shell splits byte streams into whole messages, passes them in with the time, and sends what comes out. A
 *guest* is one controller's connection of a slice; the shell numbers guests and does HELLO and TLS with them.

@@ -1,1 +1,1 @@
-"""The process ``hyroads slicer``: sockets and files around the pure core (docs/explanation/slicing.md, section 8)."""
+"""The process ``hyroads slicer``: sockets and files around the pure core (docs/reference/slicer.md)."""

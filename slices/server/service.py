@@ -1,4 +1,4 @@
-"""What the REST API offers of the slicer (docs/explanation/slicing.md, section 9): slices read and changed, switches
+"""What the REST API offers of the slicer (docs/reference/slicer.md): slices read and changed, switches
 read, reload.
 
 Its methods are called by threads. What takes long, checking documents and models, they do themselves, on the model that

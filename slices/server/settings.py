@@ -1,4 +1,4 @@
-"""The slicer's settings (docs/explanation/slicing.md, section 8): document -> validated :class:`SlicerSettings`."""
+"""The slicer's settings (docs/reference/slicer.md): document -> validated :class:`SlicerSettings`."""
 
 from __future__ import annotations
 

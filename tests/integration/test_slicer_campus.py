@@ -1,4 +1,4 @@
-"""The campus of docs/explanation/slicing.md, section 14: its files and commands, on a real switch with Ryu's learning
+"""The campus of docs/how-to/campus.md: its files and commands, on a real switch with Ryu's learning
 switches."""
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ import docs_site
 from page_session import DOCS, ROOT, Step, blocks, follow, needs_root, pages, shows, steps
 
 GUIDES = pages("tutorials", "how-to")
+PAGES = sorted(DOCS.rglob("*.md"))
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
+MADE_UP = {"my_plot.py", "way_back.py"}
+"""Files of examples, which the reader writes."""
 # What a page may say without a test that types it: it changes the machine, or needs what is not here.
 UNTYPED = {"apt-get", "cp", "cd", "git", "make", "systemctl", "journalctl", "ovs-vsctl", "hyroads-edge", "hyroads"}
 
@@ -59,13 +62,41 @@ def test_the_table_of_the_source_names_folders_and_files_that_exist() -> None:
 
 def test_the_layers_are_those_that_are_held() -> None:
     text = (DOCS / "explanation" / "architecture.md").read_text().split("those below it only:\n\n")[1]
-    shown = [line.strip().replace(", ", " | ") for line in text.split("\n\n")[0].splitlines()]
+    shown = [line.strip().replace(", ", " | ") for line in text.split("\n\n")[0].splitlines() if "```" not in line]
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     held = next(contract["layers"] for contract in contracts if contract.get("containers") == ["hyroads.controller"])
     assert shown == held
     folders = {path.name for path in (ROOT / "controller").iterdir() if (path / "__init__.py").is_file()}
     assert folders == {name for layer in held for name in layer.split(" | ")}
     assert [path.name for path in (ROOT / "controller").glob("*.py")] == ["__init__.py"]
+
+
+def test_every_section_of_a_page_that_is_named_in_the_source_exists() -> None:
+    """``docs/reference/rest.md, section 5`` is a heading that begins with ``5.``."""
+    name = re.compile(r"\b(docs/[a-z/-]+\.md),?\s(?:[#/*!]+\s)?sections?\s(\d+)")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {page}, section {number}"
+        for path in sources()
+        if path.is_file()
+        for page, number in name.findall(path.read_text())
+        if not re.search(rf"^## {number}\. ", (ROOT / page).read_text(), re.MULTILINE)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_source_files_that_a_page_names_exist(page: Path) -> None:
+    """A path may leave out its first folders."""
+    names = set(
+        subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    )
+    ends = {name.split("/", i)[-1] for name in names for i in range(8)}
+    known = ends | {block.title for block in blocks(page)} | MADE_UP
+    named = re.findall(r"(?<![\w./-])((?:[a-z0-9_-]+/)*[a-z0-9_]+\.(?:py|rs))\b", page.read_text())
+    assert [name for name in named if name not in known] == []
+    tops = {name.split("/")[0] for name in names}
+    folders = [name for name in re.findall(r"`((?:[a-z0-9_-]+/)+)`", page.read_text()) if name.split("/")[0] in tops]
+    assert [name for name in folders if not (ROOT / name).is_dir()] == []
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
@@ -88,6 +119,44 @@ def test_the_reference_of_commands_is_what_help_prints() -> None:
 
 def test_other_pages_are_not_touched() -> None:
     assert docs_site.on_page_markdown("# A page\n") == "# A page\n"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "<!-- keys: " in page.read_text()], ids=lambda page: page.stem
+)
+def test_a_reference_explains_every_key_that_its_parser_takes(page: Path) -> None:
+    for name in re.findall(r"<!-- keys: (.+) -->", page.read_text()):
+        assert docs_site.missing_keys(page.read_text(), name) == []
+    assert "<!-- keys" not in docs_site.on_page_markdown(page.read_text())
+
+
+def test_every_kind_of_file_has_its_reference() -> None:
+    marked = {name for page in PAGES for name in re.findall(r"<!-- keys: (.+) -->", page.read_text())}
+    assert marked | {"slices"} == set(docs_site.PARSERS), "slices are a part of the slicer's settings"
+
+
+def test_keys_are_found_at_every_depth() -> None:
+    keys = docs_site.keys_of(docs_site.PARSERS["network file"])
+    assert set(keys) == {
+        "", "nodes.NAME", "links[]", "interference", "technologies.NAME", "flows[]", "flows[].utility", "flows[].match"
+    }  # fmt: skip
+    assert "attached_to" in keys["nodes.NAME"] and keys["flows[].utility"] == ("alpha",)
+    listen = docs_site.keys_of(docs_site.PARSERS["settings"])["listen.openflow"]
+    assert listen == ("host", "port", "allow_plaintext")
+
+
+def test_a_key_that_a_page_leaves_out_ends_the_build() -> None:
+    page = (DOCS / "reference" / "network-file.md").read_text()
+    with pytest.raises(docs_site.DocumentationError, match=r"does not explain: links\[\]\.delay_ms$"):
+        docs_site.on_page_markdown(page.replace("delay_ms", "later"))
+
+
+def test_the_examples_of_the_slicers_page_are_valid() -> None:
+    slices, settings_ = (
+        yaml.safe_load(block.text) for block in blocks(DOCS / "reference" / "slicer.md") if block.language == "yaml"
+    )
+    assert docs_site.PARSERS["slices"](slices)
+    assert docs_site.PARSERS["slicer"]({**settings_, "slices": slices["slices"]})
 
 
 def documented_settings() -> dict[str, object]:
@@ -113,6 +182,12 @@ def test_the_page_of_settings_has_them_all() -> None:
         settings.parse({**document, "colour": "blue"}, "hyroads.yaml", {})
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_every_block_is_closed_and_has_a_language(page: Path) -> None:
+    fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)
+    assert all(fences[::2]) and not any(fences[1::2])
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_every_command_of_a_guide_is_typed_or_says_why_not(page: Path) -> None:
     found = blocks(page)
@@ -129,13 +204,13 @@ def test_every_command_of_a_guide_is_typed_or_says_why_not(page: Path) -> None:
     assert any(block.typed for block in found)
 
 
-@pytest.mark.parametrize("page", [*GUIDES, DOCS / "index.md", DOCS / "glossary.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_prose_has_lines_of_at_most_100_columns(page: Path) -> None:
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert [line for line in text.splitlines() if len(line) > 100 and not line.startswith("|")] == []
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
     """Else the site shows them as running text."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

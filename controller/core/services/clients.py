@@ -1,4 +1,4 @@
-"""Which interface of which client is where, and whose addresses are which (docs/explanation/services.md, section 2).
+"""Which interface of which client is where, and whose addresses are which (docs/explanation/clients.md).
 
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
 MAC) is at no more than one place; nothing but the new place is left after a move; nobody takes the place, MAC or IP of

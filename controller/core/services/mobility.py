@@ -1,4 +1,4 @@
-"""The plugin interface of mobility managers (docs/explanation/services.md, section 3). Pure.
+"""The plugin interface of mobility managers (docs/reference/handovers.md). Pure.
 
 A manager is a state machine without input and output: events and time come in, and :class:`DesiredState` says what the
 network shall do from now on. It is *declared*: whoever carries it out derives the difference, and answers

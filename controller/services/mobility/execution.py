@@ -1,4 +1,4 @@
-"""Carries out what a mobility manager wants, and reports back to it (docs/explanation/services.md, section 3).
+"""Carries out what a mobility manager wants, and reports back to it (docs/reference/handovers.md).
 
 One :class:`Executor` serves the flows of one handover or n-cast. A :class:`PathExecutor` constrains them to paths
 (``ControllerPort.constrain``), waits until that is confirmed, and takes the next step, until the manager's wish is in

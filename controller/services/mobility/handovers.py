@@ -1,5 +1,4 @@
-"""The service of handovers: moves clients' flows to another place without loss (docs/explanation/services.md, section
-3).
+"""The service of handovers: moves clients' flows to another place without loss (docs/reference/handovers.md).
 
 It runs the state machine of a mobility manager for each handover: it passes events to the machine and carries out what
 the machine wants. There is one handover per client at a time. A second request cancels the first while nothing has

@@ -1,4 +1,4 @@
-"""The service of n-casts: sends a flow's packets by several paths at once (docs/explanation/services.md, section 5).
+"""The service of n-casts: sends a flow's packets by several paths at once (docs/reference/handovers.md).
 
 Paths are chosen by ``core.ncast`` for disjoint interference domains, or given by the user. The first edge copies each
 packet; the last edge passes it on once. Paths change as in handovers: receivers first, and sequence markers tell when
@@ -40,7 +40,7 @@ CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 @dataclass(frozen=True, slots=True)
 class RestoredNCast:
     """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
-    said of the choice of paths (docs/explanation/services.md, section 5); empty if they were given.
+    said of the choice of paths (docs/reference/handovers.md); empty if they were given.
     """
 
     flow: str

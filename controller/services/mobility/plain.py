@@ -1,4 +1,4 @@
-"""Handovers of plain clients, those without an agent (docs/explanation/services.md, section 3).
+"""Handovers of plain clients, those without an agent (docs/reference/handovers.md).
 
 No agent could receive by two places, or tell what arrived, so a plain client is at one place, and its handovers are
 hard. They run as all others do (``services.mobility.handovers``) but for the executor. It attaches the client to the

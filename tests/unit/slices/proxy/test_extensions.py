@@ -53,11 +53,16 @@ def rule(*actions: act.Action, match: Match = AT_1, table: int = 0, goto: int | 
 
 RED_AT_7 = ClassifierEntry(100, at_port(ALL, 7), RED)
 WEB_EVERYWHERE = [ClassifierEntry(200, match, WEB) for match in completed({"tcp_dst": 80})]
+TWO_HOSTS = [
+    ClassifierEntry(200, match, WEB)
+    for one, other in ((0x0A000002, 0x0A000003), (0x0A000003, 0x0A000002))
+    for match in completed({"ipv4_src": one, "ipv4_dst": other})
+]
 LABEL = (act.Encap(MPLS), act.SetMplsLabel(77), act.SetMplsTtl(64), act.Encap(ETHERNET))
 RESTORE = (act.Decap(NEXT), act.Decap(ETHERNET))
 
 
-@pytest.mark.parametrize("others", [(RED_AT_7,), ()])
+@pytest.mark.parametrize("others", [(RED_AT_7,), (), WEB_EVERYWHERE, TWO_HOSTS])
 def test_every_rule_of_the_production_controller_passes_and_reads_back(others: tuple[ClassifierEntry, ...]) -> None:
     network = load_text(RING, "ring")
     addressing = Addressing.of(network)
@@ -134,14 +139,34 @@ def test_what_would_leave_is_refused(message: bytes, code: int) -> None:
     assert (refused.value.kind, refused.value.code) == (2, code)
 
 
-def test_a_header_that_comes_out_of_a_packet_is_nobodys_for_sure() -> None:
+def guest(*others: ClassifierEntry) -> GuestView:
+    """The slice red, with everything at ports 1 and 2 that is not others'."""
+    found = view(*others, *(ClassifierEntry(100, at_port(ALL, port), RED) for port in (1, 2)))
+    found.block, found.ports = RED, frozenset({1, 2})
+    return found
+
+
+def test_a_header_that_comes_out_of_a_guests_packet_is_nobodys_for_sure() -> None:
     """Somebody's web traffic at the same ports: what is decapsulated, or comes back from another table, may be it."""
-    shared = view(*WEB_EVERYWHERE)
-    for actions in ((*RESTORE, act.Output(2)), (act.Resubmit(4), act.Output(2))):
+    shared = guest(*WEB_EVERYWHERE)
+    for actions in ((*RESTORE, act.Output(2)), (act.Resubmit(3), act.Output(2))):
         with pytest.raises(Refused):
             translate(rule(*actions), shared)
-        assert translate(rule(*actions), view(RED_AT_7))
+        assert translate(rule(*actions), guest())
     assert translate(rule(*LABEL, act.Output(2)), shared), "behind a label it is no web traffic"
+
+
+def test_what_production_put_into_a_packet_is_its_own_when_it_comes_out() -> None:
+    """Else one slice of web traffic would take all frames between switches from production."""
+    shared = view(*WEB_EVERYWHERE)
+    for actions in ((*RESTORE, act.Output(2)), (act.Resubmit(4), act.Output(2))):
+        assert translate(rule(*actions), shared)
+    with pytest.raises(Refused):
+        translate(rule(*RESTORE, act.Output(7)), view(RED_AT_7))
+    at_2 = [ClassifierEntry(200, at_port(each.match, 2), WEB) for each in WEB_EVERYWHERE]
+    assert translate(rule(act.Clone((*RESTORE, act.Output(2)))), view(*at_2))
+    with pytest.raises(Refused):
+        translate(rule(act.Clone((*RESTORE, act.Output(2))), act.Output(2)), view(*at_2))
 
 
 def test_only_production_resubmits_backwards() -> None:
