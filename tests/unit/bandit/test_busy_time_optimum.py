@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -116,7 +117,7 @@ def test_dependent_vectors_are_refused() -> None:
 alphas = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 3)), elements=st.floats(0.001, 0.2))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(alphas, st.integers(0, 2**32 - 1))
 def test_any_independent_vectors_recover_alpha(alpha: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -126,7 +127,7 @@ def test_any_independent_vectors_recover_alpha(alpha: np.ndarray, seed: int) -> 
     assert airtime_per_mbps(measured(alpha, vectors)) == pytest.approx(alpha, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(alphas, st.floats(0.0, 0.5), st.data())
 def test_rates_are_feasible_and_no_vertex_is_better(alpha: np.ndarray, margin: float, data) -> None:
     sharing = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(alpha), max_size=len(alpha))))
@@ -142,7 +143,7 @@ def test_rates_are_feasible_and_no_vertex_is_better(alpha: np.ndarray, margin: f
         assert rates.sum() >= (budget / (alpha @ direction)).min() * (1 - 1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.floats(0.01, 1000.0))
 def test_rates_scale_with_the_unit(scale: float) -> None:
     assert rates_from_airtime(ALPHA / scale, [1, 1, 1]) == pytest.approx(np.array([10, 20 / 3]) * scale, rel=1e-6)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from examples import examples
 from handover_rig import Rig
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.agents.protocol import AgentConfig
@@ -54,7 +55,7 @@ def from_nothing(rig: Rig):
     return maker.plan(rig.plan.version, live.network, live.loop.routes, live.loop.rates, rig.plan.numbers, None)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(row=events)
 def test_sharing_changes_nothing(row):
     rig = Rig()

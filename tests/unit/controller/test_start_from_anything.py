@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.app.wiring import Services, ready
@@ -196,19 +197,18 @@ def test_what_is_sound_comes_back_and_is_saved_again() -> None:
     assert services["sessions"][0]["trees"] == SOUND["services"]["sessions"][0]["trees"]
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_a_controller_starts_from_any_damage(part: int) -> None:
-    for seed in range(25 * part, 25 * part + 25):
-        document = _damaged(seed)
-        controller = Controller(document)
-        saved = controller.run()
-        assert not [defect for defect in controller.defects if "Error" in defect], (seed, controller.defects, document)
-        # What it has made of it is sound.
-        again = Controller(saved)
-        assert not again.problems, (seed, again.problems)
+@pytest.mark.parametrize("seed", seeds(100))
+def test_a_controller_starts_from_any_damage(seed: int) -> None:
+    document = _damaged(seed)
+    controller = Controller(document)
+    saved = controller.run()
+    assert not [defect for defect in controller.defects if "Error" in defect], (controller.defects, document)
+    # What it has made of it is sound.
+    again = Controller(saved)
+    assert not again.problems, again.problems
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.dictionaries(
         st.sampled_from(list(SOUND["services"])),

@@ -5,7 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from multicast_optimum import is_tree, least_airtime
 
@@ -122,7 +123,7 @@ def test_plain_clients_do_not_relay_but_take_part():
     assert source_tree(media, "c", "sd").links == {1, 3}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4), st.sampled_from(GroupRate))
 def test_the_yardstick_is_what_trying_everything_finds(seed, size, count, group_rate):
     rng = random.Random(seed)
@@ -165,7 +166,7 @@ def test_ratio_to_the_exact_optimum(capsys):
         assert np.mean(found) < 1.05 and max(found) < 1.5
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 7), max_size=15))
 def test_joins_and_leaves(seed, row):
     """Trees stay trees for exactly the participants; what has nothing to do with who comes or goes stays."""

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import seeds
 
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.mobility import Confirmed, DesiredState, Passed, Phase
@@ -42,7 +43,7 @@ class Switch(Controller):
             self._become(self.handover.tick(self.world.now_s))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_on_and_off_without_losing_or_doubling_a_packet(seed):
     world = World(Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), WIFI)
     world.present |= {PLC, LTE}

@@ -5,7 +5,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.network import Place
@@ -82,7 +83,7 @@ def all_rates(seen: NetworkView) -> dict[str, float]:
     return {name: rate for crowd in crowds_of(seen).values() for name, rate in rates_of(crowd).items()}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 10**6))
 def test_load_balancing_helps_who_moves_raises_the_whole_and_comes_to_an_end(seed):
     seen, policy = random_view(random.Random(seed)), replace(LOAD, stay_s=0.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from plugin_rig import HASTY, PATIENT, Rig, eventually
 
 from hyroads.controller.framework import ryu_shim as shim

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from plugin_rig import HASTY, Rig, eventually
 
 from hyroads.controller.core.network import Place
