@@ -264,11 +264,11 @@ class Labels:
 
 def assign(names: Iterable[_Name]) -> dict[_Name, int]:
     """Distinct labels in [16, 2^20) for distinct names; the result doesn't depend on the order of the names."""
-    ordered = sorted(set(names))
-    if len(ordered) > MAX_LABELS:
-        raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(ordered)}")
+    distinct = set(names)
+    if len(distinct) > MAX_LABELS:
+        raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(distinct)}")
     taken: dict[int, _Name] = {}
-    for name in ordered:
+    for name in sorted(distinct):
         attempt = 0
         while (label := hashed(name, attempt)) in taken:
             attempt += 1

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from hyroads.controller.cli.main import main
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
 from hyroads.controller.core.bandit.hymab import Hymab
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
+from hyroads.controller.study import bandit_dynamic
 from hyroads.controller.study.bandit import data
 from hyroads.controller.study.contenders import (
     Contender,
@@ -18,7 +24,8 @@ from hyroads.controller.study.contenders import (
     first_trial,
     simulate,
 )
-from hyroads.controller.study.framework import Settings
+from hyroads.controller.study.framework import Check, Plot, Result, Settings, Table
+from hyroads.controller.study.report import write
 
 RUNS = 1000
 
@@ -110,3 +117,30 @@ def test_plus_works_with_other_noise_than_assumed(sigma: float) -> None:
     assert course.delivered[2000:].mean() > 0.87
     # False alarms cost probes: they must stay rare.
     assert course.probed[1000:1500].mean() < 0.04
+
+
+def test_report_files(tmp_path: Path) -> None:
+    plot = Plot("curves", "A plot", "trial", "rate", np.array([1.0, 2.0]), {"a": np.array([0.5, 1 / 3])})
+    table = Table("summary", "A table", ("name", "n"), (("x|y", 1), ("z", None)))
+    result = Result("Title", "Setting.", [table], [plot], [Check("figure", "at most 3", 2.0, True)], ["Note."])
+    files = write(result, tmp_path / "deep" / "er", plots=True)
+    assert [f.name for f in files] == ["report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"]
+    assert files[3].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[4].read_bytes()
+    text = files[0].read_text()
+    assert "| x\\|y | 1 |" in text and "| z | - |" in text and "![A plot](curves.png)" in text and "2.000" in text
+    assert list(csv.reader(files[2].open())) == [["trial", "a"], ["1.0", "0.5"], ["2.0", "0.333333"]]
+
+
+def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(bandit_dynamic, "QUICK_CHANGE", 300)
+    monkeypatch.setattr(bandit_dynamic, "AFTER", 1000)
+    out = tmp_path / "o"
+    arguments = ["study", "bandit-dynamic", "--quick", "--runs", "5", "--workers", "1", "--out", str(out)]
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 3
+    wanted = {"report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"}
+    assert {Path(f).name for f in document["files"]} == wanted
+    assert all(Path(f).stat().st_size for f in document["files"])
+    rows = {row[0]: row for row in document["tables"][0]["rows"]}
+    assert {"hymab", "hymab+", "rexp3 all, best"} <= set(rows)

@@ -1,4 +1,4 @@
-"""Figures of the papers that need many random networks: what study runs measure, without running a study."""
+"""Figures that need many random networks: those of the papers, and how near a heuristic comes to the optimum."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from multicast_optimum import least_airtime, random_network
 from rate_cases import slots_to_converge, study_case
 
+from hyroads.controller.core import topologies
+from hyroads.controller.core.errors import NoRouteError
+from hyroads.controller.core.multicast import GroupRate, Media, source_tree
 from hyroads.controller.core.rates import solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, run
 from hyroads.controller.core.topologies import endpoints, paths_study
@@ -42,3 +46,29 @@ def test_convergence_takes_hundreds_of_slots_not_thousands() -> None:
     print(f"first within 1 %: median {np.median(first):.0f} slots; staying: median {np.median(staying):.0f}")
     assert 10 <= np.median(first) <= 250
     assert np.median(first) <= np.median(staying) <= 800
+
+
+def test_ratio_to_the_exact_optimum(capsys):
+    rng = random.Random(7)
+    ratios: dict[str, list[float]] = {}
+    for _ in range(25):
+        uniform = random_network(rng, 10)
+        for name, media in (
+            ("uniform, 10 nodes", Media(uniform)),
+            ("office, 10 nodes", Media(topologies.enterprise(rng))),
+            ("uniform, groups at the slowest neighbour's rate", Media(uniform, group_rate=GroupRate.NEIGHBOURS)),
+        ):
+            nodes = list(media.network.nodes)
+            source, *members = rng.sample(nodes, 5)
+            try:
+                tree = source_tree(media, source, members)
+            except NoRouteError:
+                continue
+            ratios.setdefault(name, []).append(media.airtime(tree.links) / least_airtime(media, source, members))
+    with capsys.disabled():
+        for name, found in ratios.items():
+            exact = sum(ratio < 1 + 1e-6 for ratio in found)
+            print(f"\n{name}: {exact} of {len(found)} trees optimal, mean {np.mean(found):.3f}, worst {max(found):.2f}")
+    for found in ratios.values():
+        assert len(found) >= 20 and min(found) > 1 - 1e-6
+        assert np.mean(found) < 1.05 and max(found) < 1.5

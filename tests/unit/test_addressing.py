@@ -211,7 +211,7 @@ def test_adding_a_name_leaves_labels_alone_unless_they_collide(
 
 def test_too_many_labels_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 524288 labels"):
-        assign([(str(i),) for i in range(LABEL_SPACE // 2 + 1)])
+        assign((str(i),) for i in range(LABEL_SPACE // 2 + 1))
 
 
 def port_names(addressing: Addressing) -> list[str]:

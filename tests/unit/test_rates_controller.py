@@ -167,7 +167,7 @@ def test_noise_does_not_put_the_controller_to_sleep() -> None:
     """Every noisy measurement may turn a rate. A step size that halves for ever would freeze the rates."""
     problem, rng = study_case(2), np.random.default_rng(1)
     state = ControllerState.initial(problem.layout, SETTINGS)
-    for _ in range(3000):
+    for _ in range(1200):
         noise = 1 + 0.1 * rng.standard_normal(problem.layout.link_count)
         state = step(problem, state, SETTINGS, problem.airtime(state.path_rates_mbps) * noise)
     halved = problem.changed(capacity_mbps=problem.capacity_mbps / 2)

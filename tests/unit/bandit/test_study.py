@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from importlib import util
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
-from hyroads.controller.study import bandit_dynamic, report
+from hyroads.controller.study import report
 from hyroads.controller.study.contenders import (
     Contender,
     World,
@@ -22,7 +21,7 @@ from hyroads.controller.study.contenders import (
     first_trial,
     simulate,
 )
-from hyroads.controller.study.framework import Check, Plot, Result, Settings, Table, run_all
+from hyroads.controller.study.framework import Result, Settings, run_all
 from hyroads.controller.study.report import write
 
 
@@ -62,33 +61,6 @@ def test_first_trial_is_on_the_smoothed_curve() -> None:
     curve[200:] = 1.0
     assert 195 <= first_trial(curve, 0.9) <= 210
     assert first_trial(np.array([0.9, 1.0]), 0.9) == 1
-
-
-def test_report_files(tmp_path: Path) -> None:
-    plot = Plot("curves", "A plot", "trial", "rate", np.array([1.0, 2.0]), {"a": np.array([0.5, 1 / 3])})
-    table = Table("summary", "A table", ("name", "n"), (("x|y", 1), ("z", None)))
-    result = Result("Title", "Setting.", [table], [plot], [Check("figure", "at most 3", 2.0, True)], ["Note."])
-    files = write(result, tmp_path / "deep" / "er", plots=True)
-    assert [f.name for f in files] == ["report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"]
-    assert files[3].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[4].read_bytes()
-    text = files[0].read_text()
-    assert "| x\\|y | 1 |" in text and "| z | - |" in text and "![A plot](curves.png)" in text and "2.000" in text
-    assert list(csv.reader(files[2].open())) == [["trial", "a"], ["1.0", "0.5"], ["2.0", "0.333333"]]
-
-
-def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(bandit_dynamic, "QUICK_CHANGE", 300)
-    monkeypatch.setattr(bandit_dynamic, "AFTER", 1000)
-    out = tmp_path / "o"
-    arguments = ["study", "bandit-dynamic", "--quick", "--runs", "5", "--workers", "1", "--out", str(out)]
-    assert main([*arguments, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 3
-    wanted = {"report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"}
-    assert {Path(f).name for f in document["files"]} == wanted
-    assert all(Path(f).stat().st_size for f in document["files"])
-    rows = {row[0]: row for row in document["tables"][0]["rows"]}
-    assert {"hymab", "hymab+", "rexp3 all, best"} <= set(rows)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import random
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,10 @@ from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.model.state import TopologyContext, agent_up, switch_up
 from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.persistence import decode, encode, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.plugins import discovery
 from hyroads.controller.settings.controller import load
 
 NETWORKS = Path(__file__).resolve().parents[3] / "mininet" / "networks"
@@ -44,6 +49,15 @@ flows:
   - {id: second, from: p, to: g}
 """
 CONTEXT = TopologyContext.of(load_text(NETWORK, "lab"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    """Not every controller of ours looks at all objects of the process and at all packages when it begins."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Garbage, "begin", lambda self, now_s: None)
+        patch.setattr(discovery, "entry_points", functools.cache(entry_points))
+        yield
 
 
 class Controller:
@@ -208,7 +222,7 @@ def test_a_controller_starts_from_any_damage(seed: int) -> None:
     assert not again.problems, again.problems
 
 
-@examples(30)
+@examples(30, quick=2)
 @given(
     st.dictionaries(
         st.sampled_from(list(SOUND["services"])),

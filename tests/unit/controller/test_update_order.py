@@ -198,7 +198,7 @@ EVENTS = st.lists(
 )
 
 
-@examples(300)
+@examples(300, quick=12)
 @given(EVENTS)
 def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(events: list[tuple[str, int]]) -> None:
     model = Model.start()
