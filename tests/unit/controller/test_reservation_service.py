@@ -83,7 +83,7 @@ class World:
             self.network = self.network.with_capacities({k.replace("_", "-"): v for k, v in capacities.items()})
             self.loop.lay_out(self.network, self.routes)
         # Estimates follow a capacity over many samples; the file's come once, so they are told again and again.
-        for _ in range(40 if capacities else 8):
+        for _ in range(80 if capacities else 8):
             if capacities:
                 self.loop._source = ConfiguredSource(self.network)
             self.now_s += 0.1
