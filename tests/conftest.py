@@ -1,5 +1,6 @@
 """For all tests: the same examples in each run, however busy or strange the machine is that they run on."""
 
+import gc
 import os
 import signal
 import sys
@@ -21,3 +22,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be everything that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Of all that is imported for the tests nothing becomes garbage, so there is no use in looking for it again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """All is imported: from now on there is garbage."""
+    gc.freeze()
+    gc.enable()
