@@ -12,8 +12,8 @@ from collections.abc import Generator
 import pytest
 from examples import WHOLE, scaled
 
-# Half a second is the aim; a slow machine may need three times as long as the one where it was last measured.
-MOST_S = 1.5
+# Half a second is the aim. A crowded machine needs several times as much even of processor time.
+MOST_S = 3.0
 
 
 def _used_s() -> float:
