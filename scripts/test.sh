@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The parts of 'make test'. Every part prints its name and time; the first failure ends the run.
+# The parts of 'make test'. Every part prints its name and time; the first failure ends the run. 'make check' is for
+# every day: it tries a fifth of the examples of each law (tests/support/examples.py), 'make test' tries all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -29,7 +30,12 @@ tested() {
 }
 not_made=$(mktemp)
 export HYROADS_NOT_MADE_LIST=$not_made
+part=
+beside=
 finish() {
+    local status=$?
+    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
+    [ "$status" = 0 ] || [ -z "$part" ] || printf '\033[1m== %s failed\033[0m\n' "$part"
     if [ -s "$not_made" ]; then
         printf '\033[1m== not made, neither passed nor failed\033[0m\n'
         sort -u "$not_made"
@@ -38,7 +44,7 @@ finish() {
 }
 trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
-unit() { tested -n "$(nproc)" tests/unit; }
+unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
 integration() { need_root integration; tested -n 2 --dist loadfile tests/integration; }
@@ -49,14 +55,33 @@ docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
 
 run() {
     local start=$SECONDS
+    part=$1
     printf '\033[1m== %s\033[0m\n' "$1"
     "$1"
     printf '   %s: %d s\n' "$1" $((SECONDS - start))
 }
 
+# On two processors: what reads the source, and beside it the tests, which are shown once they have ended.
+check() {
+    local said status=0
+    said=$(mktemp)
+    set -m # a process group of its own, which can be ended as a whole
+    (run unit) >"$said" 2>&1 </dev/null &
+    beside=$!
+    set +m
+    run lint
+    run types
+    part=unit
+    wait "$beside" || status=$?
+    beside=
+    cat "$said"
+    rm "$said"
+    return "$status"
+}
+
 case "${1:-all}" in
-    all) need_root all; for part in lint docs types unit rust-test packaging integration scenario; do run "$part"; done; passed ;;
-    check) for part in lint types unit; do run "$part"; done; passed ;;
+    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; for each in lint docs types unit rust-test packaging integration scenario; do run "$each"; done; passed ;;
+    check) check; passed ;;
     lint | docs | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
     *) echo "usage: scripts/test.sh [all|check|lint|docs|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
 esac

@@ -260,11 +260,11 @@ class Labels:
 
 def assign(names: Iterable[PathName]) -> dict[PathName, int]:
     """Distinct labels in [16, 2^20) for distinct names; the result doesn't depend on the order of the names."""
-    ordered = sorted(set(names))
-    if len(ordered) > MAX_LABELS:
-        raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(ordered)}")
+    distinct = set(names)
+    if len(distinct) > MAX_LABELS:
+        raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(distinct)}")
     taken: dict[int, PathName] = {}
-    for name in ordered:
+    for name in sorted(distinct):
         taken[next(label for attempt in count() if (label := hashed(name, attempt)) not in taken)] = name
     return {name: label for label, name in taken.items()}
 

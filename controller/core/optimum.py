@@ -102,6 +102,8 @@ def rates_from_airtime(
     silent_paths = np.flatnonzero(~(loads > 0).any(axis=0))
     if len(silent_paths):
         raise MeasurementError(f"path {silent_paths[0]} made no link busy: its probe did not get through")
+    if loads.shape[1] == 1:
+        return np.asarray(1.0 / loads.max(axis=0))
     # Every path is scaled to its own best rate, so that the solver's absolute tolerances fit slow and fast paths alike.
     scale = loads.max(axis=0)
     rows = binding_rows(loads / scale)

@@ -6,6 +6,9 @@ Shares no code with what is tested but the network: domains are those of the rul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from hyroads.controller.control.routes import make_routes
 from hyroads.controller.control.source import Heard
 from hyroads.controller.core.closed_loop import Measurements, configured_samples
 from hyroads.controller.core.demand import Offer
-from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext, initial
 
@@ -151,4 +154,24 @@ class LiveMedium:
         return AgentRates(paths, offers)
 
 
-__all__ = ["SLOT_S", "LiveMedium", "TopologyContext", "read_file"]
+DIAMOND = TopologyContext.of(read_file(Path(__file__).resolve().parents[2] / "mininet" / "networks" / "diamond.yaml"))
+# By hand: arm 0 carries 20 over b (PLC, WiFi) and 12 over c (WiFi 5 twice, 1/30 + 1/20); arm 1 is the second best.
+BEST, SECOND, MARGIN = 32.0, 27.71, 0.95
+
+
+def diamond(policy: Policy, *others: FlowSpec, noise: float = 0.0, seed: int = 1) -> LiveMedium:
+    """The diamond's flow f1 with this policy, and others."""
+    flow = replace(DIAMOND.network.flows[0], policy=policy)
+    return LiveMedium(DIAMOND, [flow, *others], noise=noise, seed=seed)
+
+
+def mean(world: LiveMedium, seconds: float, flow: str = "f1") -> float:
+    """What was carried of a flow on average at last."""
+    return float(np.mean([slot[flow] for slot in world.carried[-round(seconds * 10) :]]))
+
+
+def bandit(world: LiveMedium, flow: str = "f1") -> dict[str, Any]:
+    """What REST shows of a flow's bandit."""
+    document = world.learning.document(flow)
+    assert document is not None
+    return document

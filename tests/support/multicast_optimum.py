@@ -11,14 +11,18 @@ least as fast. Where groups are sent at the rate of the slowest neighbour that i
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.interference import TechnologyInterference
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
+from hyroads.controller.core.network import Link, Network, Node, Role
 
 TIME_LIMIT_S = 60.0
 
@@ -104,3 +108,20 @@ def is_tree(media: Media, tree: Tree) -> bool:
                 return False
             walk = (*walk, above)
     return True
+
+
+def net(*links: tuple[str, str, str, float], unshared=frozenset(), plain=()) -> Network:
+    names = dict.fromkeys(end for link in links for end in link[:2])
+    nodes = {n: Node(n, Role.CLIENT if n in plain else Role.AP, agent=n not in plain) for n in names}
+    made = tuple(Link(f"{a}{b}-{k}-{i}", a, b, k, c) for i, (a, b, k, c) in enumerate(links))
+    return Network(nodes, made, TechnologyInterference(made, unshared), unshared=unshared)
+
+
+def random_network(rng: random.Random, nodes: int) -> Network:
+    names = [f"n{i}" for i in range(nodes)]
+    links = []
+    for a, b in combinations(names, 2):
+        for technology, share in (("wifi", 0.5), ("plc", 0.35)):
+            if rng.random() < share:
+                links += [(a, b, technology, rng.uniform(5, 100)), (b, a, technology, rng.uniform(5, 100))]
+    return net(*links) if links else net(("n0", "n1", "wifi", 10.0), ("n1", "n0", "wifi", 10.0))

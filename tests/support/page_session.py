@@ -24,6 +24,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,8 +159,12 @@ class Terminal:
         """Ends the shell and what runs in it."""
         for _ in range(3):
             try:
+                self._raw = b""
                 self._send("\x03")
-                time.sleep(0.2)
+                # What takes its time to end must not get the end of its input as well.
+                with suppress(AssertionError):
+                    self._until(lambda text: bool(_READY.search(text)), 0.2)
+                self._raw = b""
                 self._send("\x04")
                 self._until(lambda text: bool(_READY.search(text)), 10.0)
             except (OSError, AssertionError):

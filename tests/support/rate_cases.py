@@ -7,9 +7,11 @@ import random
 import numpy as np
 import study_networks
 
+from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.rates import Layout, RateProblem, Utilities
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.planner import Planner
+from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem
 
 
 def network_of(links: dict[str, tuple[str, str, str, float]], interference: object = None) -> Network:
@@ -97,3 +99,23 @@ def slots_to_converge(totals_mbps: np.ndarray, final_mbps: float, within: float 
     first = int(inside[0]) + 1 if len(inside) else len(totals_mbps) + 1
     left = np.flatnonzero(outside)
     return first, int(left[-1]) + 2 if len(left) else 1
+
+
+def drawn_network(rng: random.Random) -> Network:
+    return rng.choice([study_networks.residential, study_networks.enterprise])(rng)
+
+
+def study_case(seed: int) -> RateProblem:
+    """One to four flows with planned multipaths of up to two paths on a random small network."""
+    rng = random.Random(seed)
+    network = drawn_network(rng)
+    planner = Planner(network, clients_relay=True)
+    paths = {}
+    while len(paths) < 1 + seed % 4:
+        source, target = study_networks.endpoints(network, rng)
+        try:
+            paths[f"f{len(paths)}"] = planner.plan(source, target).multipath.links[:2]
+        except PlanningError:
+            continue
+    specs = [FlowSpec(flow, "", "") for flow in paths]
+    return rate_problem(network, paths, flows=specs, margin=0.05)

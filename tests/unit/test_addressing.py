@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from study_networks import campus200, enterprise, residential
 
@@ -144,7 +145,7 @@ def test_parallel_links_of_one_technology_have_no_addresses() -> None:
         Addressing.of(doubled)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_no_address_or_name_is_given_twice(seed: int) -> None:
     for net in (residential(random.Random(seed)), enterprise(random.Random(seed), node_count=20)):
@@ -178,7 +179,7 @@ def test_plain_clients_have_no_labels() -> None:
     assert labels.hello.keys() == {("a", "plc"), ("a", "wifi"), ("b", "plc"), ("b", "wifi")}
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_labels_do_not_depend_on_the_order_of_declaration(seed: int) -> None:
     rng = random.Random(seed)
@@ -210,7 +211,7 @@ def test_adding_a_name_leaves_labels_alone_unless_they_collide(
 
 def test_too_many_labels_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 524288 labels"):
-        assign([(str(i),) for i in range(LABEL_SPACE // 2 + 1)])
+        assign((str(i),) for i in range(LABEL_SPACE // 2 + 1))
 
 
 def port_names(addressing: Addressing) -> list[str]:

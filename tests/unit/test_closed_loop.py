@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_networks
+from examples import seeds
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
 from hyroads.controller.core.closed_loop import LoopSettings, configured_samples, to_push
@@ -77,7 +78,7 @@ def test_without_noise_the_loop_is_the_solver() -> None:
     assert last.carried_mbps == pytest.approx([9.5, 9.5 * 2 / 3], rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_steady_state_is_near_the_exact_optimum_though_everything_is_noisy(seed: int) -> None:
     network, paths = random_case(seed, 4)
     sim = simulation(network, paths, NOISE, seed)
@@ -89,7 +90,7 @@ def test_steady_state_is_near_the_exact_optimum_though_everything_is_noisy(seed:
     assert carried >= 0.9 * best.path_rates_mbps.sum()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_competing_flow_starts_and_stops_and_all_are_at_the_new_optimum_within_a_second(seed: int) -> None:
     network, paths = random_case(seed + 50, 3)
     sim = simulation(network, paths, QUIET, seed)
@@ -104,7 +105,7 @@ def test_a_competing_flow_starts_and_stops_and_all_are_at_the_new_optimum_within
         assert flow_rates(sim, outcome) == pytest.approx(best, rel=0.05)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_rates_are_near_the_new_optimum_within_a_second_under_noise_too(seed: int) -> None:
     """Noise of 10 % in every sample of every capacity may not cost more than 5 % of the sum, averaged over a second."""
     network, paths = random_case(seed + 80, 3)

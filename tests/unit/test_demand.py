@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import study_networks
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def offers_of(rng: np.random.Generator, problem: RateProblem) -> np.ndarray:
     return np.select([kind == 0, kind == 1, kind == 2], [0.0, 0.3 * fair, 0.9 * fair], 1e4) * rng.uniform(0.8, 1.2)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(examples(40), derandomize=True)
 @given(st.integers(0, 10_000), st.integers(2, 5))
 def test_steady_offers_settle_near_the_optimum_with_demands_and_stay(seed: int, flows: int) -> None:
     problem = random_problem(seed, flows)
@@ -90,7 +91,7 @@ def test_steady_offers_settle_near_the_optimum_with_demands_and_stay(seed: int, 
     assert utilities.total(sent) >= 0.9 * utilities.total(loop.optimum(offered))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(examples(40), derandomize=True)
 @given(st.integers(0, 10_000), st.integers(2, 5))
 def test_whoever_wakes_has_its_fair_rate_after_one_slot(seed: int, flows: int) -> None:
     problem = random_problem(seed, flows)
@@ -107,7 +108,7 @@ def test_whoever_wakes_has_its_fair_rate_after_one_slot(seed: int, flows: int) -
     assert loop.allowed == pytest.approx(loop.optimum(offered), rel=1e-4, abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(examples(25), derandomize=True)
 @given(st.integers(0, 10_000), st.floats(0.01, 0.05))
 def test_noise_of_a_steady_offer_wakes_nobody(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)

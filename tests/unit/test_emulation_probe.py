@@ -1,5 +1,10 @@
 """The accounting of the paced stream: losses, outages and gaps from hand-made arrivals."""
 
+import socket
+import threading
+import time
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,18 +57,15 @@ def test_both_ends_on_loopback(unused_udp_port_pair):
 @pytest.fixture
 def unused_udp_port_pair():
     """A real stream over loopback: (port, what arrived, what the sender says)."""
-    import socket
-    import threading
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as finder:
         finder.bind(("127.0.0.1", 0))
         port = finder.getsockname()[1]
     collected = []
-    receiver = threading.Thread(target=lambda: collected.extend(receive(port, 1.0)))
+    receiver = threading.Thread(target=lambda: collected.extend(receive(port, 0.45)))
     receiver.start()
-    import time
-
-    time.sleep(0.2)
-    sent = send("127.0.0.1", port, 0.2, 0.01, 100)
+    listening = f":{port:04X} 00000000:0000"
+    while receiver.is_alive() and listening not in Path("/proc/net/udp").read_text():
+        time.sleep(0.002)
+    sent = send("127.0.0.1", port, 0.1, 0.005, 100)
     receiver.join()
     return port, collected, sent

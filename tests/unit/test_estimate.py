@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from examples import seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar_filter import start, update
@@ -301,7 +302,7 @@ def test_external_airtime_stays_within_bounds(slots: list[tuple[float, float]]) 
 
 
 @pytest.mark.parametrize("level", [0.0, 0.3])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_noise_does_not_reach_the_controller(level: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     external = one_observer()

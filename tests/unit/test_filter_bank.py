@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar_filter import update
@@ -96,7 +97,7 @@ measured = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(examples(200), derandomize=True)
 @given(measured, st.sampled_from([0.3, 2.0, 4.0, 9.0, 31.0, 60.0]))
 def test_planned_capacities_are_those_of_the_estimates(drawn: Iterable[Sample], now_s: float) -> None:
     estimates = LinkEstimator(LINKS, LinkSettings()).after(drawn).estimates(now_s)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.control.live import Live
@@ -312,7 +313,7 @@ def something_happens(net: Damped, rng: random.Random) -> None:
         net.become(measured(net.state, tuple(rng.choice([0.0, 5.0, 5.0, 5.0]) for _ in links), None))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_nobody_is_disconnected_by_holds(seed: int) -> None:
     """Whoever is connected by links that are heard stays so, whatever fails and however often, at every moment."""

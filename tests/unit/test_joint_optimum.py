@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import study_networks
+from examples import seeds
 from flow_optimum import flow_optimum_mbps
 
 from hyroads.controller.core.errors import PlanningError
@@ -38,7 +39,7 @@ def all_simple_paths(network: Network, source: str, target: str) -> list[tuple[i
     return found
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_equals_the_optimum_over_all_simple_paths(seed):
     rng = random.Random(seed)
     network = study_networks.residential(rng)

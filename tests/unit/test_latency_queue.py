@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -99,7 +100,7 @@ queues = st.builds(
 loads = st.floats(0.001, 0.98)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(queues, loads)
 def test_mean_queue_length_is_that_of_the_markov_chain(queue, part):
     load = part * queue.muhat
@@ -132,7 +133,7 @@ def test_mean_queue_length_is_that_of_a_simulation():
     assert abs(np.mean(means) - mean_queue_length(queue, load)) < 4 * error
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(queues, loads)
 def test_slope_is_the_derivative_and_rises(queue, part):
     load = part * queue.muhat
@@ -200,7 +201,7 @@ def with_statistics(muhat: float, variance: float, kappa: float, alpha: float) -
 moments = st.tuples(st.floats(1.0, 90.0), st.floats(-0.9, 0.9)).map(lambda m: (m[0] ** 2, 100 * m[1]))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(moments, moments, st.floats(0.05, 50.0), loads, st.sampled_from(["free", "variance", "product"]))
 def test_the_dominant_queue_wins_at_every_load(one, two, alpha, part, equal):
     muhat = 100.0
@@ -234,7 +235,7 @@ def test_best_single_prefers_the_stable_then_the_faster():
     assert best_single((slow, fast), 1000.0) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(rates, rates, loads)
 def test_constant_service_has_closed_forms(mu_1, mu_2, part):
     pair = TwoStateQueue.constant(mu_1), TwoStateQueue.constant(mu_2)
@@ -244,7 +245,7 @@ def test_constant_service_has_closed_forms(mu_1, mu_2, part):
         assert optimal_share(*pair, load) == pytest.approx(constant_share(mu_1, mu_2, load), abs=1e-7)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(queues, queues, loads)
 def test_no_split_is_better_than_the_best(first, second, part):
     load = part * (first.muhat + second.muhat)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from study_networks import enterprise, paths_study, residential
 
@@ -322,7 +323,7 @@ def test_any_other_document_is_an_error_not_a_crash(document: object) -> None:
         parse(document, "test")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data())
 def test_no_value_at_any_place_crashes_the_parser(data: st.DataObject) -> None:
     document = with_changes(
@@ -364,7 +365,7 @@ def walk(value: Any, place: tuple[Any, ...] = ()) -> Any:
         yield from walk(child, (*place, key))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32), form=st.sampled_from(["yaml", "json"]))
 def test_the_round_trip_keeps_everything(seed: int, form: str) -> None:
     rng = random.Random(seed)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from hyroads.mininet.machine import TOO_SLOW
 
+pytest_plugins = "pytester"
 SCENARIO = Path(__file__).parents[1] / "scenario" / "conftest.py"
 COMMAND = """
 import pathlib, sys
@@ -24,52 +25,56 @@ spec = importlib.util.spec_from_file_location("scenario", {scenario!r})
 scenario = importlib.util.module_from_spec(spec)
 sys.modules["scenario"] = scenario
 spec.loader.exec_module(scenario)
-scenario.HYROADS = [sys.executable, {command!r}]
+scenario.HYROADS = [sys.executable, "-IS", {command!r}]
 from scenario import hyroads, pytest_runtest_logreport
 """
 TEST = "def test_it(hyroads):\n    assert hyroads('demo').returncode == 0\n"
 
 
-def run(folder: Path, believed_at: int, words: str, **environment: str) -> tuple[str, int, list[str]]:
+Run = Callable[..., tuple[str, int, list[str]]]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """What pytest says, how often the command ran, what is listed; the command holds in the run ``believed_at``."""
+    folder = pytester.path
     runs, listed, command = folder / "runs", folder / "listed", folder / "command.py"
-    runs.write_text("")
-    listed.write_text("")
-    command.write_text(COMMAND.format(runs=str(runs), believed_at=believed_at, words=words))
-    (folder / "conftest.py").write_text(CONFTEST.format(scenario=str(SCENARIO), command=str(command)))
-    (folder / "test_it.py").write_text(TEST)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "HYROADS_NOT_MADE_LIST": str(listed), "HYROADS_NOT_MADE": "", **environment},
-    )
-    return done.stdout, len(runs.read_text()), listed.read_text().splitlines()
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("HYROADS_NOT_MADE_LIST", str(listed))
+
+    def run(believed_at: int, words: str, if_not_made: str = "") -> tuple[str, int, list[str]]:
+        monkeypatch.setenv("HYROADS_NOT_MADE", if_not_made)
+        runs.write_text("")
+        listed.write_text("")
+        command.write_text(COMMAND.format(runs=str(runs), believed_at=believed_at, words=words))
+        pytester.makeconftest(CONFTEST.format(scenario=str(SCENARIO), command=str(command)))
+        pytester.makepyfile(test_it=TEST)
+        done = pytester.runpytest_inprocess("-q", "-rs", "-p", "no:cacheprovider")
+        return done.stdout.str(), len(runs.read_text()), listed.read_text().splitlines()
+
+    return run
 
 
 SLOW = f"hyroads: demo x not made: {TOO_SLOW}, in 3 of 9 s: at worst 40% of the processors stolen"
 
 
-def test_it_is_made_again_until_the_machine_can_be_believed(tmp_path: Path) -> None:
-    said, runs, listed = run(tmp_path, believed_at=3, words=SLOW)
+def test_it_is_made_again_until_the_machine_can_be_believed(run: Run) -> None:
+    said, runs, listed = run(believed_at=3, words=SLOW)
     assert "1 passed" in said and runs == 3 and listed == []
 
 
-def test_what_was_never_made_is_skipped_and_listed(tmp_path: Path) -> None:
-    said, runs, listed = run(tmp_path, believed_at=9, words=SLOW)
+def test_what_was_never_made_is_skipped_and_listed(run: Run) -> None:
+    said, runs, listed = run(believed_at=9, words=SLOW)
     assert "1 skipped" in said and "not made, 3 times: " in said and runs == 3
     (line,) = listed
     assert "test_it.py::test_it" in line and SLOW in line
 
 
-def test_what_has_failed_once_must_be_made(tmp_path: Path) -> None:
-    said, runs, listed = run(tmp_path, believed_at=9, words=SLOW, HYROADS_NOT_MADE="fail")
+def test_what_has_failed_once_must_be_made(run: Run) -> None:
+    said, runs, listed = run(believed_at=9, words=SLOW, if_not_made="fail")
     assert "1 failed" in said and runs == 3 and listed == []
 
 
-def test_what_could_not_run_for_another_reason_fails_at_once(tmp_path: Path) -> None:
-    said, runs, _ = run(tmp_path, believed_at=9, words="hyroads: controller not ready within 30 s")
+def test_what_could_not_run_for_another_reason_fails_at_once(run: Run) -> None:
+    said, runs, _ = run(believed_at=9, words="hyroads: controller not ready within 30 s")
     assert "1 failed" in said and runs == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 from rings import ring
 from switch_model import Delivery, Frame, Label, ModelNetwork, port_numbers
@@ -70,7 +71,7 @@ networks = st.builds(
     technologies=st.integers(1, 3),
     clients=st.integers(0, 4),
 )
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = examples(40)
 
 
 @few
@@ -264,7 +265,7 @@ class Air:
         return self.built.model.run([(self.node, self.number, frame)])
 
 
-@settings(few, max_examples=15)
+@examples(15)
 @given(network=networks, seed=st.integers(0, 1000))
 def test_labels_of_strangers_are_dropped_whatever_they_name(network: Network, seed: int) -> None:
     """A stranger: no switch at all, one without a link to here, or a neighbour's interface on another technology."""
@@ -281,7 +282,7 @@ def test_labels_of_strangers_are_dropped_whatever_they_name(network: Network, se
                     assert air.hears(stranger, label, dst=dst) == [], (stranger, label, dst)
 
 
-@settings(few, max_examples=15)
+@examples(15)
 @given(network=networks)
 def test_shims_of_strangers_reach_no_agent_and_those_of_neighbours_do(network: Network) -> None:
     built = Built(network)
@@ -454,7 +455,7 @@ def test_rules_grow_with_links_not_with_paths() -> None:
         assert len(by_link) == 2 * links
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_building_twice_gives_the_same_rules(seed: int) -> None:
     network = ring(seed=seed)
     assert Built(network).rules == Built(network).rules

@@ -6,7 +6,13 @@ import random
 import numpy as np
 import pytest
 from hywf_model import Hywf, HywfSettings, PaddingSettings, PrivacyError, split_packets
-from scipy import stats
+
+
+def is_uniform(samples: np.ndarray, low: float = 0.0, high: float = 1.0) -> bool:
+    """Kolmogorov's test at 1 %: 1.628 is its limit for many samples."""
+    ranks = np.arange(len(samples) + 1) / len(samples)
+    law = (np.sort(samples) - low) / (high - low)
+    return max((ranks[1:] - law).max(), (law - ranks[:-1]).max()) < 1.628 / np.sqrt(len(samples))
 
 
 def drawn_shares(settings: HywfSettings, count: int, seed: int) -> np.ndarray:
@@ -19,14 +25,14 @@ def drawn_shares(settings: HywfSettings, count: int, seed: int) -> np.ndarray:
 
 def test_shares_are_uniform_and_those_of_both_directions_independent():
     there, back = (drawn_shares(HywfSettings(), 8000, seed) for seed in (1, 2))
-    assert stats.kstest(there, "uniform").pvalue > 0.01
+    assert is_uniform(there)
     assert abs(np.corrcoef(there, back)[0, 1]) < 0.05
     assert abs(np.corrcoef(there[:-1], there[1:])[0, 1]) < 0.05
 
 
 def test_a_costly_network_gets_its_share():
     shares = drawn_shares(HywfSettings(cost_share=0.15), 8000, 3)
-    assert stats.kstest(shares / 0.3, "uniform").pvalue > 0.01
+    assert is_uniform(shares, 0.0, 0.3)
     assert shares.mean() == pytest.approx(0.15, abs=0.005)
 
 
@@ -65,7 +71,7 @@ def test_hywf_ap_redraws_around_p_d(p_d):
             shares.append(hywf.share)
     assert len(shares) == pytest.approx(3000, rel=0.1)
     low, high = (0, 2 * p_d) if p_d <= 0.5 else (2 * p_d - 1, 1)
-    assert stats.kstest(shares, "uniform", (low, high - low)).pvalue > 0.01
+    assert is_uniform(np.array(shares), low, high)
 
 
 def test_padding_fills_gaps_leaves_bursts_alone_and_is_bounded():

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_networks
-from rate_cases import slots_to_converge
+from examples import seeds
+from rate_cases import drawn_network, slots_to_converge, study_case
 
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core.errors import PlanningError
@@ -60,28 +61,20 @@ def after(problem: RateProblem, slots: int, settings: ControllerSettings = SETTI
     return deque(run(problem, settings, slots), maxlen=1)[0]
 
 
-def drawn_network(rng: random.Random) -> Network:
-    return rng.choice([study_networks.residential, study_networks.enterprise])(rng)
+def settled(
+    problem: RateProblem, settings: ControllerSettings, slots: int, near: Callable[[ControllerState], bool]
+) -> ControllerState:
+    """The state after 200 slots in a row that are ``near``; none within ``slots`` is a failure."""
+    row = 0
+    for state in run(problem, settings, slots):
+        row = row + 1 if near(state) else 0
+        if row == 200:
+            return state
+    raise AssertionError(f"not there after {slots} slots: {state}")
 
 
 def study_network(seed: int) -> Network:
     return drawn_network(random.Random(seed))
-
-
-def study_case(seed: int) -> RateProblem:
-    """One to four flows with planned multipaths of up to two paths on a random small network."""
-    rng = random.Random(seed)
-    network = drawn_network(rng)
-    planner = Planner(network, clients_relay=True)
-    paths = {}
-    while len(paths) < 1 + seed % 4:
-        source, target = study_networks.endpoints(network, rng)
-        try:
-            paths[f"f{len(paths)}"] = planner.plan(source, target).multipath.links[:2]
-        except PlanningError:
-            continue
-    specs = [replace(TRIANGLE.flows[0], id=flow) for flow in paths]
-    return rate_problem(network, paths, flows=specs, margin=0.05)
 
 
 # The rules, by hand
@@ -174,7 +167,7 @@ def test_noise_does_not_put_the_controller_to_sleep() -> None:
     """Every noisy measurement may turn a rate. A step size that halves for ever would freeze the rates."""
     problem, rng = study_case(2), np.random.default_rng(1)
     state = ControllerState.initial(problem.layout, SETTINGS)
-    for _ in range(3000):
+    for _ in range(1200):
         noise = 1 + 0.1 * rng.standard_normal(problem.layout.link_count)
         state = step(problem, state, SETTINGS, problem.airtime(state.path_rates_mbps) * noise)
     halved = problem.changed(capacity_mbps=problem.capacity_mbps / 2)
@@ -194,7 +187,7 @@ def test_step_is_a_pure_function() -> None:
 # R(P)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_rate_of_a_path_alone_is_that_of_the_planner(seed: int) -> None:
     problem = study_case(seed)
     alone = problem.alone_mbps
@@ -216,7 +209,7 @@ def test_three_hops_of_one_medium_never_get_more_than_a_third(settings: Controll
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, PUBLISHED])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_no_path_ever_gets_more_than_it_carries_alone(seed: int, settings: ControllerSettings) -> None:
     problem = study_case(seed)
     most = problem.alone_mbps * (1 + 1e-9)
@@ -226,7 +219,7 @@ def test_no_path_ever_gets_more_than_it_carries_alone(seed: int, settings: Contr
 # The fixed point
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_optimum_of_the_solver_is_a_fixed_point(seed: int) -> None:
     problem = study_case(seed)
     optimum = solve(problem)
@@ -242,7 +235,7 @@ def test_optimum_of_the_solver_is_a_fixed_point(seed: int) -> None:
     assert state.path_rates_mbps == pytest.approx(rates, rel=1e-4, abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_controller_reaches_the_optimum_of_the_solver(seed: int) -> None:
     problem = study_case(seed)
     optimum = solve(problem)
@@ -259,28 +252,28 @@ def test_controller_reaches_the_optimum_of_the_solver(seed: int) -> None:
     assert gap < 1e-3
 
 
-def test_fixed_point_does_not_depend_on_the_rate_unit() -> None:
+@pytest.mark.parametrize("unit", [20.0, 50.0, None])
+def test_fixed_point_does_not_depend_on_the_rate_unit(unit: float | None) -> None:
     paths = {"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_PLC,), (AB_WIFI,)]}
     problem = triangle(paths)
-    optimum = solve(problem).flow_rates_mbps
-    for unit in (20.0, 50.0, None):
-        state = after(problem, 6000, ControllerSettings(rate_unit_mbps=unit))
-        assert problem.layout.flow_rates(state.path_rates_mbps) == pytest.approx(optimum, rel=5e-3)
+    optimum = pytest.approx(solve(problem).flow_rates_mbps, rel=5e-3)
+    settings = ControllerSettings(rate_unit_mbps=unit)
+    settled(problem, settings, 6000, lambda state: problem.layout.flow_rates(state.path_rates_mbps) == optimum)
 
 
 def test_external_airtime_moves_the_optimum_and_is_not_starved() -> None:
     problem = triangle({"f": [(AB_WIFI, BC_WIFI)]})
     busy = problem.changed(external=np.full(6, 0.4))
-    state = after(busy, 4000)
-    assert state.path_rates_mbps == pytest.approx([6.0], rel=1e-3)
+    optimum = pytest.approx([6.0], rel=1e-3)
+    state = settled(busy, SETTINGS, 4000, lambda state: state.path_rates_mbps == optimum)
     assert problem.airtime(state.path_rates_mbps).max() == pytest.approx(0.6, rel=1e-3)
 
 
 def test_weights_shift_the_fixed_point() -> None:
     problem = triangle({"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_WIFI,)]})
     weighted = replace(problem, utilities=Utilities.log([1.0, 3.0]))
-    rates = after(weighted, 6000).path_rates_mbps
-    assert rates == pytest.approx(solve(weighted).path_rates_mbps, rel=2e-3)
+    optimum = pytest.approx(solve(weighted).path_rates_mbps, rel=2e-3)
+    settled(weighted, SETTINGS, 6000, lambda state: state.path_rates_mbps == optimum)
 
 
 # Over capacities, networks, weights and utilities
@@ -326,7 +319,7 @@ def test_the_running_controller_reaches_the_optimum_whatever_the_capacities(
     make: Case, scale: float, flows: int
 ) -> None:
     """From 0.5 Mb/s to 1 Gb/s, in the allocator that the controller runs: within 40 s, and it stays there."""
-    for seed in range(3):
+    for seed in seeds(3):
         problem = live_case(make, seed, flows, scale)
         optimum, mode = solve(problem), ControllerMode()
         mode.laid_out(problem)
@@ -352,7 +345,7 @@ def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0, 4.0])
 def test_other_utilities_and_weights_converge(alpha: float) -> None:
-    for seed in range(3):
+    for seed in seeds(3):
         problem = live_case(study_networks.enterprise, seed, 3)
         problem = replace(problem, utilities=Utilities.alpha_fair([0.5, 1.0, 4.0], alpha))
         state = after(problem, 1500)
@@ -384,19 +377,6 @@ def test_slots_to_converge() -> None:
     assert slots_to_converge(totals, 10.0) == (2, 5)
     assert slots_to_converge(np.array([10.0, 10.0]), 10.0) == (1, 1)
     assert slots_to_converge(np.array([1.0, 2.0]), 10.0) == (3, 3)
-
-
-def test_convergence_takes_hundreds_of_slots_not_thousands() -> None:
-    first, staying = [], []
-    for seed in range(12):
-        problem = study_case(seed)
-        totals = np.array([state.path_rates_mbps.sum() for state in run(problem, SETTINGS, 2000)])
-        reached, stays = slots_to_converge(totals, solve(problem).flow_rates_mbps.sum())
-        first.append(reached)
-        staying.append(stays)
-    print(f"first within 1 %: median {np.median(first):.0f} slots; staying: median {np.median(staying):.0f}")
-    assert 10 <= np.median(first) <= 250
-    assert np.median(first) <= np.median(staying) <= 800
 
 
 @pytest.mark.parametrize(

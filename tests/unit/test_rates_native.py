@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import study_networks
+from examples import seeds
 
 import hyroads.controller.native as package
 from hyroads.controller.core.errors import PlanningError
@@ -61,7 +62,7 @@ def reference(problem: RateProblem, warm: Allocation | None, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("alpha", [None, 0.0, 0.5, 1.0, 2.0, 8.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_it_finds_the_optimum_of_the_reference(seed: int, alpha: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(seed, alpha, shared=seed % 3 != 0)
     expected, found = reference(problem, None, monkeypatch), solve(problem)

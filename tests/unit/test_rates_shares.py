@@ -8,7 +8,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 from rate_cases import constraint, network_of, problem_of, random_case
 from scipy.optimize import minimize
@@ -174,7 +175,7 @@ def random_shares(
     raise AssertionError("no case")
 
 
-seeds = st.integers(0, 10_000)
+SEEDS = st.integers(0, 10_000)
 alphas = st.sampled_from([None, 0.5, 1.0, 2.0])
 
 
@@ -217,7 +218,7 @@ def general_optimum(network: Network, problem: RateProblem, shares: SliceShares,
 
 
 @pytest.mark.parametrize("alpha", [None, 1.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_entitlements_and_rates_equal_a_general_solver(seed: int, alpha: float | None) -> None:
     network, problem, shares = random_shares(seed, 5, alpha)
     found = solve_with_shares(problem, shares)
@@ -244,8 +245,8 @@ def most(problem: RateProblem, shares: SliceShares, entitled: np.ndarray, member
     return min(budget, max(within, budget - others))
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds, alphas, st.integers(2, 10))
+@examples(40)
+@given(SEEDS, alphas, st.integers(2, 10))
 def test_bounds_are_those_of_the_formula_and_hold(seed: int, alpha: float | None, flows: int) -> None:
     _, earlier, shares = random_shares(seed, flows, alpha)
     cold = solve_with_shares(earlier, shares)
@@ -268,8 +269,8 @@ def check_formula(problem: RateProblem, shares: SliceShares, found: Shared) -> N
         assert taken[list(bound.slices), bound.link].sum() <= bound.airtime + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds, st.integers(2, 10))
+@examples(40)
+@given(SEEDS, st.integers(2, 10))
 def test_nobody_misses_his_part_beside_somebody_above_his_share(seed: int, flows: int) -> None:
     """Looked for by brute force: every set of slices in the domain of every link, with prices from the definition."""
     network, problem, shares = random_shares(seed, flows, 1.0)
@@ -299,8 +300,8 @@ def test_nobody_misses_his_part_beside_somebody_above_his_share(seed: int, flows
                 assert taken[list(members), link].sum() <= limit + 1e-3 * problem.budget[link] + 1e-6
 
 
-@settings(max_examples=25, deadline=None)
-@given(seeds, alphas, st.integers(2, 8))
+@examples(25)
+@given(SEEDS, alphas, st.integers(2, 8))
 def test_no_airtime_is_idle_that_somebody_could_use(seed: int, alpha: float | None, flows: int) -> None:
     """Every path of a flow that wants more crosses a domain that is full, or one where its slice is at a bound."""
     network, problem, shares = random_shares(seed, flows, alpha)
@@ -319,8 +320,8 @@ def test_no_airtime_is_idle_that_somebody_could_use(seed: int, alpha: float | No
             assert (crossed & (full | at_bound[of_path[path]])).any()
 
 
-@settings(max_examples=20, deadline=None)
-@given(seeds, alphas, st.integers(2, 8))
+@examples(20)
+@given(SEEDS, alphas, st.integers(2, 8))
 def test_the_order_of_flows_does_not_matter(seed: int, alpha: float | None, flows: int) -> None:
     # With one path each, the entitled airtime is unique; else flows that want no more have many splits.
     network, problem, shares = random_shares(seed, flows, alpha, most_paths=1)
@@ -345,8 +346,8 @@ def test_the_order_of_flows_does_not_matter(seed: int, alpha: float | None, flow
     assert second.allocation.flow_rates_mbps == pytest.approx(expected, rel=2e-3, abs=2e-3)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seeds, alphas, st.integers(2, 8))
+@examples(20)
+@given(SEEDS, alphas, st.integers(2, 8))
 def test_a_warm_start_ends_where_a_cold_one_does(seed: int, alpha: float | None, flows: int) -> None:
     _, problem, shares = random_shares(seed, flows, alpha, most_paths=1)
     changed = problem.changed(capacity_mbps=problem.capacity_mbps * 1.03)

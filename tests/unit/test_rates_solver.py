@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import study_networks
-from hypothesis import given, settings
+from examples import examples, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 from rate_cases import constraint, network_of, problem_of, random_case, random_paths
 from scipy.optimize import linprog, minimize
@@ -168,7 +169,7 @@ def per_flow_matrix(problem: RateProblem) -> np.ndarray:
     return matrix
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_throughput_equals_the_linear_program(seed: int) -> None:
     network, problem = random_case(seed, 6, alpha=0.0)
     finite = np.isfinite(problem.demand_mbps)
@@ -181,7 +182,7 @@ def test_throughput_equals_the_linear_program(seed: int) -> None:
 
 
 @pytest.mark.parametrize("alpha", [None, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_concave_utilities_equal_a_general_solver(seed: int, alpha: float | None) -> None:
     network, problem = random_case(100 + seed, 4, alpha)
     layout, utilities, result = problem.layout, problem.utilities, solve(problem)
@@ -208,7 +209,7 @@ def test_concave_utilities_equal_a_general_solver(seed: int, alpha: float | None
     assert result.utility == pytest.approx(-found.fun, rel=2e-3, abs=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_large_alpha_approaches_max_min_fairness(seed: int) -> None:
     network, problem = random_case(200 + seed, 5, limits=False)
     layout = problem.layout
@@ -224,12 +225,12 @@ def test_large_alpha_approaches_max_min_fairness(seed: int) -> None:
 
 # Laws
 
-seeds = st.integers(0, 10_000)
+SEEDS = st.integers(0, 10_000)
 alphas = st.sampled_from([None, 0.0, 0.5, 1.0, 2.0])
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds, alphas, st.integers(1, 12))
+@examples(40)
+@given(SEEDS, alphas, st.integers(1, 12))
 def test_rates_are_feasible_on_every_link_and_certified(seed: int, alpha: float | None, flows: int) -> None:
     problem = random_problem(seed, flows, alpha)
     result = solve(problem)
@@ -239,8 +240,8 @@ def test_rates_are_feasible_on_every_link_and_certified(seed: int, alpha: float 
     assert result.gap_utility <= 1e-6 * max(abs(result.utility), 1e-3)
 
 
-@settings(max_examples=25, deadline=None)
-@given(seeds)
+@examples(25)
+@given(SEEDS)
 def test_certificate_holds_against_other_allocations(seed: int) -> None:
     problem = random_problem(seed, 5)
     result = solve(problem)
@@ -252,8 +253,8 @@ def test_certificate_holds_against_other_allocations(seed: int) -> None:
         assert problem.utilities.total(scale * flows) <= result.utility + result.gap_utility + 1e-9
 
 
-@settings(max_examples=25, deadline=None)
-@given(seeds)
+@examples(25)
+@given(SEEDS)
 def test_prices_satisfy_the_optimality_conditions(seed: int) -> None:
     problem = random_problem(seed, 5, 1.0, limits=False)
     result = solve(problem)
@@ -266,8 +267,8 @@ def test_prices_satisfy_the_optimality_conditions(seed: int) -> None:
     assert np.all(result.link_prices[slack > 1e-4] == 0)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seeds, alphas)
+@examples(15)
+@given(SEEDS, alphas)
 def test_utility_falls_with_margin(seed: int, alpha: float | None) -> None:
     problem = random_problem(seed, 5, alpha, limits=False)
     margins = (np.full_like(problem.margin, margin) for margin in (0.0, 0.1, 0.4))
@@ -275,16 +276,16 @@ def test_utility_falls_with_margin(seed: int, alpha: float | None) -> None:
     assert all(more > less for more, less in pairwise(totals))
 
 
-@settings(max_examples=15, deadline=None)
-@given(seeds, st.floats(0.01, 100.0))
+@examples(15)
+@given(SEEDS, st.floats(0.01, 100.0))
 def test_scaling_all_capacities_scales_proportionally_fair_rates(seed: int, factor: float) -> None:
     problem = random_problem(seed, 5, 1.0, limits=False)
     scaled = problem.changed(capacity_mbps=problem.capacity_mbps * factor)
     assert solve(scaled).flow_rates_mbps == pytest.approx(factor * solve(problem).flow_rates_mbps, rel=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seeds)
+@examples(15)
+@given(SEEDS)
 def test_order_of_flows_and_paths_does_not_matter(seed: int) -> None:
     rng = random.Random(seed)
     network = study_networks.enterprise(rng)
@@ -297,8 +298,8 @@ def test_order_of_flows_and_paths_does_not_matter(seed: int) -> None:
     assert one == pytest.approx(two, rel=1e-4, abs=1e-4)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seeds, st.floats(0.0, 0.9))
+@examples(15)
+@given(SEEDS, st.floats(0.0, 0.9))
 def test_external_airtime_is_left_alone(seed: int, external: float) -> None:
     problem = random_problem(seed, 5, limits=False)
     busy = np.random.default_rng(seed).uniform(0.0, external, problem.layout.link_count)
@@ -307,8 +308,8 @@ def test_external_airtime_is_left_alone(seed: int, external: float) -> None:
     assert result.utility <= solve(problem).utility + 1e-9
 
 
-@settings(max_examples=25, deadline=None)
-@given(seeds, alphas)
+@examples(25)
+@given(SEEDS, alphas)
 def test_warm_start_gives_what_a_cold_start_gives(seed: int, alpha: float | None) -> None:
     problem = random_problem(seed, 8, alpha)
     rng = np.random.default_rng(seed)
@@ -335,7 +336,7 @@ def test_a_warm_start_from_nothing_is_a_cold_start() -> None:
     assert solve(problem, nothing).utility == pytest.approx(best.utility, rel=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_the_rates_of_other_flows_are_a_warm_start_for_more_and_for_fewer(seed: int) -> None:
     """Flows come and go between slots: the optimum is that of a cold start."""
     rng = random.Random(seed)

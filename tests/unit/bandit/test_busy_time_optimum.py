@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_airtime import BusySample, airtime_per_mbps, busy_sample, optimal_rates, probe_vectors, repeat_at
@@ -107,7 +108,7 @@ def test_dependent_vectors_are_refused() -> None:
 alphas = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 3)), elements=st.floats(0.001, 0.2))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(alphas, st.integers(0, 2**32 - 1))
 def test_any_independent_vectors_recover_alpha(alpha: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -117,7 +118,7 @@ def test_any_independent_vectors_recover_alpha(alpha: np.ndarray, seed: int) -> 
     assert airtime_per_mbps(measured(alpha, vectors)) == pytest.approx(alpha, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(alphas, st.floats(0.0, 0.5), st.data())
 def test_rates_are_feasible_and_no_vertex_is_better(alpha: np.ndarray, margin: float, data) -> None:
     sharing = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(alpha), max_size=len(alpha))))
@@ -133,7 +134,7 @@ def test_rates_are_feasible_and_no_vertex_is_better(alpha: np.ndarray, margin: f
         assert rates.sum() >= (budget / (alpha @ direction)).min() * (1 - 1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.floats(0.01, 1000.0))
 def test_rates_scale_with_the_unit(scale: float) -> None:
     assert rates_from_airtime(ALPHA / scale, [1, 1, 1]) == pytest.approx(np.array([10, 20 / 3]) * scale, rel=1e-6)
@@ -143,7 +144,7 @@ def test_noise_of_20_percent_averages_out_over_ten_probes() -> None:
     rng = np.random.default_rng(3)
     vectors = np.tile(probe_vectors([8, 8]), (10, 1))
     totals, errors = [], []
-    for _ in range(300):
+    for _ in range(120):
         samples = [s for s in measured(ALPHA, vectors, noise=0.2, rng=rng) if not s.saturated]
         errors.append(np.abs(airtime_per_mbps(samples) / np.where(ALPHA > 0, ALPHA, np.inf) - (ALPHA > 0)).mean())
         totals.append(optimal_rates(samples, [1, 1, 1], groups=np.array([0, 1, 1])).sum())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
@@ -144,7 +145,7 @@ def test_observing_changes_no_state_in_place(policy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=ids)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_laws_on_any_measurements(policy, data) -> None:
     rates = data.draw(st.lists(st.floats(0, 1e4), min_size=1, max_size=5))

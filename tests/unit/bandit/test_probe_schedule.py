@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.bandit.probe_schedule import (
@@ -62,7 +63,7 @@ def test_contradictory_requests_are_refused() -> None:
 requests_of = st.dictionaries(st.sampled_from(FLOWS), st.tuples(st.integers(0, 6), st.integers(1, 4)), min_size=1)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(pairs, requests_of, st.dictionaries(st.sampled_from(FLOWS), st.integers(1, 4), max_size=2))
 def test_never_overlapping_and_bounded_waiting(edges, wanted, busy) -> None:
     running = [ProbeSlot(flow, 0, length) for flow, length in busy.items()]
@@ -79,7 +80,7 @@ def test_never_overlapping_and_bounded_waiting(edges, wanted, busy) -> None:
         assert request.since <= starts[request.flow] <= max(rest, request.since) + before
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(pairs, st.dictionaries(st.sampled_from(FLOWS), st.integers(0, 5), min_size=1))
 def test_probes_of_one_slot_wait_for_older_interfering_ones_only(edges, since) -> None:
     requests = [ProbeRequest(flow, at) for flow, at in since.items()]
@@ -90,7 +91,7 @@ def test_probes_of_one_slot_wait_for_older_interfering_ones_only(edges, since) -
         assert probe.start - since[probe.flow] <= len(older)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(pairs, st.integers(1, 3))
 def test_flows_that_always_want_to_probe_get_fair_turns(edges, length) -> None:
     """Everyone asks again as soon as its probe is over; nobody gets more than one turn while a rival waits."""

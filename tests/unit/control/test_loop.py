@@ -303,7 +303,7 @@ def test_controller_mode_approaches_what_the_solver_gives_at_once() -> None:
     live = Live(CONTEXT, Numbers(), Options(), loop)
     state = start()
     live.replan(state, NO_REPORTS, 0.0)
-    for slot in range(1, 600):
+    for slot in range(1, 400):
         live.slot(state, NO_REPORTS, slot / 10)
     assert rates(live, "f1") == pytest.approx([9.5, 9.5 * 2 / 3], rel=0.05)
     before = rates(live, "f1")

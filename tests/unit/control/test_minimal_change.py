@@ -128,9 +128,9 @@ class Controller:
         heard = links_heard(self.state, CONTEXT, node, links, self.now_s)
         self.become(self.live.links_reported(self.state, heard, self.now_s))
 
-    def run(self, seconds: float) -> None:
-        for _ in range(round(seconds * 10)):
-            self.now_s += 0.1
+    def run(self, seconds: float, slot_s: float = 0.1) -> None:
+        for _ in range(round(seconds / slot_s)):
+            self.now_s += slot_s
             self.become(self.live.links_damped(self.state, self.now_s))
             state, plan = self.live.slot(self.state, NO_REPORTS, self.now_s)
             if plan is not None:
@@ -203,16 +203,16 @@ def test_a_link_that_flaps_for_a_minute_causes_no_storm(controller: Controller) 
     """Down and up each 0.5 s: after three failures it is left alone, until it has been quiet for long enough."""
     for _ in range(60):
         controller.report("b", ab_plc=False)
-        controller.run(0.5)
+        controller.run(0.5, slot_s=0.5)
         controller.report("b", ab_plc=True)
-        controller.run(0.5)
+        controller.run(0.5, slot_s=0.5)
     assert controller.state.held == {"ab-plc"}
     # Without damping there would be 120 plans and as many configurations of each edge.
     assert controller.counters["plans"] <= 6
     assert controller.configured()["a"] <= 6 and controller.configured()["b"] <= 6
     assert set(controller.configured()) <= {"a", "b"}
     told = len(controller.told)
-    controller.run(60.0)
+    controller.run(60.0, slot_s=0.5)
     assert not controller.state.held and controller.paths("f1") == [("ab-wifi",), ("ab-plc",)]
     assert len(controller.told) - told <= 12
 

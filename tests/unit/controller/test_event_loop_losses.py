@@ -16,6 +16,7 @@ from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import Presence, TopologyContext, initial
 from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, EventLoop
+from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.settings.controller import Settings, load
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
@@ -84,6 +85,12 @@ class Rig:
     def fault(self, link: str) -> str | None:
         state, context = self.event_loop.state, self.event_loop.context
         return state.link_fault(context, context.network.links[context.network.link_index[link]])
+
+
+@pytest.fixture(autouse=True)
+def garbage_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that begins looks at all objects of the process, and here those are of all tests."""
+    monkeypatch.setattr(Garbage, "begin", lambda self, now_s: None)
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.control.sessions import Host
@@ -87,7 +88,7 @@ def test_a_long_report_is_read_to_a_bound() -> None:
     assert len(reports(ipv4(v3(*[(4, 0)] * 200)))) == MAX_RECORDS
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.sampled_from([ipv4(v3((2, 1), (3, 0))), ipv6(v3((4, 0), address=GROUP6, kind=143))]), st.data())
 def test_spoilt_frames_are_harmless(frame: bytes, data) -> None:
     spoilt = bytearray(frame)

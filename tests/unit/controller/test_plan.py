@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from planning import NO_REPORTS, live_of, planned
 
@@ -223,7 +224,7 @@ def random_cases(draw: st.DrawFn) -> tuple[TopologyContext, State]:
     return context, replace(state, silent=down, agents=agents)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(random_cases())
 def test_every_plan_is_admissible_and_lands_where_it_should(case: tuple[TopologyContext, State]) -> None:
     context, state = case

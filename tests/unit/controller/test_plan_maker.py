@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from handover_rig import Rig
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.agents.protocol import AgentConfig
@@ -49,7 +50,7 @@ def from_nothing(rig: Rig):
     return maker.plan(rig.plan.version, live.network, live.loop.routes, live.loop.rates, rig.plan.numbers, None)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(row=events)
 def test_sharing_changes_nothing(row):
     rig = Rig()

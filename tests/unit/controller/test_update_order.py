@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from planning import planned
 
@@ -194,7 +195,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300, quick=12)
 @given(EVENTS)
 def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(events: list[tuple[str, int]]) -> None:
     model = Model.start()

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_networks
-from hypothesis import given, settings
+from examples import examples, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller import native as package
@@ -35,7 +36,7 @@ def both(network, query, clients_relay=False):
 
 
 @needs_kernel
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     seed=st.integers(0, 2**32),
     rule=RULES,
@@ -62,7 +63,7 @@ def test_kernel_equals_reference(
 
 
 @needs_kernel
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("kind", [study_networks.office22, study_networks.enterprise, study_networks.residential])
 def test_kernel_equals_reference_on_the_networks_of_the_studies(kind, seed):
     rng = random.Random(seed)

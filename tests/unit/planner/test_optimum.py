@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import examples
 from flow_optimum import flow_optimum_mbps
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -41,7 +42,7 @@ def brute_force_mbps(network, paths):
     return -linprog(-np.ones(len(paths)), A_ub=rows, b_ub=np.ones(len(rows))).fun
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, rule=RULES, tied=st.booleans(), clients=st.booleans())
 def test_link_flow_optimum_is_the_optimum_over_all_paths(seed, rule, tied, clients, random_network, all_paths):
     network = random_network(seed, rule, technologies=3, tied=tied, clients=clients, density=0.3, dead=True)
@@ -51,7 +52,7 @@ def test_link_flow_optimum_is_the_optimum_over_all_paths(seed, rule, tied, clien
     assert flow_optimum_mbps(network, "n0", "n4", 0.2, clients_relay=True) == pytest.approx(0.8 * expected, rel=1e-7)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, rule=RULES, tied=st.booleans())
 def test_optimum_of_any_arm_never_exceeds_the_flow_optimum(seed, rule, tied, random_network, all_paths):
     network = random_network(seed, rule, technologies=3, tied=tied, density=0.3)
@@ -67,7 +68,7 @@ def test_optimum_of_any_arm_never_exceeds_the_flow_optimum(seed, rule, tied, ran
         assert optimum <= limit * EPSILON
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, technologies=st.integers(1, 4), tied=st.booleans())
 def test_estimate_can_be_granted_where_contention_is_an_equivalence(seed, technologies, tied, random_network):
     """Rule technology: links that contend have the same domain, so what is left of one is left of all of them.
@@ -104,7 +105,7 @@ def test_estimate_may_exceed_what_other_links_allow():
     assert flow_optimum_mbps(apart, "a", "d") == pytest.approx(5)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=SEEDS, rule=RULES)
 def test_rates_are_feasible_on_every_link_and_dominated_rows_do_not_matter(seed, rule, random_network, all_paths):
     network = random_network(seed, rule, technologies=2, density=0.4)

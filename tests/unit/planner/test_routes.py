@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import PlanningError
@@ -27,7 +28,7 @@ def follow(network, routes, node, target, came_in_on=None):
     return tuple(path)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(seed=SEEDS, technologies=st.integers(1, 4), tied=st.booleans(), clients=st.booleans())
 def test_following_next_hops_is_the_shortest_path(seed, technologies, tied, clients, random_network):
     network = random_network(
@@ -48,7 +49,7 @@ def test_following_next_hops_is_the_shortest_path(seed, technologies, tied, clie
         follow(network, routes, node, "n6", came_in_on)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=SEEDS, technologies=st.integers(2, 3), tied=st.booleans())
 def test_next_hop_differs_by_ingress_only_where_it_must(seed, technologies, tied, random_network):
     network = random_network(seed, size=6, technologies=technologies, tied=tied, density=0.4)
@@ -59,7 +60,7 @@ def test_next_hop_differs_by_ingress_only_where_it_must(seed, technologies, tied
             assert network.links[default].technology == came_in_on
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(seed=SEEDS, technologies=st.integers(1, 4), tied=st.booleans(), clients=st.booleans())
 def test_compiled_tables_equal_the_reference(seed, technologies, tied, clients, random_network):
     network = random_network(
@@ -73,7 +74,7 @@ def test_unknown_target_is_an_error(random_network):
         all_routes(random_network(1), ["nowhere"])["nowhere"]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, tied=st.booleans(), clients=st.booleans(), density=st.floats(0.1, 0.8))
 def test_broadcast_tree_is_a_minimum_spanning_forest_of_switches(seed, tied, clients, density, random_network):
     network = random_network(seed, size=8, tied=tied, clients=clients, density=density, dead=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import networkx as nx
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from link_paths import is_loop_free
 
@@ -39,7 +40,7 @@ def formula_cost(network, path):
     return cost
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(seed=SEEDS, n=st.integers(1, 12), technologies=st.integers(1, 4), tied=st.booleans(), clients=st.booleans())
 def test_n_shortest_is_the_head_of_the_exhaustive_list(seed, n, technologies, tied, clients, random_network, all_paths):
     network = random_network(seed, technologies=technologies, tied=tied, clients=clients, density=0.45, dead=True)
@@ -49,7 +50,7 @@ def test_n_shortest_is_the_head_of_the_exhaustive_list(seed, n, technologies, ti
     assert found == [path for _, path in listed[:n]]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, technologies=st.integers(1, 4))
 def test_order_agrees_with_the_formula(seed, technologies, random_network):
     network = random_network(seed, technologies=technologies, size=6, density=0.5)
@@ -72,7 +73,7 @@ def interface_digraph(metric):
     return digraph
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, technologies=st.integers(1, 4), tied=st.booleans())
 def test_shortest_walk_on_interfaces_is_the_shortest_loop_free_path(seed, technologies, tied, random_network):
     """What makes the metric usable hop by hop: allowing loops never gives anything cheaper."""
@@ -88,7 +89,7 @@ def test_shortest_walk_on_interfaces_is_the_shortest_loop_free_path(seed, techno
         assert all(is_loop_free(network, path) for path in found)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=SEEDS, tied=st.booleans())
 def test_metric_is_isotone(seed, tied, random_network, all_paths):
     """Of two paths into one interface, the cheaper stays the cheaper whatever follows."""

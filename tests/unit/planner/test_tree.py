@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from link_paths import is_loop_free
 
@@ -86,7 +87,7 @@ def test_link_in_several_paths_of_one_multipath(prefer):
     assert plan.multipath.total_mbps == pytest.approx(40)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(seed=SEEDS, rule=RULES, tied=st.booleans())
 def test_laws_of_update(seed, rule, tied, random_network, all_paths):
     network = random_network(seed, rule, technologies=3, tied=tied, density=0.35)
@@ -104,7 +105,7 @@ def test_laws_of_update(seed, rule, tied, random_network, all_paths):
             assert left[link] == pytest.approx(max(0, capacities[link] * (1 - rate * load)), abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(seed=SEEDS, rule=RULES, tied=st.booleans())
 def test_laws_of_the_plan(seed, rule, tied, random_network):
     network = random_network(seed, rule, technologies=3, tied=tied, density=0.4)
@@ -126,7 +127,7 @@ def test_laws_of_the_plan(seed, rule, tied, random_network):
             capacities = update(network.interference, capacities, path.links)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=SEEDS, rule=RULES, tied=st.booleans())
 def test_names_do_not_matter(seed, rule, tied, random_network):
     network = random_network(seed, rule, tied=tied, density=0.5)
@@ -159,7 +160,7 @@ def _renamed(network: Network, rng: random.Random) -> Network:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=SEEDS)
 def test_order_of_declaration_matters_only_for_ties(seed, random_network):
     network = random_network(seed, density=0.5)
@@ -175,7 +176,7 @@ def test_order_of_declaration_matters_only_for_ties(seed, random_network):
     assert plans[0][1].multipath.total_mbps == pytest.approx(plans[1][1].multipath.total_mbps, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=SEEDS, rule=RULES, exponent=st.integers(-10, 10))
 def test_unit_of_capacity_does_not_matter(seed, rule, exponent, random_network):
     network = random_network(seed, rule, density=0.5, tied=True)

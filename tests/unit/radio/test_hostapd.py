@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,12 +67,16 @@ def peer(tmp_path: Path) -> Iterator[Peer]:
         found.end()
 
 
+CLOCK_S = itertools.count(1000.0, 0.05)
+"""The follower's time goes by as fast as it is asked."""
+
+
 def polled(follower: HostapdFollower, count: int) -> list[dict[str, Any]]:
     """So many messages."""
     found: list[dict[str, Any]] = []
     until_s = time.monotonic() + 5
     while len(found) < count and time.monotonic() < until_s:
-        found += follower.poll(time.monotonic())
+        found += follower.poll(next(CLOCK_S))
     assert len(found) == count, found
     return found
 

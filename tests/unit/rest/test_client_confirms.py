@@ -19,6 +19,9 @@ FLOW = {"id": "f", "state": "multipath"}
 
 
 class Controller(ThreadingHTTPServer):
+    # Who does not fit into the queue is asked to come again after a second.
+    request_queue_size = 64
+
     def __init__(self, *answers: tuple[int, Any]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers = list(answers)
@@ -27,6 +30,7 @@ class Controller(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Controller
+    wbufsize = -1
 
     def _any(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.network import Place
@@ -72,7 +73,7 @@ def applied(state, event, now_s):
     return table[what]()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(events)
 def test_laws(row):
     state, now_s = Clients(limits=LIMITS), 0.0

@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.netfile import load_text
@@ -147,7 +148,7 @@ class Restart:
         return sum(switch.adds for switch in switches), sum(switch.deletes for switch in switches)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(order=st.permutations(NODES))
 def test_nothing_is_sent_while_switches_come_back_one_after_the_other(order: list[str]) -> None:
     restart = Restart()

@@ -1,8 +1,9 @@
 """Handovers packet by packet: nothing lost, doubled or out of order; and managers under every order of events."""
 
 import pytest
+from examples import examples, seeds
 from handover_sim import Settings, trip
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.network import Place
@@ -31,7 +32,7 @@ lossless = pytest.mark.parametrize("manager", LOSSLESS, ids=lambda m: m.name)
 
 
 @lossless
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_nothing_is_lost_doubled_or_out_of_order(manager, seed):
     world, control = trip(manager, Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), PLACES, 20)
     for flow in world.flows.values():
@@ -44,7 +45,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(manager, seed):
 
 
 @pytest.mark.parametrize("one_radio", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_hard_loses_at_most_what_is_in_flight(seed, one_radio):
     world, _ = trip(hard.MANAGER, Settings(seed, DELAYS, one_radio=one_radio), PLACES, 20)
     total = 0
@@ -147,7 +148,7 @@ events = st.one_of(
 
 
 @by_name
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(row=st.lists(events, max_size=40))
 def test_laws_in_any_order_of_events(manager, row):
     """Packets always have a way that is known; a place is left only after the other is associated; it ends."""

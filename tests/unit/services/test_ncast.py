@@ -4,7 +4,8 @@ import random
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
@@ -55,7 +56,7 @@ def judged(network: Network, paths) -> tuple[int, int, int, float]:
     return len(paths) - len(interfaces), shared, contending, airtime
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_exact_on_small_networks(seed, n):
     network = random_network(random.Random(seed))

@@ -1,6 +1,7 @@
 """n-cast switched on and off on a live flow, packet by packet."""
 
 import pytest
+from examples import seeds
 from handover_sim import Controller, Settings, World
 
 from hyroads.controller.core.network import Place
@@ -37,7 +38,7 @@ class Switch(Controller):
             self._become(self.handover.tick(self.world.now_s))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_on_and_off_without_losing_or_doubling_a_packet(seed):
     world = World(Settings(seed, DELAYS, marker_loss=0.3 * (seed % 2)), WIFI)
     world.present |= {PLC, LTE}

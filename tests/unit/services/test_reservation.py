@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import study_networks
 import yaml
+from examples import seeds
 from scipy.optimize import linprog, minimize
 
 from hyroads.controller.core.errors import PlanningError
@@ -111,7 +112,7 @@ def test_a_minimum_is_met_over_all_paths():
     assert got.path_rates_mbps == pytest.approx([9.0, 8.0, 2.0], rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_exact_against_a_general_solver(seed):
     problem, rng = random_problem(seed)
     free = solve(problem).flow_rates_mbps
@@ -152,7 +153,7 @@ def test_wrong_minimums_are_errors():
             solve_with_minimums(problem, wrong)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_admission_says_the_truth(seed):
     """What is admitted can be allocated, and just above what is possible cannot."""
     problem, _ = random_problem(seed + 100)

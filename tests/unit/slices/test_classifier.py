@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from examples import seeds
 from switch_model import Frame, ModelSwitch
 
 from hyroads.controller.ofp import match as act
@@ -174,7 +175,7 @@ def expected_owner(model: SliceModel, dpid: int, port: int, header: TernaryMatch
     return best[1]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_every_packet_reaches_the_tables_of_its_owner_through_any_row_of_changes(seed: int) -> None:
     rng = random.Random(seed)
     model, allocation, classifier = EMPTY, Allocation(), NO_CLASSIFIER

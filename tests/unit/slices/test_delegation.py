@@ -6,7 +6,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from examples import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import ConfigError
@@ -179,7 +180,7 @@ def owner(slices: dict[str, tuple[FlowspaceRule, ...]], dpid: int, port: int, he
     return name, priority
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(SLICES, SLICES, RULES)
 def test_a_child_is_accepted_exactly_if_all_that_it_takes_was_its_parents(
     parent: tuple[FlowspaceRule, ...], other: tuple[FlowspaceRule, ...], rule: FlowspaceRule

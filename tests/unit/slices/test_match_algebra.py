@@ -6,7 +6,8 @@ from functools import reduce
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.slices.core.errors import MatchError
@@ -68,7 +69,7 @@ def headers(match: TernaryMatch) -> set[int]:
     }
 
 
-THOROUGH = settings(deadline=None, max_examples=150)
+THOROUGH = examples(150)
 BITS = {"eth_src": 1, "vlan_pcp": 1, "tcp_dst": 3, "udp_dst": 3, "mpls_bos": 1}
 KNOWN = {
     "eth_type": sorted({header["eth_type"] for header in SPACE}),

@@ -7,6 +7,7 @@ import random
 
 import pytest
 import yaml
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,7 +245,7 @@ def test_the_index_finds_exactly_what_overlaps(
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(0, 10**6))
 def test_conflicts_are_exactly_the_packets_with_two_owners(seed: int) -> None:
     """Every packet of a space of 16 headers, 2 ports and 2 switches, with at most one owner of highest priority."""

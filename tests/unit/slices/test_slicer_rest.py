@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import itertools
 import json
-import signal
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_process import eventually, free_ports
+from controller_process import eventually
 from slicer_lab import SlicerLab, slicer_lab
 
 from hyroads.controller.cli.main import main
@@ -42,7 +40,8 @@ PART = {"flowspace": [{"switches": [1], "ports": ["p1"]}]}
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[SlicerLab]:
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlicerLab]:
+    monkeypatch.setattr("hyroads.slices.server.slicer.REFUSALS_EVERY_S", 0.05)
     with slicer_lab(tmp_path, [LAB, RED], api_tokens=TOKENS) as found:
         yield found
 
@@ -325,46 +324,6 @@ def test_events_tell_owners_what_is_theirs(lab: SlicerLab) -> None:
     listener.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_slicer_ends_clean_while_somebody_listens(tmp_path: Path, number: signal.Signals) -> None:
-    """Others have sent half a request, or nothing: nobody is waited for long, and nothing is said of it."""
-    openflow, rest = free_ports(2)
-    listen = {"openflow": {"port": openflow}, "rest": {"port": rest}, "control": "control"}
-    (tmp_path / "slicer.json").write_text(json.dumps({"slices": [LAB], "state_file": "state", "listen": listen}))
-    words = [sys.executable, "-m", "hyroads.controller.cli", "slicer", "--config", str(tmp_path / "slicer.json")]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log)
-    peers: list[socket.socket] = []
-    try:
-        eventually(lambda: process.poll() is not None or b"switches at" in (tmp_path / "log").read_bytes())
-        for data in (LISTEN, LISTEN, LISTEN[:30], b""):
-            peers.append(socket.socket(socket.AF_UNIX))
-            peers[-1].connect(str(tmp_path / "control"))
-            peers.append(socket.create_connection(("127.0.0.1", rest), 20))
-            for peer in peers[-2:]:
-                peer.settimeout(20)
-                peer.sendall(data)
-        for peer in peers[:4]:
-            head = b""
-            while b": listening" not in head:
-                more = peer.recv(1000)
-                assert more, head
-                head += more
-        process.send_signal(number)
-        assert process.wait(20) == 0
-        for peer in peers[:4]:
-            while peer.recv(1000):
-                pass
-    finally:
-        process.kill()
-        process.wait()
-        for peer in peers:
-            peer.close()
-    said = (tmp_path / "log").read_text().splitlines()
-    assert ["REST at" in said[0], "switches at" in said[1], *said[2:]] == [True, True]
-
-
-LISTEN = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GET = b"GET /api/v1/slices HTTP/1.1\r\nHost: localhost\r\n"
 PUT = b"PUT" + GET[3:]
 

@@ -6,7 +6,8 @@ import struct
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.ofp import match as act
@@ -341,7 +342,7 @@ def test_meters() -> None:
     assert len(translate_meter_mod(meter_mod(2, 0xFFFFFFFF), view)) == 2 and not len(view.meters)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.binary(max_size=120),
     st.sampled_from([flow_mod(apply(SET_VLAN100, output(2)), oxm_of(in_port=1)), group_mod(0, 5, bucket(output(1)))]),

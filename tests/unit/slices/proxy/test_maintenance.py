@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from examples import seeds
 
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.diff import Installed
@@ -97,7 +98,7 @@ def stats_record(entry: ClassifierEntry, layout: Layout) -> bytes:
     return head + match + instructions
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_any_leftover_is_mended_by_the_difference(seed: int) -> None:
     rng = random.Random(seed)
     target = wanted(RED, BLUE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import seeds
 
 from hyroads.slices.core.allocation import PRODUCTION_NUMBER, Block
 from hyroads.slices.core.classifier import ClassifierEntry, at_port
@@ -54,7 +55,7 @@ def images(rewrite: Rewrite, header: int) -> set[int]:
     return {base & ~unknown | bits & unknown for bits in HEADERS}
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_a_leak_is_found_exactly_where_there_is_one(seed: int) -> None:
     rng = random.Random(seed)
     entries = flowspace(rng)

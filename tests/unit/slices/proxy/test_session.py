@@ -6,7 +6,8 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import HyroadsError
@@ -309,7 +310,7 @@ GOOD = [
 ]
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(st.integers(0, 35), st.sampled_from(GOOD), st.binary(max_size=80), st.integers(8, 90))
 def test_hostile_messages_of_guests_harm_nobody(kind: int, base: bytes, noise: bytes, at: int) -> None:
     mine, _ = session()
@@ -324,7 +325,7 @@ def test_hostile_messages_of_guests_harm_nobody(kind: int, base: bytes, noise: b
     assert [g for g, _ in mine.from_switch(packet_in(20), 0).guests] == [OTHER], "the others go on"
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.integers(0, 30), st.binary(max_size=100), st.integers(0, 10**6))
 def test_hostile_messages_of_the_switch_end_in_one_kind_of_error(kind: int, noise: bytes, seed: int) -> None:
     mine, _ = session()
