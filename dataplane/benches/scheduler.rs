@@ -45,8 +45,9 @@ fn run(title: &str, interfaces: usize, flows: usize) -> f64 {
     }
     let order = order(interfaces);
     let mut decide = |number: usize| {
-        if let Some(flow) = scheduler.next(order[number % order.len()], |_| black_box(1500)) {
-            scheduler.sent(black_box(flow), 1500, true);
+        let interface = order[number % order.len()];
+        if let Some(flow) = scheduler.next(interface, |_| black_box(1500)) {
+            scheduler.sent(interface, black_box(flow), 1500, true);
         }
     };
     (0..DECISIONS / 10).for_each(&mut decide);

@@ -18,6 +18,8 @@ pub const MOST_INTERFACES: usize = 16;
 pub const MOST_SERVICES: u8 = 8;
 /// An urgent flow may be served ahead of its turns by so many quanta.
 const AHEAD_QUANTA: i64 = 8;
+/// Bytes; a deficit is below this and a packet more.
+const MOST_QUANTUM: i32 = 1 << 30;
 const BITS: usize = 64;
 
 /// The set of interfaces that a flow accepts, by number.
@@ -25,9 +27,13 @@ pub type Accepts = u16;
 
 #[derive(Clone, Default)]
 struct Flow {
+    /// Per interface: turns elsewhere that it has not yet passed over, and what is left of the quantum there. With one
+    /// deficit for all, a slow interface begins a turn whose quantum a fast one spends: up to a quarter off.
     counts: [u8; MOST_INTERFACES],
-    deficit: i64,
-    quantum: i64,
+    deficit: [i32; MOST_INTERFACES],
+    quantum: i32,
+    /// What an urgent flow was served ahead of the rounds, in bytes.
+    debt: i64,
     accepts: Accepts,
     waits: bool,
     urgent: bool,
@@ -111,7 +117,7 @@ pub struct Scheduler {
     /// Per flow and interface the round up to which an urgent flow's credit is paid back.
     paid: Vec<[u32; MOST_INTERFACES]>,
     turns: Vec<Turns>,
-    quantum_bytes: i64,
+    quantum_bytes: u32,
     most_services: u8,
 }
 
@@ -132,7 +138,7 @@ impl Scheduler {
             flows: Vec::new(),
             paid: Vec::new(),
             turns: vec![Turns::default(); interfaces],
-            quantum_bytes: i64::from(quantum_bytes.max(1)),
+            quantum_bytes: quantum_bytes.max(1),
             most_services: most_services.max(1),
         }
     }
@@ -153,7 +159,7 @@ impl Scheduler {
         let weight = if weight.is_finite() && weight > 0.0 { weight } else { UNIT_WEIGHT };
         let known = ((1u32 << self.turns.len()) - 1) as Accepts;
         self.flows[flow] = Flow {
-            quantum: ((self.quantum_bytes as f64 * weight) as i64).clamp(1, 1 << 40),
+            quantum: ((self.quantum_bytes as f64 * weight) as i32).clamp(1, MOST_QUANTUM),
             accepts: accepts & known,
             urgent,
             ..Flow::default()
@@ -181,14 +187,13 @@ impl Scheduler {
         }
     }
 
-    /// A flow's queue is empty, or it has ended: it loses its credit and its turns. What it was served ahead of its
-    /// turns it still owes.
+    /// A flow's queue is empty, or it has ended: it loses its deficits and its turns. What it was served on credit it still owes.
     pub fn emptied(&mut self, flow: usize) {
         let entry = &mut self.flows[flow];
         if !std::mem::replace(&mut entry.waits, false) {
             return;
         }
-        entry.deficit = entry.deficit.min(0);
+        entry.deficit = [0; MOST_INTERFACES];
         entry.counts = [0; MOST_INTERFACES];
         for interface in interfaces(entry.accepts) {
             let turns = &mut self.turns[interface];
@@ -208,7 +213,7 @@ impl Scheduler {
         }
         let turns = self.turns.get_mut(interface)?;
         if let Some(flow) = turns.serving {
-            if self.flows[flow].deficit >= size(flow) as i64 {
+            if self.flows[flow].deficit[interface] >= size(flow) as i32 {
                 return Some(flow);
             }
             turns.serving = None;
@@ -226,9 +231,9 @@ impl Scheduler {
                 entry.counts[interface] -= 1;
                 continue;
             }
-            entry.deficit += entry.quantum;
+            entry.deficit[interface] += entry.quantum;
             count_service(entry, interface, self.most_services);
-            if entry.deficit >= size(flow) as i64 {
+            if entry.deficit[interface] >= size(flow) as i32 {
                 self.turns[interface].serving = Some(flow);
                 return Some(flow);
             }
@@ -257,21 +262,26 @@ impl Scheduler {
     /// on average.
     fn has_credit(&mut self, flow: usize) -> bool {
         let entry = &mut self.flows[flow];
-        if entry.deficit < 0 {
+        if entry.debt > 0 {
             let mut passed = 0;
             for interface in interfaces(entry.accepts) {
                 let rounds = self.turns[interface].rounds;
                 passed += i64::from(rounds.wrapping_sub(std::mem::replace(&mut self.paid[flow][interface], rounds)));
             }
-            let worth = passed * entry.quantum / i64::from(entry.accepts.count_ones().max(1));
-            entry.deficit = (entry.deficit + worth).min(0);
+            let worth = passed * i64::from(entry.quantum) / i64::from(entry.accepts.count_ones().max(1));
+            entry.debt = (entry.debt - worth).max(0);
         }
-        entry.deficit > -AHEAD_QUANTA * entry.quantum
+        entry.debt < AHEAD_QUANTA * i64::from(entry.quantum)
     }
 
-    /// A packet of `bytes` was taken from a flow's queue; `waits` says whether another is there.
-    pub fn sent(&mut self, flow: usize, bytes: usize, waits: bool) {
-        self.flows[flow].deficit -= bytes as i64;
+    /// An interface took a packet of `bytes` from a flow's queue; `waits` says whether another is there.
+    pub fn sent(&mut self, interface: usize, flow: usize, bytes: usize, waits: bool) {
+        let entry = &mut self.flows[flow];
+        if entry.urgent {
+            entry.debt += bytes as i64;
+        } else if let Some(deficit) = entry.deficit.get_mut(interface) {
+            *deficit -= bytes as i32;
+        }
         if !waits {
             self.emptied(flow);
         }
@@ -314,7 +324,7 @@ mod tests {
                 Some(flow) => {
                     assert!(flows[flow].1 >> interface & 1 == 1, "flow {} does not accept {}", flow, interface);
                     sent[flow] += bytes[flow];
-                    scheduler.sent(flow, bytes[flow], true);
+                    scheduler.sent(interface, flow, bytes[flow], true);
                     free_s[interface] += bytes[flow] as f64 * 8e-6 / capacity_mbps[interface];
                 }
                 None => free_s[interface] = f64::INFINITY,
@@ -339,6 +349,15 @@ mod tests {
     }
 
     #[test]
+    fn slow_interfaces_beside_fast_ones_are_fair() {
+        // Random client 10 of the study: with one deficit for all interfaces flow 3 misses a quarter of its rate.
+        let capacity = [24.0, 3.4, 11.7, 4.6, 24.1];
+        let flows = [(4.0, 0b10001), (2.0, 0b00110), (3.0, 0b01000), (2.0, 0b00011)];
+        let fair = [4.0 * 48.1 / 6.0, 2.0 * 15.1 / 2.0, 4.6, 2.0 * 48.1 / 6.0];
+        near(&rates(&capacity, &flows, &[1500; 4], MOST_SERVICES, 40.0), &fair, 0.01);
+    }
+
+    #[test]
     fn packets_of_any_length_get_the_same_bytes() {
         let equal = [(1.0, 0b01), (1.0, 0b11), (1.0, 0b10)];
         near(&rates(&[6.0, 10.0], &equal, &[1500, 300, 64], MOST_SERVICES, 40.0), &[16.0 / 3.0; 3], 0.01);
@@ -358,7 +377,7 @@ mod tests {
         }
         for left in (0..200).rev() {
             let flow = scheduler.next(left % 2, |_| 100).expect("somebody waits");
-            scheduler.sent(flow, 100, false);
+            scheduler.sent(left % 2, flow, 100, false);
         }
         assert_eq!(scheduler.next(0, |_| 100), None);
     }
@@ -386,10 +405,10 @@ mod tests {
         for _ in 0..2_000 {
             scheduler.arrived(50);
             assert_eq!(scheduler.next(0, |flow| if flow == 50 { 200 } else { 1500 }), Some(50));
-            scheduler.sent(50, 200, false);
+            scheduler.sent(0, 50, 200, false);
             for _ in 0..60 {
                 let flow = scheduler.next(0, |_| 1500).unwrap();
-                scheduler.sent(flow, 1500, true);
+                scheduler.sent(0, flow, 1500, true);
             }
         }
         // One that never stops gets its share and not more.
@@ -398,7 +417,7 @@ mod tests {
         for _ in 0..51_000 {
             let flow = scheduler.next(0, |_| 1500).unwrap();
             own += usize::from(flow == 50);
-            scheduler.sent(flow, 1500, true);
+            scheduler.sent(0, flow, 1500, true);
         }
         assert!((990..1_120).contains(&own), "{} of 51 000 packets", own);
     }
