@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "allocate": ("allocate", "rates of all flows of a network file"),
     "study": ("study", "repeat a published experiment, with plots and a report"),
     "latency": ("latency", "best technology and best split of a load over two technologies"),
+    "fair": ("fair", "fair rates of flows that accept some interfaces only"),
     "check-config": ("check_config", "check a network file and summarise it"),
     "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
     "emulate": ("emulate", "keep an emulated network running (root)"),

@@ -102,6 +102,7 @@ def shown(cell: Cell) -> str:
 STUDIES: dict[str, str] = {
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
+    "fairness": "hyroads.controller.study.fairness",
 }
 
 

@@ -1,0 +1,3 @@
+"""Fair sharing of a client's interfaces among its flows, by weight and preference
+(docs/explanation/fairness.md).
+"""

@@ -1,0 +1,169 @@
+"""Study ``fairness``: flows that accept some interfaces only, scheduled packet by packet (Yap 2013, chapters 3 and 4).
+
+Every interface on its own (Figure 3.1), miDRR while flows end (Figures 4.5 to 4.7), and random clients, where the one
+bit of the published miDRR misses the fair rates that its proof promises.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hyroads.controller.core.fair.maxmin import Flow, Shares, allocate
+from hyroads.controller.core.fair.midrr import MOST_SERVICES, Setting, course, simulate
+
+from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, run_all
+
+TITLE = "Fair shares of several interfaces, by preference"
+
+RUNS, QUICK_RUNS = 39, 8
+DURATION_S, QUICK_DURATION_S = 40.0, 10.0
+# Where the count of others' services saturates: 0 is each interface on its own, 1 the published bit.
+COUNTS = (0, 1, 2, 4, MOST_SERVICES, 64)
+PHASE_S = 20.0
+CLOSE_UP_S, CLOSE_BIN_S = 4.0, 0.2
+
+
+def _shares(capacity_mbps: Mapping[str, float], flows: Mapping[str, tuple[float, str]]) -> Shares:
+    return Shares(capacity_mbps, {name: Flow(w, frozenset(accepted.split())) for name, (w, accepted) in flows.items()})
+
+
+# Figure 3.1: what is wrong with fair queueing at each interface.
+APART = _shares({"1": 1.0, "2": 1.0}, {"a": (1.0, "1 2"), "b": (1.0, "2")})
+# Figure 4.5: flow a ends first, then b.
+ENDING = _shares({"1": 3.0, "2": 10.0}, {"a": (1.0, "1"), "b": (2.0, "1 2"), "c": (1.0, "2")})
+ENDS_S = {"a": (0.0, PHASE_S), "b": (0.0, 2 * PHASE_S)}
+# The hole in the published proof: two services by others count as one.
+MERGED = _shares({"1": 6.0, "2": 10.0}, {"a": (1.0, "1"), "b": (1.0, "1 2"), "c": (1.0, "2")})
+
+
+def run(settings: Settings, progress: Progress) -> Result:
+    """Carry out the study."""
+    runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
+    duration_s = QUICK_DURATION_S if settings.quick else DURATION_S
+    tasks = [(settings.seed, number, duration_s) for number in range(runs)]
+    found = np.array(run_all(worst_errors, tasks, settings.workers, progress))
+    rates, close = ending_rates(1.0, 3 * PHASE_S), ending_rates(CLOSE_BIN_S, PHASE_S + CLOSE_UP_S)
+    return Result(
+        TITLE,
+        f"Packets of 1500 bytes; flows always have packets. {runs} random clients with 2 to 16 interfaces of 3 to 30 "
+        "Mb/s and 3 to 64 flows of weights 1 to 4 that accept one to four of them, "
+        f"{duration_s:g} s each. Seed {settings.seed}.",
+        [_examples(), _clusters(), _errors(found)],
+        [
+            _plot("rates", "Rates while flows end (Figure 4.5)", rates, 1.0, 0.0),
+            _plot("close-up", "The same, around the end of flow a (Figure 4.7)", close, CLOSE_BIN_S, PHASE_S - 2.0),
+        ],
+        checks(rates, found),
+        [
+            "*count to 0* is fair queueing at each interface on its own, *count to 1* is miDRR as published. Its proof "
+            "(Yap 2013, Theorem 5) takes for granted that the bit records every service by another interface; but two "
+            "services between two turns leave the same trace as one. A flow that is served twice as often elsewhere "
+            "then is passed over only half as often as it should be.",
+            f"A counter that saturates at {MOST_SERVICES} records them. A greater one is no better: what is left are "
+            "whole packets and turns.",
+        ],
+    )
+
+
+def ending_rates(bin_s: float, duration_s: float) -> dict[str, list[float]]:
+    """Rates, Mb/s, in bins of ``bin_s`` seconds while flow a ends after 20 s and b after 40 s."""
+    return course(ENDING, duration_s, bin_s, ENDS_S)
+
+
+def phases() -> list[tuple[str, Shares]]:
+    """What the flows of Figure 4.5 share in its three phases."""
+    remaining = [("a, b, c", "abc"), ("b, c", "bc"), ("c", "c")]
+    return [
+        (title, Shares(ENDING.capacity_mbps, {name: ENDING.flows[name] for name in left})) for title, left in remaining
+    ]
+
+
+def random_client(seed: int, number: int) -> Shares:
+    """A client of the study; the same arguments give the same client."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311
+    capacity = {f"if{k}": rng.uniform(3.0, 30.0) for k in range(rng.choice([2, 3, 5, 8, 16]))}
+    flows = {}
+    for number_of in range(rng.choice([3, 10, 32, 64])):
+        accepted = rng.sample(sorted(capacity), rng.randint(1, min(len(capacity), 4)))
+        flows[f"f{number_of}"] = Flow(rng.choice([1.0, 2.0, 3.0, 4.0]), frozenset(accepted))
+    return Shares(capacity, flows)
+
+
+def worst_errors(task: tuple[int, int, float]) -> list[float]:
+    """For each of ``COUNTS`` by how much the worst flow of a random client misses its fair rate, relative to it."""
+    seed, number, duration_s = task
+    shares = random_client(seed, number)
+    fair = allocate(shares).rate_mbps
+    errors = []
+    for count in COUNTS:
+        rates = simulate(shares, duration_s, Setting(count))
+        errors.append(max(abs(rates[name] / mbps - 1.0) for name, mbps in fair.items()))
+    return errors
+
+
+def checks(rates: Mapping[str, Sequence[float]], found: np.ndarray) -> list[Check]:
+    """Figures 3.1 and 4.5 as published, and the hole in the proof."""
+    alone = simulate(APART, DURATION_S, Setting(0))
+    bit, counter = (simulate(MERGED, DURATION_S, Setting(count)) for count in (1, MOST_SERVICES))
+    off = 0.0
+    for phase, (_, shares) in enumerate(phases()):
+        for name, mbps in allocate(shares).rate_mbps.items():
+            # Its first second holds what was on the way.
+            measured = rates[name][int(phase * PHASE_S) + 1 : int((phase + 1) * PHASE_S)]
+            off = max(off, *(abs(each / mbps - 1.0) for each in measured))
+    fair = 16.0 / 3.0
+    worst = float(found[:, COUNTS.index(MOST_SERVICES)].max())
+    return [
+        Check(
+            "each interface on its own: rate of flow b", "0.5 within 1 %", alone["b"], abs(alone["b"] / 0.5 - 1) <= 0.01
+        ),
+        Check("miDRR, Figure 4.5: worst second off by", "at most 0.01", off, off <= 0.01),
+        Check("one bit, 6 and 10 Mb/s: rate of flow a", "4 instead of 5.333", bit["a"], abs(bit["a"] / 4 - 1) <= 0.01),
+        Check(
+            f"count to {MOST_SERVICES}: the same",
+            "5.333 within 1 %",
+            counter["a"],
+            abs(counter["a"] / fair - 1) <= 0.01,
+        ),
+        Check(f"count to {MOST_SERVICES}: worst flow of all clients off by", "at most 0.01", worst, worst <= 0.01),
+    ]
+
+
+def _examples() -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for title, shares in (("3.1: 1 and 1 Mb/s, a on both, b on one", APART), ("the hole: 6 and 10 Mb/s", MERGED)):
+        fair = allocate(shares).rate_mbps
+        found = [simulate(shares, DURATION_S, Setting(count)) for count in (0, 1, MOST_SERVICES)]
+        rows += [(title, name, *(rates[name] for rates in found), mbps) for name, mbps in fair.items()]
+    heads = ("case", "flow", "each on its own", "one bit", f"count to {MOST_SERVICES}", "fair")
+    return Table("examples", "Rates in small cases, Mb/s", heads, tuple(rows))
+
+
+def _clusters() -> Table:
+    rows = []
+    for title, shares in phases():
+        for each in allocate(shares).clusters:
+            rows.append((title, " ".join(each.flows), " ".join(each.interfaces), each.level_mbps))
+    heads = ("flows there", "cluster", "interfaces", "rate per weight")
+    return Table("clusters", "Flows of one level in the phases of Figure 4.5 (Figure 4.6), Mb/s", heads, tuple(rows))
+
+
+def _errors(found: np.ndarray) -> Table:
+    rows = [
+        (f"count to {count}", float(np.median(column)), float(np.quantile(column, 0.9)), float(column.max()))
+        for count, column in zip(COUNTS, found.T, strict=True)
+    ]
+    title = "By how much the worst flow of a random client misses its fair rate, relative to it"
+    return Table("errors", title, ("scheduler", "median", "90 %", "worst"), tuple(rows))
+
+
+def _plot(name: str, title: str, rates: Mapping[str, Sequence[float]], bin_s: float, from_s: float) -> Plot:
+    first = math.floor(from_s / bin_s + 1e-9)
+    lines = {f"flow {flow}": np.array(values[first:]) for flow, values in rates.items()}
+    count = len(next(iter(lines.values())))
+    axis = (first + np.arange(count, dtype=np.float64) + 0.5) * bin_s
+    return Plot(name, title, "time, s", "rate, Mb/s", axis, lines)

@@ -1,0 +1,2 @@
+//! The client stack: one address above, any interfaces below.
+pub mod scheduler;
