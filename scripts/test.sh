@@ -42,7 +42,12 @@ unit() { tested -n "$(nproc)" tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
 integration() { need_root integration; tested -n 2 --dist loadfile tests/integration; }
-scenario() { need_root scenario; tested tests/scenario; }
+# Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
+scenario() {
+    need_root scenario
+    tested -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" tests/scenario
+    tested -m alone tests/scenario
+}
 packaging() { pytest -q tests/packaging; }
 # The site of docs/, into build/site; a link or page that is wrong ends it.
 docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,9 @@ START_TIMEOUT_S = 40.0
 TRIES = 3
 NOT_MADE = "not made"
 COULD_NOT_RUN = 2
+# Files of scenarios run side by side (scripts/test.sh); each holds its share of this lock. A demo that is made again
+# takes all of it: then nothing runs beside it.
+_TURNS = (Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}.lock").open("a")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,6 +45,27 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if listed and report.skipped and isinstance(report.longrepr, tuple) and NOT_MADE in report.longrepr[2]:
         with Path(listed).open("a") as file:
             file.write(f"{report.nodeid}: {report.longrepr[2]}\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _turn() -> Iterator[None]:
+    """A file's turn, beside others, unless one of them has to be alone."""
+    fcntl.flock(_TURNS, fcntl.LOCK_SH)
+    yield
+    fcntl.flock(_TURNS, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _alone(needed: bool) -> Iterator[None]:
+    """Waits until no other file runs, and keeps them waiting."""
+    if not needed:
+        yield
+        return
+    fcntl.flock(_TURNS, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(_TURNS, fcntl.LOCK_SH)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
@@ -139,9 +166,10 @@ def parent_of(pid: int) -> int:
 def run_hyroads(
     *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A command, to its end; again if the machine was too slow to believe what it found."""
-    for _ in range(TRIES):
-        done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
+    """A command, to its end; again, with nothing beside it, if the machine was too slow to believe what it found."""
+    for attempt in range(TRIES):
+        with _alone(attempt > 0):
+            done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
         if done.returncode != COULD_NOT_RUN or TOO_SLOW not in done.stderr:
             return done
     why = f"{NOT_MADE}, {TRIES} times: {done.stderr.strip().splitlines()[-1]}"
