@@ -87,7 +87,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
-        self.event_loop = self._event_loop(restored, source, tests)
+        self.event_loop = self._make_event_loop(restored, source, tests)
         self.pair_tests = PairTestService(self.event_loop, tests.get("pair tests"))
         self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
@@ -120,7 +120,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tested.follow(tests)
         return tested, {"pair tests": tests}
 
-    def _event_loop(self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]) -> EventLoop:
+    def _make_event_loop(
+        self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
+    ) -> EventLoop:
         how = loop_options_of(self.context, self.settings)
         meter = RadioMeter(self.telemetry.ingest, shim.later)
         learning = Learning(meter, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s)
