@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,14 +24,21 @@ START_TIMEOUT_S = 40.0
 TRIES = 3
 NOT_MADE = "not made"
 COULD_NOT_RUN = 2
-# Files of scenarios run side by side (scripts/test.sh); each holds its share of this lock. A demo that is made again
-# takes all of it: then nothing runs beside it.
-_TURNS = (Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}.lock").open("a")
+# Scenarios run side by side (scripts/test.sh): each holds its share of the lock "turn". A demo that is made again takes
+# all of it, so that nothing runs beside it; who waits for that holds the door shut for those who come later.
+_LOCKS = Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}"
+_TURN, _DOOR = (_LOCKS.with_suffix(f".{name}").open("a") for name in ("turn", "door"))
+
+
+# The files that take longest begin, so that those who run them side by side end at about the same time.
+LONGEST = ("triangle", "examples", "pages", "capacity_drop", "handover", "flows_come_and_go", "pair_tests", "office")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every scenario is real: it needs root."""
     folder = Path(__file__).parent
+    order = {folder / f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)) if folder in item.path.parents else -1)
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.root)
@@ -47,25 +54,31 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             file.write(f"{report.nodeid}: {report.longrepr[2]}\n")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _turn() -> Iterator[None]:
-    """A file's turn, beside others, unless one of them has to be alone."""
-    fcntl.flock(_TURNS, fcntl.LOCK_SH)
-    yield
-    fcntl.flock(_TURNS, fcntl.LOCK_UN)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Waits while somebody has to be alone."""
+    fcntl.flock(_DOOR, fcntl.LOCK_EX)
+    fcntl.flock(_TURN, fcntl.LOCK_SH)
+    fcntl.flock(_DOOR, fcntl.LOCK_UN)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """The test has ended its networks."""
+    fcntl.flock(_TURN, fcntl.LOCK_UN)
 
 
 @contextmanager
-def _alone(needed: bool) -> Iterator[None]:
-    """Waits until no other file runs, and keeps them waiting."""
-    if not needed:
-        yield
-        return
-    fcntl.flock(_TURNS, fcntl.LOCK_EX)
+def _alone() -> Iterator[None]:
+    """Waits until no other test runs, and keeps them waiting."""
+    fcntl.flock(_TURN, fcntl.LOCK_UN)
+    fcntl.flock(_DOOR, fcntl.LOCK_EX)
+    fcntl.flock(_TURN, fcntl.LOCK_EX)
     try:
         yield
     finally:
-        fcntl.flock(_TURNS, fcntl.LOCK_SH)
+        fcntl.flock(_TURN, fcntl.LOCK_SH)
+        fcntl.flock(_DOOR, fcntl.LOCK_UN)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
@@ -168,7 +181,7 @@ def run_hyroads(
 ) -> subprocess.CompletedProcess[str]:
     """A command, to its end; again, with nothing beside it, if the machine was too slow to believe what it found."""
     for attempt in range(TRIES):
-        with _alone(attempt > 0):
+        with _alone() if attempt else nullcontext():
             done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
         if done.returncode != COULD_NOT_RUN or TOO_SLOW not in done.stderr:
             return done
