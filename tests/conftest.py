@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # What tests share (``import rate_cases``); benchmarks use it as well.
@@ -19,3 +20,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be everything that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where files run side by side, those that take longest begin, so that all workers end at about the same time.
+_LONGEST = (
+    *("triangle", "examples", "pages", "capacity_drop", "handover", "flows_come_and_go", "pair_tests", "office"),
+    *("state_file", "clients", "rest_openapi", "sfnet", "slicer_isolation", "slicer_conformance", "ofp_ovs", "slicer"),
+    *("plugins", "controller_app", "rest_live", "snmp", "edge", "rest_ryu", "querier"),
+)
+_PLACES = {f"test_{name}.py": place for place, name in enumerate(_LONGEST)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order of the files; within a file nothing changes."""
+    items.sort(key=lambda item: _PLACES.get(item.path.name, len(_PLACES)))

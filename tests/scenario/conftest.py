@@ -30,15 +30,9 @@ _LOCKS = Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}"
 _TURN, _DOOR = (_LOCKS.with_suffix(f".{name}").open("a") for name in ("turn", "door"))
 
 
-# The files that take longest begin, so that those who run them side by side end at about the same time.
-LONGEST = ("triangle", "examples", "pages", "capacity_drop", "handover", "flows_come_and_go", "pair_tests", "office")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every scenario is real: it needs root."""
     folder = Path(__file__).parent
-    order = {folder / f"test_{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)) if folder in item.path.parents else -1)
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.root)
