@@ -23,7 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where files run side by side, those that take longest begin, so that all workers end at about the same time.
 _LONGEST = (
-    *("triangle", "examples", "pages", "capacity_drop", "handover", "flows_come_and_go", "pair_tests", "office"),
+    *("triangle", "examples", "pages", "capacity_drop", "handover", "flows_come_and_go", "pair_tests"),
     *("state_file", "clients", "rest_openapi", "sfnet", "slicer_isolation", "slicer_conformance", "ofp_ovs", "slicer"),
     *("plugins", "controller_app", "rest_live", "snmp", "edge", "rest_ryu", "querier"),
 )
