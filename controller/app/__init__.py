@@ -87,7 +87,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
-        self.event_loop = self._make_event_loop(restored, source, tests)
+        self.event_loop = self._new_event_loop(restored, source, tests)
         self.pair_tests = PairTestService(self.event_loop, tests.get("pair tests"))
         self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
@@ -120,7 +120,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tested.follow(tests)
         return tested, {"pair tests": tests}
 
-    def _make_event_loop(
+    def _new_event_loop(
         self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
     ) -> EventLoop:
         how = loop_options_of(self.context, self.settings)
