@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from hyroads.rest.client import Client, ClientError
 from .access_points import RadioChannel, SnmpAgents
 from .control_sockets import EdgeClient
 from .hybrid import OpenVSwitch
-from .programs import HYROADS, EmulationError, Program, run, wait_until
+from .programs import HYROADS, EmulationError, Program, listens, run, wait_until
 from .run_directory import namespace_name, network_document
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ DEFAULT_MARGIN = 0.05
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 Say = Callable[[str], None]
+
+
+def _serves(program: Program, port: int) -> bool:
+    """Whether a program accepts connections; EmulationError if it has ended."""
+    if not program.alive:
+        raise EmulationError(program.failure())
+    return listens(port)
 
 
 @dataclass(frozen=True)
@@ -187,10 +195,18 @@ class Emulation:
             port = OPENFLOW_PORT if self.slicer is None else SLICER_PORT
             self.net.addController("controller", ListeningController, port=port)
         self.net.build()
+        self._wait_listening()
         self.net.start()
         self.shared = topo.shared
         for node in self.network.nodes:
             run("ip", "netns", "attach", self.namespace(node), str(self.node(node).pid))
+
+    def _wait_listening(self) -> None:
+        """Waits until the switches can connect: one that dials in vain waits twice as long each time, up to 8 s."""
+        asked = ((self.controller, OPENFLOW_PORT), (self.slicer, SLICER_PORT)) if self.options.controller else ()
+        for program, port in asked:
+            if program is not None:
+                wait_until(program.name, partial(_serves, program, port), CONTROLLER_START_TIMEOUT_S)
 
     def wait_ready(self, timeout_s: float = CONTROLLER_START_TIMEOUT_S) -> None:
         """Waits until the controller says that nothing is missing."""

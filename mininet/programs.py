@@ -38,6 +38,8 @@ TOOLS = {
 }
 # Needed only by networks whose nodes answer SNMP.
 SNMP_TOOLS = {"snmpd": "snmpd"}
+# The state of a listening socket in /proc/net/tcp.
+_LISTEN = "0A"
 
 
 def find_program(name: str) -> str:
@@ -124,6 +126,16 @@ class Watch:
 
     def _ended(self) -> None:
         """Called when the thread has ended."""
+
+
+def listens(port: int, process: int | str = "self") -> bool:
+    """Whether something in the network namespace of a process accepts connections at a TCP port."""
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/{process}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+            _, local, _, state = row.split()[:4]
+            if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
+                return True
+    return False
 
 
 @dataclass

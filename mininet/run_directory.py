@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ NETNS_PREFIX = "hr-"
 STATE = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAX_STATE_BYTES = 1 << 20
+# Another emulation that starts holds the lock of every free name for a moment, to sweep it.
+_SWEPT_WITHIN_S = 0.5
 
 
 def namespace_name(network: str, node: str | None = None) -> str:
@@ -65,7 +68,9 @@ def claim(name: str) -> RunDirectory:
         raise EmulationError(f"network name {name!r}: expected letters, digits, '.', '_' or '-' (at most 64)")
     ROOT.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock_path = ROOT / f"{name}.lock"
-    descriptor = _lock(lock_path)
+    over_s = time.monotonic() + _SWEPT_WITHIN_S
+    while (descriptor := _lock(lock_path)) is None and time.monotonic() < over_s:
+        time.sleep(0.02)
     if descriptor is None:
         raise EmulationError(f"network {name} is already running{_owner_text(ROOT / name)}; stop it first")
     directory = RunDirectory(name, ROOT / name, lock_path, descriptor)

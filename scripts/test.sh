@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
+# Hundreds of processes would compile all modules, each for itself.
+unset PYTHONDONTWRITEBYTECODE
 
 need_root() { [ "$(id -u)" = 0 ] || { echo "hyroads test: '$1' needs root (network namespaces, Open vSwitch)" >&2; exit 2; }; }
 
@@ -47,8 +49,13 @@ passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo
 unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents.
-integration() { need_root integration; tested -n 2 --dist loadfile tests/integration; }
-scenario() { need_root scenario; tested tests/scenario; }
+integration() { need_root integration; tested -n 4 --dist loadfile --no-loadscope-reorder tests/integration; }
+# Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
+scenario() {
+    need_root scenario
+    tested -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" tests/scenario
+    tested -m alone tests/scenario
+}
 packaging() { pytest -q tests/packaging; }
 # The site of docs/, into build/site; a link or page that is wrong ends it.
 docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }

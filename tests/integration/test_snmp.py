@@ -30,6 +30,8 @@ V2C = ("-v2c", "-c", SECRETS["community"])
 V3 = ("-v3", "-l", "authPriv", "-u", "hyroads", "-a", "SHA-256", "-A", SECRETS["auth_password"],
       "-x", "AES", "-X", SECRETS["priv_password"])  # fmt: skip
 HOST = "127.161.0.1"
+# Samples, one each 250 ms, after which a collector knows an agent well.
+KNOWN = 8
 
 
 def wait_for(condition, timeout_s=10.0):
@@ -128,8 +130,8 @@ class Rig:
                     return int(pid)
         return None
 
-    def collect(self, seconds, **credentials):
-        """Events of the collector over some seconds."""
+    def collector(self, **credentials):
+        """A collector that writes its events."""
         target = {"name": "ap-a", "host": HOST, **(credentials or {"community": SECRETS["community"]})}
         config = json.dumps({"targets": [target], "interval_s": 0.25, "timeout_s": 0.5, "max_backoff_s": 1})
         process = subprocess.Popen(
@@ -139,9 +141,15 @@ class Rig:
         self.started.append(process)
         process.stdin.write(config.encode())
         process.stdin.close()
+        return process
+
+    def collect(self, seconds, **credentials):
+        """Events of a collector, the first one and those of some seconds after it."""
+        process = self.collector(**credentials)
+        first = process.stdout.readline()
         time.sleep(seconds)
         process.terminate()
-        return [from_line(line) for line in process.stdout.read().splitlines()]
+        return [from_line(line) for line in [first, *process.stdout.read().splitlines()]]
 
     def close(self):
         for process in self.started:
@@ -285,21 +293,23 @@ def test_a_dead_access_point_is_silence_with_back_off_and_its_return_is_noticed(
 def test_an_snmpd_that_is_killed_is_believed_again_each_time_by_a_collector_that_knew_it(rig):
     """More often than anything that is remembered of it could be forgotten by chance."""
     keys = ("auth_password", "priv_password")
-    events, restarts_s, times = [], [], 6
-    collecting = threading.Thread(
-        target=lambda: events.extend(rig.collect(6.0 * times, user="hyroads", **{key: SECRETS[key] for key in keys}))
-    )
+    collector = rig.collector(user="hyroads", **{key: SECRETS[key] for key in keys})
+    events, restarts_s = [], []
+    collecting = threading.Thread(target=lambda: events.extend(map(from_line, collector.stdout)))
     collecting.start()
-    time.sleep(2.0)
-    for _ in range(times - 1):
+
+    def answers(since_s):
+        return [event.time_s for event in list(events) if isinstance(event, NodeSample) and event.time_s > since_s]
+
+    assert wait_for(lambda: len(answers(0.0)) >= KNOWN, 10)
+    for _ in range(5):
         rig.kill_agent()
         time.sleep(0.8)
         rig.agent = rig.start_agent()
         restarts_s.append(time.monotonic())
-        time.sleep(4.0)
+        # Back-off (at most 1 s here) and one poll that starts over.
+        assert wait_for(lambda: len(answers(restarts_s[-1])) >= KNOWN, 10)
+    collector.terminate()
     collecting.join()
-    answered_s = [event.time_s for event in events if isinstance(event, NodeSample)]
     assert any(isinstance(event, Silence) for event in events)
-    # Back-off (at most 1 s here) and one poll that starts over.
-    for restarted_s in restarts_s:
-        assert any(restarted_s < time_s < restarted_s + 4 for time_s in answered_s)
+    assert all(answers(restarted_s)[0] < restarted_s + 4 for restarted_s in restarts_s)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,10 @@ START_TIMEOUT_S = 40.0
 TRIES = 3
 NOT_MADE = "not made"
 COULD_NOT_RUN = 2
+# Scenarios run side by side (scripts/test.sh): each holds its share of the lock "turn". A demo that is made again takes
+# all of it, so that nothing runs beside it; who waits for that holds the door shut for those who come later.
+_LOCKS = Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}"
+_TURN, _DOOR = (_LOCKS.with_suffix(f".{name}").open("a") for name in ("turn", "door"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,6 +46,33 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if listed and report.skipped and isinstance(report.longrepr, tuple) and NOT_MADE in report.longrepr[2]:
         with Path(listed).open("a") as file:
             file.write(f"{report.nodeid}: {report.longrepr[2]}\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Waits while somebody has to be alone."""
+    fcntl.flock(_DOOR, fcntl.LOCK_EX)
+    fcntl.flock(_TURN, fcntl.LOCK_SH)
+    fcntl.flock(_DOOR, fcntl.LOCK_UN)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """The test has ended its networks."""
+    fcntl.flock(_TURN, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Waits until no other test runs, and keeps them waiting."""
+    fcntl.flock(_TURN, fcntl.LOCK_UN)
+    fcntl.flock(_DOOR, fcntl.LOCK_EX)
+    fcntl.flock(_TURN, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(_TURN, fcntl.LOCK_SH)
+        fcntl.flock(_DOOR, fcntl.LOCK_UN)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
@@ -139,9 +173,10 @@ def parent_of(pid: int) -> int:
 def run_hyroads(
     *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A command, to its end; again if the machine was too slow to believe what it found."""
-    for _ in range(TRIES):
-        done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
+    """A command, to its end; again, with nothing beside it, if the machine was too slow to believe what it found."""
+    for attempt in range(TRIES):
+        with _alone() if attempt else nullcontext():
+            done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
         if done.returncode != COULD_NOT_RUN or TOO_SLOW not in done.stderr:
             return done
     why = f"{NOT_MADE}, {TRIES} times: {done.stderr.strip().splitlines()[-1]}"

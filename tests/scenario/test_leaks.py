@@ -61,6 +61,8 @@ def test_kill_of_an_agent_or_the_controller_is_repaired(lab):
     assert lab.leftovers("t-fix") == []
 
 
+# The start of any network sweeps, so no other may start in between.
+@pytest.mark.alone
 def test_after_kill_of_the_owner_all_dies_and_the_next_start_sweeps(lab):
     running = lab.emulate("t-own", "--no-controller")
     pids = list(running.processes())
@@ -74,10 +76,10 @@ def test_after_kill_of_the_owner_all_dies_and_the_next_start_sweeps(lab):
 
 
 def test_a_second_start_of_a_running_network_is_refused(lab):
-    running = lab.emulate("t-two", "--no-controller")
-    second = lab.run_hyroads("emulate", "triangle", "--name", "t-two", "--no-controller")
+    running = lab.emulate("t-again", "--no-controller")
+    second = lab.run_hyroads("emulate", "triangle", "--name", "t-again", "--no-controller")
     assert second.returncode == 2
-    assert "t-two is already running" in second.stderr
+    assert "t-again is already running" in second.stderr
     assert running.process.poll() is None
 
 

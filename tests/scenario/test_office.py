@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of, tmp_path_factory):

@@ -16,6 +16,8 @@ import pytest
 
 from hyroads.mininet.programs import find_program
 
+pytestmark = pytest.mark.alone
+
 DEMO = ("demo", "two-flows", "--json", "--publish", "0", "--seconds", "4")
 # Takes a processor for 50 of every 100 ms, before everything else, and ends by itself.
 BURNER = """

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 PHASE_S = 12
 BEFORE_S, STARVED_S = 3.0, 14.0
 TAKEN_S, LEFT_S = 0.1, 0.03

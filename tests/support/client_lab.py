@@ -103,9 +103,11 @@ class ClientLab(ovs_rig.Rig):
             hosts = self.build(self.network, self.addressing)
             for node, namespace in hosts.items():
                 self.sockets[node] = within(namespace, self._open)
+            # A switch that dials in vain waits twice as long each time, up to eight seconds.
+            self.start_controller(alone=True)
             for node in self.addressing.dpid:
                 self.connect(node)
-            self.start_controller()
+            eventually(lambda: self.rest("GET", "/health")[1]["ok"], 30)
         except BaseException:
             self.__exit__()
             raise

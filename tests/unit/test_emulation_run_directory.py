@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -93,3 +94,13 @@ def test_the_lock_is_not_inherited_by_programs():
     claimed = run_directory.claim("net")
     assert not os.get_inheritable(claimed.lock_fd)
     claimed.release()
+
+
+def test_a_name_that_is_being_swept_is_waited_for(root):
+    root.mkdir()
+    descriptor = run_directory._lock(root / "net.lock")
+    sweeping = run_directory.RunDirectory("net", root / "net", root / "net.lock", descriptor)
+    release = threading.Timer(0.1, sweeping.release)
+    release.start()
+    run_directory.claim("net").release()
+    release.join()
