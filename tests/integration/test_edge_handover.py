@@ -26,6 +26,7 @@ from hyroads.mininet.control_sockets import EdgeClient
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
 ]
 
