@@ -48,8 +48,12 @@ trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
 unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
 rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
-# Files side by side: most of the time is waiting for switches and agents.
-integration() { need_root integration; tested -n 4 --dist loadfile --no-loadscope-reorder tests/integration; }
+# Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
+integration() {
+    need_root integration
+    tested -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" tests/integration
+    tested -m alone tests/integration
+}
 # Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
 scenario() {
     need_root scenario

@@ -22,6 +22,7 @@ from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_pa
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
 ]
 
