@@ -26,6 +26,8 @@ scenario = importlib.util.module_from_spec(spec)
 sys.modules["scenario"] = scenario
 spec.loader.exec_module(scenario)
 scenario.HYROADS = [sys.executable, "-IS", {command!r}]
+# Locks of its own: nobody else waits for this test, nor does it for others.
+scenario._TURN, scenario._DOOR = (open({command!r} + end, "a") for end in (".turn", ".door"))
 from scenario import hyroads, pytest_runtest_logreport
 """
 TEST = "def test_it(hyroads):\n    assert hyroads('demo').returncode == 0\n"
