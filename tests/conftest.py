@@ -39,8 +39,8 @@ _LONGEST = (
     "triangle examples pages capacity_drop handover flows_come_and_go pair_tests learning state_file clients "
     "rest_openapi sfnet slicer_isolation plugin_processes slicer_conformance ofp_ovs slicer published_figures "
     "bandit_study plugins controller_app rest_live snmp edge rest_ryu querier"
-).split()  # noqa: SIM905
-_PLACES = {f"test_{name}.py": place for place, name in enumerate(_LONGEST)}
+)
+_PLACES = {f"test_{name}.py": place for place, name in enumerate(_LONGEST.split())}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
