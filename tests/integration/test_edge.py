@@ -535,7 +535,7 @@ def test_unix_clients_see_errors_and_long_reports(pair: EdgePair) -> None:
         with pytest.raises(EdgeError, match="no-such"):
             client.configure({"revision": 6, "ingress": [{"number": 16, "paths": [{"id": 1, "interface": "no-such"}]}]})
         assert client.stats()["revision"] == 5
-        client._lines.write(b"{")
+        client._send_line(b"{")
         assert "malformed" in client.wait_event("error")["message"]
         assert len(client.stats()["ingress"]) == 1200
 
