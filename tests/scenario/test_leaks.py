@@ -43,19 +43,14 @@ def test_kill_of_a_vital_part_ends_the_network_and_leaves_nothing(lab, part):
 
 def test_kill_of_an_agent_or_the_controller_is_repaired(lab):
     running = lab.emulate("t-fix")
-    for part in ("hyroads-edge", "controller"):
-        old = next(
-            pid
-            for pid, line in running.processes().items()
-            if f"/{part} " in line or (part in line and "cli.main" in line)
-        )
+    for command in ("/hyroads-edge ", "hyroads.controller.cli controller"):
+
+        def pids(command=command) -> set[int]:
+            return {pid for pid, line in running.processes().items() if command in line}
+
+        old = min(pids())
         os.kill(old, signal.SIGKILL)
-        assert lab.wait_for(
-            lambda old=old, part=part: any(
-                pid != old and (f"/{part} " in line or (part in line and "cli.main" in line))
-                for pid, line in running.processes().items()
-            )
-        )
+        assert lab.wait_for(lambda old=old, pids=pids: old not in pids() and pids())
         assert running.process.poll() is None
     assert running.interrupt() == 130
     assert lab.leftovers("t-fix") == []
