@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from hyroads.controller.core.errors import HyroadsError
 
@@ -251,39 +251,37 @@ class _Routing:
         """Move others' traffic so that more of ``flow`` is served; if that is impossible, all flows that compete with
         it, itself included.
         """
-        # The interface, then the flow that would leave it, which needs the interface before it.
-        came_from: dict[str, str] = {}
+        # Which flow would move to an interface, and which interface a flow would leave for that.
+        moves: dict[str, str] = {}
+        leaves: dict[str, str] = {}
         reached, queue = {flow}, [flow]
         for mover in queue:
             for name in self._accepted[mover]:
-                if name in came_from:
+                if name in moves:
                     continue
-                came_from[name] = mover
+                moves[name] = mover
                 if self._left[name] > self._tiny:
-                    self._shift(flow, name, came_from)
+                    self._shift(flow, name, moves, leaves)
                     return None
                 for other, parts in self.served.items():
                     if other not in reached and parts.get(name, 0.0) > self._tiny:
                         reached.add(other)
                         queue.append(other)
-                        came_from[f"{other}\0"] = name
+                        leaves[other] = name
         return reached
 
-    def _shift(self, flow: str, last: str, came_from: Mapping[str, str]) -> None:
+    def _shift(self, flow: str, last: str, moves: Mapping[str, str], leaves: Mapping[str, str]) -> None:
         """Serve more of ``flow`` along the alternating path that ends at the interface ``last``."""
-        path, name = [], last
-        while True:
-            mover = came_from[name]
-            path.append((mover, name))
-            if mover == flow:
-                break
-            name = came_from[f"{mover}\0"]
-        moved = min(self._left[last], self._unmet[flow])
-        for (mover, _), (_, leaves) in pairwise(path):
-            moved = min(moved, self.served[mover][leaves])
-        for mover, name in path:
+        more = [(moves[last], last)]
+        less = []
+        while more[-1][0] != flow:
+            name = leaves[more[-1][0]]
+            less.append((more[-1][0], name))
+            more.append((moves[name], name))
+        moved = min(self._left[last], self._unmet[flow], *(self.served[mover][name] for mover, name in less))
+        for mover, name in more:
             self.served[mover][name] += moved
-        for (mover, _), (_, leaves) in pairwise(path):
-            self.served[mover][leaves] -= moved
+        for mover, name in less:
+            self.served[mover][name] -= moved
         self._left[last] -= moved
         self._unmet[flow] -= moved
