@@ -103,4 +103,10 @@ def test_a_defect_is_not_excused(lab: Any, tmp_path: Path) -> None:
     assert done.returncode == 1, (done.stderr, time.monotonic() - began_s)
     assert (document["ok"], document["machine"]["believable"]) == (False, True)
     short = [check for check in document["checks"] if check["what"].endswith(" delivered")]
-    assert short and all(0.3 <= check["ratio"] <= 0.85 for check in short), short
+    phases = {check["what"].partition(":")[0] for check in short}
+    assert len(phases) == 3
+    for phase in phases:
+        # Which of two flows loses more is chance.
+        own = [check for check in short if check["what"].startswith(f"{phase}:")]
+        delivered = sum(check["measured"] for check in own) / sum(check["theory"] for check in own)
+        assert 0.3 <= delivered <= 0.85, own
