@@ -212,10 +212,11 @@ mod tests {
         }
         assert_eq!(got, (0..90).collect::<Vec<u32>>());
         assert!(order.receiver.is_some());
+        assert_eq!(bring(&mut order, now_ns, 1, 90), [90]);
         let after_ns = now_ns + SETTLED_NS + MS;
-        assert_eq!(bring(&mut order, after_ns, 1, 90), [90]);
+        assert_eq!(bring(&mut order, after_ns, 1, 91), [91]);
         assert!(order.receiver.is_none());
-        assert!(bring(&mut order, after_ns, 1, 90).is_empty());
+        assert!(bring(&mut order, after_ns, 1, 91).is_empty());
         assert!(bring(&mut order, after_ns, 1, 89).is_empty());
     }
 
