@@ -3,6 +3,7 @@
 
 use super::scheduler::{Accepts, MOST_INTERFACES};
 use super::tunnel::Key;
+use crate::ip::{ICMP, ICMPV6, TCP, UDP};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -228,16 +229,12 @@ pub struct Subject {
     pub dscp: u8,
 }
 
-pub const ICMP: u8 = 1;
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
-pub const ICMP6: u8 = 58;
 
 impl Match {
     fn covers(&self, subject: &Subject) -> bool {
         let protocol = self.protocol.map_or(true, |wanted| match wanted {
             Protocols::One(number) => number == subject.protocol,
-            Protocols::Icmp => subject.protocol == ICMP || subject.protocol == ICMP6,
+            Protocols::Icmp => subject.protocol == ICMP || subject.protocol == ICMPV6,
         });
         let has_ports = subject.protocol == TCP || subject.protocol == UDP;
         let port = |range: Option<[u16; 2]>, port| range.map_or(true, |[low, high]| has_ports && low <= port && port <= high);
@@ -440,7 +437,7 @@ pub(crate) mod tests {
         assert_eq!(rule(TCP, "192.0.2.77", 5061), 2);
         assert_eq!(rule(UDP, "192.0.3.77", 5061), 2);
         assert_eq!(rule(UDP, "192.0.2.77", 5062), 2);
-        assert_eq!(rule(ICMP6, "2001:db8::1", 0), 1);
+        assert_eq!(rule(ICMPV6, "2001:db8::1", 0), 1);
         assert_eq!((config.rules[2].accepts, config.rules[2].backup), (1, 2));
         assert_eq!((config.rules[0].accepts, config.rules[0].backup), (0, 2));
     }
