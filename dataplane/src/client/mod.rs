@@ -1,5 +1,13 @@
-//! The client stack: one address above, any interfaces below.
-pub mod scheduler;
-pub mod tunnel;
+//! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
+//! takes time as an argument. See docs/reference/client.md.
 pub mod config;
+pub mod engine;
+pub mod flow;
+pub mod forward;
+pub mod link;
 pub mod order;
+pub mod report;
+pub mod scheduler;
+pub mod send;
+pub mod timers;
+pub mod tunnel;
