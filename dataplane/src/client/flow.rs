@@ -77,8 +77,9 @@ pub struct Flow {
     pub pinned: Option<u8>,
     /// The interface in use; of a spread flow none in particular.
     pub home: Option<u8>,
-    /// In force at the scheduler.
+    /// In force at the scheduler, with weight and urgency.
     pub accepts: Accepts,
+    pub scheduled: Option<(f64, bool)>,
     pub wire: Option<Wire>,
     /// A direct flow whose interface has lost its address: it cannot go on.
     pub dead: bool,
@@ -106,6 +107,7 @@ impl Flow {
             pinned: None,
             home: None,
             accepts: 0,
+            scheduled: None,
             wire: None,
             dead: false,
             queue: VecDeque::new(),

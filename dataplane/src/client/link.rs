@@ -89,6 +89,11 @@ impl Heartbeat {
         dead && std::mem::replace(&mut self.alive, Some(false)) != Some(false)
     }
 
+    /// How long nothing has come over it.
+    pub fn silent_for(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.heard_ns)
+    }
+
     /// It was unplugged: what was known is of no use.
     pub fn reset(&mut self) {
         *self = Heartbeat { rtt_ns: self.rtt_ns, ..Heartbeat::default() };
@@ -144,9 +149,10 @@ pub struct Link {
     sent_peak: Peak,
     received_peak: Peak,
     used_ns: u64,
-    /// Weight of the flows that have packets waiting for this interface alone.
-    pub waiting_weight: f64,
-    pub flows: u32,
+    /// Since when it does not carry.
+    pub down_ns: Option<u64>,
+    /// Name servers that only this interface's network answers for.
+    pub dns: Vec<IpAddr>,
     pub counters: LinkCounters,
 }
 
@@ -165,8 +171,8 @@ impl Link {
             sent_peak: Peak::default(),
             received_peak: Peak::default(),
             used_ns: 0,
-            waiting_weight: 0.0,
-            flows: 0,
+            down_ns: Some(0),
+            dns: Vec::new(),
             counters: LinkCounters::default(),
         }
     }
@@ -241,11 +247,6 @@ impl Link {
     pub fn known_rate_mbps(&self) -> Option<f64> {
         let seen = self.sent_peak.mbps.max(self.received_peak.mbps);
         self.rate_mbps.or(if seen > 0.0 { Some(seen) } else { None })
-    }
-
-    /// Into a status document, whatever the flows' queues hold besides.
-    pub fn waiting_packets(&self) -> usize {
-        self.first.len()
     }
 }
 

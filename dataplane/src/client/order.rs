@@ -148,6 +148,11 @@ impl Order {
         *self = Order::default();
     }
 
+    /// Whether a number is greater than all that have come.
+    pub fn is_newest(&self, sequence: u32) -> bool {
+        !self.begun || !before(sequence, self.next)
+    }
+
     /// Packets that wait for others before them.
     pub fn held(&self) -> usize {
         self.receiver.as_ref().map_or(0, |receiver| receiver.held())

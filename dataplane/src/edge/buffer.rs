@@ -20,6 +20,10 @@ impl Buf {
         &self.data[self.start..self.end]
     }
 
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..self.end]
+    }
+
     pub fn len(&self) -> usize {
         self.end - self.start
     }
@@ -53,6 +57,11 @@ impl Buf {
     pub fn zeroed(&mut self, len: usize) {
         self.filled(len);
         self.data[self.start..self.end].fill(0);
+    }
+
+    /// Drops what is behind the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start + len);
     }
 
     /// Drops bytes from the front.
