@@ -1,6 +1,6 @@
 //! Properties of network interfaces through ioctls, and MAC addresses as text.
 
-use super::{check, invalid};
+use super::{check, context, invalid};
 use std::io;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -28,11 +28,20 @@ impl InterfaceRequest {
 
     /// `ioctl(descriptor, code, self)`; `what` and `name` go into the error.
     pub(crate) fn call(&mut self, descriptor: &OwnedFd, code: u32, what: &str) -> io::Result<()> {
+        self.try_call(descriptor, code).map_err(|error| {
+            let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
+            context(error, &format!("{what} of interface {}", String::from_utf8_lossy(&self.name[..end])))
+        })
+    }
+
+    /// The same with the system's own error, number and all.
+    pub(crate) fn try_call(&mut self, descriptor: &OwnedFd, code: u32) -> io::Result<()> {
         let pointer = self as *mut InterfaceRequest;
         // SAFETY: `self` has the layout and at least the size of what these requests read and write.
-        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), code as _, pointer) };
-        let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
-        check(result, || format!("{what} of interface {}", String::from_utf8_lossy(&self.name[..end]))).map(|_| ())
+        if unsafe { libc::ioctl(descriptor.as_raw_fd(), code as _, pointer) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     fn set_number(&mut self, number: u32) {
@@ -66,6 +75,13 @@ pub fn mac(name: &str) -> io::Result<Mac> {
     request.call(&request_socket()?, libc::SIOCGIFHWADDR as u32, "MAC address")?;
     let d = &request.data;
     Ok([d[2], d[3], d[4], d[5], d[6], d[7]])
+}
+
+/// Kind of hardware (ARPHRD_...): 1 for everything that looks like Ethernet.
+pub fn hardware_type(name: &str) -> io::Result<u16> {
+    let mut request = InterfaceRequest::new(name)?;
+    request.call(&request_socket()?, libc::SIOCGIFHWADDR as u32, "kind of hardware")?;
+    Ok(u16::from_ne_bytes([request.data[0], request.data[1]]))
 }
 
 /// MTU of an interface in bytes (without the Ethernet header).
