@@ -229,7 +229,6 @@ pub struct Subject {
     pub dscp: u8,
 }
 
-
 impl Match {
     fn covers(&self, subject: &Subject) -> bool {
         let protocol = self.protocol.map_or(true, |wanted| match wanted {
@@ -237,7 +236,8 @@ impl Match {
             Protocols::Icmp => subject.protocol == ICMP || subject.protocol == ICMPV6,
         });
         let has_ports = subject.protocol == TCP || subject.protocol == UDP;
-        let port = |range: Option<[u16; 2]>, port| range.map_or(true, |[low, high]| has_ports && low <= port && port <= high);
+        let port =
+            |range: Option<[u16; 2]>, port| range.map_or(true, |[low, high]| has_ports && low <= port && port <= high);
         protocol
             && self.source.map_or(true, |prefix| prefix.contains(subject.source.0))
             && self.destination.map_or(true, |prefix| prefix.contains(subject.destination.0))

@@ -28,14 +28,26 @@ const ACTIVE_NS: u64 = 1_000_000_000;
 /// What is told of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    Up { link: u8 },
-    Down { link: u8 },
+    Up {
+        link: u8,
+    },
+    Down {
+        link: u8,
+    },
     /// The waypoint no longer answers over an interface that is up, or answers again.
-    Dead { link: u8 },
-    Alive { link: u8 },
+    Dead {
+        link: u8,
+    },
+    Alive {
+        link: u8,
+    },
     WaypointLost,
     WaypointBack,
-    Migrated { number: u16, from: Option<u8>, to: u8 },
+    Migrated {
+        number: u16,
+        from: Option<u8>,
+        to: u8,
+    },
 }
 
 /// A datagram without an inner packet.
@@ -151,7 +163,11 @@ impl Engine {
     }
 
     /// The waypoint's end for one client.
-    pub fn waypoint(session: Session, address4: Option<std::net::Ipv4Addr>, address6: Option<std::net::Ipv6Addr>) -> Self {
+    pub fn waypoint(
+        session: Session,
+        address4: Option<std::net::Ipv4Addr>,
+        address6: Option<std::net::Ipv6Addr>,
+    ) -> Self {
         let links = (0..MOST_INTERFACES).map(|number| Link::new(&number.to_string())).collect();
         let config = Config { address4, address6, ..Config::default() };
         Engine { is_waypoint: true, session: Some(session), links, config, flows: Flows::new(true), ..Engine::client() }
@@ -543,9 +559,20 @@ impl Engine {
     }
 
     /// Goes on with a direct flow of a process before this one. False if its interface is not as it was.
-    pub fn restore(&mut self, now_ns: u64, tuple: crate::ip::Tuple, link: &str, wire: crate::ip::Tuple, fx: &mut Effects) -> bool {
+    pub fn restore(
+        &mut self,
+        now_ns: u64,
+        tuple: crate::ip::Tuple,
+        link: &str,
+        wire: crate::ip::Tuple,
+        fx: &mut Effects,
+    ) -> bool {
         let number = match self.link_number(link) {
-            Some(number) if self.links[number].state.address(wire.source.address.is_ipv4()) == Some(wire.source.address) => number as u8,
+            Some(number)
+                if self.links[number].state.address(wire.source.address.is_ipv4()) == Some(wire.source.address) =>
+            {
+                number as u8
+            }
             _ => return false,
         };
         if self.flows.of_tuple(&tuple).is_some() || self.flows.of_wire(number, wire).is_some() {
@@ -561,7 +588,14 @@ impl Engine {
     }
 
     /// A new flow that this host begins, or that the other end has begun with `number`.
-    pub(super) fn create(&mut self, now_ns: u64, tuple: crate::ip::Tuple, dscp: u8, via: Option<Via>, fx: &mut Effects) -> Option<usize> {
+    pub(super) fn create(
+        &mut self,
+        now_ns: u64,
+        tuple: crate::ip::Tuple,
+        dscp: u8,
+        via: Option<Via>,
+        fx: &mut Effects,
+    ) -> Option<usize> {
         let number = self.flows.free_number(now_ns)?;
         self.create_numbered(now_ns, number, tuple, dscp, via, fx)
     }
@@ -616,9 +650,22 @@ impl Engine {
         fx.take_released();
     }
 
+    /// Gives back all buffers.
+    pub fn end(&mut self, now_ns: u64, fx: &mut Effects) {
+        let slots: Vec<usize> = self.flows.slots().collect();
+        slots.into_iter().for_each(|slot| self.forget(now_ns, slot, fx));
+        for link in &mut self.links {
+            let mut spent = Vec::new();
+            let given = link.take_given(now_ns, &mut spent);
+            spent.extend(given.into_iter().map(|(_, item)| item));
+            spent.extend(link.first.drain(..).map(|(_, item)| item));
+            spent.into_iter().for_each(|item| fx.pool.give(item.buf));
+        }
+    }
+
     /// Bytes that the tunnel adds to an inner packet.
     pub(super) fn overhead(&self) -> usize {
-        let is_ipv4 = self.config.waypoint.as_ref().map_or(true, |waypoint| waypoint.address.is_ipv4());
+        let is_ipv4 = self.links.iter().find_map(|link| link.endpoint).map_or(true, |to| to.is_ipv4());
         HEADER_LEN + UDP_LEN + if is_ipv4 { 20 } else { 40 }
     }
 

@@ -2,9 +2,9 @@
 
 use super::config::Via;
 use super::order::Order;
-use crate::ip::{Endpoint, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
 use super::scheduler::Accepts;
 use crate::edge::buffer::Buf;
+use crate::ip::{Endpoint, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
@@ -94,7 +94,6 @@ pub struct Flow {
     pub used_ns: u64,
     pub counters: Counters,
 }
-
 
 impl Flow {
     pub fn new(now_ns: u64, number: u16, tuple: Tuple, rule: usize, rights: Rights, via: Via) -> Self {
@@ -356,7 +355,8 @@ mod tests {
     fn the_two_ends_never_give_out_the_same_number() {
         let (mut client, mut waypoint) = (Flows::new(false), Flows::new(true));
         for _ in 0..40_000 {
-            let of_client = client.free_number(0).map_or(true, |number| client.is_own(number) && !waypoint.is_own(number));
+            let of_client =
+                client.free_number(0).map_or(true, |number| client.is_own(number) && !waypoint.is_own(number));
             let of_waypoint = waypoint.free_number(0).map_or(true, |number| waypoint.is_own(number));
             assert!(of_client && of_waypoint);
         }
@@ -366,7 +366,8 @@ mod tests {
     #[test]
     fn silent_flows_expire_by_what_they_were() {
         let mut flows = Flows::new(false);
-        let (new, open, closed) = (add(&mut flows, 0, "10.0.0.1:1"), add(&mut flows, 0, "10.0.0.1:2"), add(&mut flows, 0, "10.0.0.1:3"));
+        let (new, open, closed) =
+            (add(&mut flows, 0, "10.0.0.1:1"), add(&mut flows, 0, "10.0.0.1:2"), add(&mut flows, 0, "10.0.0.1:3"));
         for slot in [open, closed] {
             flows.get_mut(slot).unwrap().counters.received_packets = 1;
         }

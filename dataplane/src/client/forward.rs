@@ -387,10 +387,8 @@ impl Engine {
         match datagram.body {
             Body::Hello(hello) if self.is_waypoint => self.hello(now_ns, link, &hello, datagram, from, fx),
             Body::Echo(echo) if !self.is_waypoint => self.echo(now_ns, link, &echo, fx),
-            Body::Bind(bind) if self.is_waypoint => {
-                if self.bind(now_ns, flow, &bind, fx) {
-                    self.tell(now_ns, &Body::Bound { serial: bind.serial }, link, flow, from, fx);
-                }
+            Body::Bind(bind) if self.is_waypoint && self.bind(now_ns, flow, &bind, fx) => {
+                self.tell(now_ns, &Body::Bound { serial: bind.serial }, link, flow, from, fx);
             }
             Body::Bound { serial } => {
                 let slot = self.flows.of_number(flow);
@@ -404,7 +402,15 @@ impl Engine {
     }
 
     /// The client says where it is and what it wants; an older hello says nothing.
-    fn hello(&mut self, now_ns: u64, number: u8, hello: &Hello, datagram: &Datagram, from: SocketAddr, fx: &mut Effects) {
+    fn hello(
+        &mut self,
+        now_ns: u64,
+        number: u8,
+        hello: &Hello,
+        datagram: &Datagram,
+        from: SocketAddr,
+        fx: &mut Effects,
+    ) {
         if self.heard_serial != 0 && !before(self.heard_serial, hello.serial) {
             return;
         }

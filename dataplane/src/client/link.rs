@@ -73,7 +73,7 @@ impl Heartbeat {
         self.unanswered = 0;
         self.heard_ns = now_ns;
         self.rtt_ns = Some(self.rtt_ns.map_or(rtt_ns, |old| (old * 7 + rtt_ns) / 8));
-        std::mem::replace(&mut self.alive, Some(true)) != Some(true)
+        self.alive.replace(true) != Some(true)
     }
 
     /// Anything else came over the interface.
@@ -86,7 +86,7 @@ impl Heartbeat {
         let patience_ns = PATIENCE_NS + 2 * self.rtt_ns.unwrap_or(0);
         let since_ns = self.asked_ns.max(self.heard_ns);
         let dead = self.unanswered >= MISSED && now_ns.saturating_sub(since_ns) > patience_ns;
-        dead && std::mem::replace(&mut self.alive, Some(false)) != Some(false)
+        dead && self.alive.replace(false) != Some(false)
     }
 
     /// How long nothing has come over it.

@@ -1,13 +1,19 @@
 //! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
 //! takes time as an argument. See docs/reference/client.md.
 pub mod config;
+pub mod control;
+pub mod devices;
 pub mod engine;
 pub mod flow;
 pub mod forward;
 pub mod link;
+pub mod options;
 pub mod order;
 pub mod report;
 pub mod scheduler;
 pub mod send;
+pub mod shell;
+pub mod state;
 pub mod timers;
 pub mod tunnel;
+pub mod waypoint;

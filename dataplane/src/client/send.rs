@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Copies that may wait for an interface.
 const MOST_COPIES: usize = 64;
-/// An interface is late by so many bytes at most when the first packet of a queue is not known.
+/// Pacing asks for room for a packet of this length.
 const USUAL_BYTES: usize = 1500;
 
 /// Where a packet goes.
@@ -42,9 +42,11 @@ impl Taken {
 }
 
 impl Engine {
-    /// Whether an interface may be given a packet now; else when.
+    /// When an interface may be given the packet that waits for it; None if there is none, or never.
     pub fn ready_at(&self, now_ns: u64, link: usize) -> Option<u64> {
-        self.links.get(link)?.ready_at(now_ns, USUAL_BYTES)
+        let state = self.links.get(link)?;
+        let waits = !state.first.is_empty() || self.scheduler.waits(link);
+        state.ready_at(now_ns, USUAL_BYTES).filter(|_| waits)
     }
 
     /// The packet that an interface sends next.
@@ -79,7 +81,13 @@ impl Engine {
         let shim = Shim { kind: Kind::Data, path: link as u8, flow: flow.number, sequence, sent_us };
         let head = header(&shim, session.number, session.key, item.buf.bytes());
         let is_fresh = item.sequence.is_none();
-        Some(Taken { slot, item: Item { sequence: Some(sequence), ..item }, to: To::Tunnel { head, to }, is_first, is_fresh })
+        Some(Taken {
+            slot,
+            item: Item { sequence: Some(sequence), ..item },
+            to: To::Tunnel { head, to },
+            is_first,
+            is_fresh,
+        })
     }
 
     /// The interface has no room after all.
@@ -139,12 +147,8 @@ impl Engine {
                 }
                 self.links[number].counters.lost_packets += 1;
             }
-            if let Some(mut buf) = fx.pool.take() {
-                if buf.set(item.buf.bytes()) {
-                    self.links[number].first.push_back((slot, Item { buf, ..*item }));
-                } else {
-                    fx.pool.give(buf);
-                }
+            if let Some(buf) = fx.pool.take_with(item.buf.bytes()) {
+                self.links[number].first.push_back((slot, Item { buf, ..*item }));
             }
         }
     }

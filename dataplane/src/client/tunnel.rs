@@ -90,7 +90,9 @@ pub enum Body {
     Hello(Hello),
     Echo(Echo),
     Bind(Bind),
-    Bound { serial: u32 },
+    Bound {
+        serial: u32,
+    },
 }
 
 /// A datagram as it came, its tag not yet compared.
@@ -121,11 +123,7 @@ pub fn decode(bytes: &[u8], key: Key) -> Option<Datagram> {
         return Some(Datagram { shim, session, body: Body::Shim });
     }
     let body = match bytes[0] {
-        HELLO => Body::Hello(Hello {
-            serial: be32(behind, 0)?,
-            rate_kbps: be32(behind, 4)?,
-            usable: be16(behind, 8)?,
-        }),
+        HELLO => Body::Hello(Hello { serial: be32(behind, 0)?, rate_kbps: be32(behind, 4)?, usable: be16(behind, 8)? }),
         ECHO => Body::Echo(Echo { serial: be32(behind, 0)?, asked_us: be32(behind, 4)? }),
         BIND => Body::Bind(decode_bind(behind)?),
         BOUND => Body::Bound { serial: be32(behind, 0)? },

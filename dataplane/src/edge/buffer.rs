@@ -99,6 +99,16 @@ impl Pool {
         Some(self.free.pop().unwrap_or_else(|| Buf::with_size(self.size)))
     }
 
+    /// A buffer with these bytes, or None if none is free or they do not fit.
+    pub fn take_with(&mut self, bytes: &[u8]) -> Option<Buf> {
+        let mut buf = self.take()?;
+        if buf.set(bytes) {
+            return Some(buf);
+        }
+        self.give(buf);
+        None
+    }
+
     pub fn give(&mut self, mut buf: Buf) {
         self.out = self.out.saturating_sub(1);
         buf.filled(0);
