@@ -24,7 +24,7 @@ fn too_big_tells_the_sender_what_fits() {
         let error = answer.error.unwrap();
         assert_eq!((error.inner, error.mtu), (packet.tuple, Some(1_300)));
         assert_eq!(too_big(&bytes, bytes.len(), router, &mut out), None, "it fits");
-        assert_eq!(too_big(&out[..len].to_vec(), 100, router, &mut [0; 1_280]), None, "an ICMP error");
+        assert_eq!(too_big(&out[..len], 100, router, &mut [0; 1_280]), None, "an ICMP error");
         assert_eq!(too_big(&bytes, 1_300, some_end(&mut rng, !v6).address, &mut out), None, "the other family");
         assert_eq!(too_big(&bytes, 1_300, router, &mut out[..500]), None, "no room");
         if !v6 {

@@ -145,6 +145,38 @@ fn later_fragments_change_addresses_only_and_fit_the_first() {
 }
 
 #[test]
+fn fragments_of_ipv6_keep_their_sum_together() {
+    let mut rng = Rng::new(15);
+    for _ in 0..500 {
+        let segment_from = some_packet_of(&mut rng, true, UDP, 400);
+        let whole = parse(&segment_from).unwrap();
+        let segment = &segment_from[whole.l4_at..];
+        let (source, destination) = (some_end(&mut rng, true), some_end(&mut rng, true));
+        // Two fragments of the same packet, between the same ends.
+        let mut pieces: Vec<Vec<u8>> = [(0, 200, 1), (200, segment.len(), 0)]
+            .iter()
+            .map(|&(from, to, more)| {
+                let mut piece = segment_from[..40].to_vec();
+                piece[4..6].copy_from_slice(&((8 + to - from) as u16).to_be_bytes());
+                piece[6] = 44;
+                piece.extend_from_slice(&[UDP, 0, 0, from as u8 | more, 1, 2, 3, 4]);
+                piece.extend_from_slice(&segment[from..to]);
+                piece
+            })
+            .collect();
+        let mut wanted = segment_from.clone();
+        rewrite(&mut wanted, &whole, Some(source), Some(destination), Sum::Whole);
+        for piece in &mut pieces {
+            let packet = parse(piece).unwrap();
+            assert_eq!(packet.l4_at, 48);
+            assert!(rewrite(piece, &packet, Some(source), Some(destination), Sum::Whole));
+            assert_eq!(piece[8..40], wanted[8..40]);
+        }
+        assert_eq!([&pieces[0][48..], &pieces[1][48..]].concat(), wanted[whole.l4_at..]);
+    }
+}
+
+#[test]
 fn nothing_changes_where_the_family_is_another() {
     let mut rng = Rng::new(10);
     for _ in 0..200 {
