@@ -155,6 +155,9 @@ fn mtus_that_routers_do_not_tell_and_quotes_that_end_early() {
     message[5] = 0;
     message.extend_from_slice(&v6(UDP, &PORTS));
     assert_eq!(told(&message), Err(Malformed::Quote));
+    message[..8].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 68]);
+    let packet = parse(&v6(ICMPV6, &message)).unwrap();
+    assert_eq!(packet.error.unwrap().mtu, Some(1_280), "IPv6 has no smaller links");
 }
 
 #[test]

@@ -299,9 +299,18 @@ fn segment_sizes_are_lowered_in_syns_only() {
 #[test]
 fn broken_options_are_left_alone() {
     let mut rng = Rng::new(14);
-    for options in [[2, 3, 9, 9], [2, 0, 9, 9], [1, 1, 1, 2], [1, 2, 4, 9], [0, 2, 4, 9], [3, 1, 2, 4], [8, 255, 2, 4]]
-    {
-        let before = syn(&mut rng, false, &options);
+    let broken: [&[u8]; 8] = [
+        &[2, 3, 9, 9],
+        &[2, 0, 9, 9],
+        &[1, 1, 1, 2],
+        &[1, 2, 4, 9],
+        &[0, 2, 4, 9],
+        &[8, 255, 2, 4],
+        &[3, 0, 2, 4, 5, 180, 0, 0],
+        &[3, 1, 2, 4, 5, 180, 0, 0],
+    ];
+    for options in broken {
+        let before = syn(&mut rng, false, options);
         let packet = parse(&before).unwrap();
         let mut bytes = before.clone();
         assert!(!clamp_mss(&mut bytes, &packet, 100, Sum::Whole));
