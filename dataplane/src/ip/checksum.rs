@@ -17,7 +17,7 @@ pub fn add(bytes: &[u8]) -> u64 {
 pub fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
+    // At most 0x1fffe by now.
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
@@ -64,5 +64,31 @@ impl Change {
     /// A sum that is not inverted after the change.
     pub fn added(self, sum: u16) -> u16 {
         fold(u64::from(sum) + self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn folding_is_modulo_65535_with_0_for_nothing_only() {
+        let mut rng = Rng::new(1);
+        assert_eq!(fold(0), 0);
+        let edges =
+            [1, 0xffff, 0x1_0000, 0x1_fffe, 0xffff_ffff, 0x1_ffff_fffe, 0xffff_ffff_ffff, u64::MAX - 1, u64::MAX];
+        for sum in (0..100_000).map(|_| (rng.bits() >> rng.below(60)).max(1)).chain(edges) {
+            let wanted = if sum % 65_535 == 0 { 65_535 } else { sum % 65_535 };
+            assert_eq!(u64::from(fold(sum)), wanted, "{sum:#x}");
+        }
+    }
+
+    /// The example of RFC 1071, section 3.
+    #[test]
+    fn the_published_example() {
+        assert_eq!(fold(add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
+        assert_eq!(checksum(&[&[0x00, 0x01, 0xf2, 0x03], &[0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
+        assert_eq!(add(&[1, 2, 3]), 0x0102 + 0x0300);
     }
 }

@@ -13,12 +13,19 @@ mod fragment;
 mod parse;
 mod reply;
 mod rewrite;
+
 #[cfg(test)]
-pub(crate) mod testing;
+mod parse_tests;
+#[cfg(test)]
+mod reply_tests;
+#[cfg(test)]
+mod rewrite_tests;
+#[cfg(test)]
+mod testing;
 
 pub use fragment::fragment;
 pub use parse::parse;
-pub use reply::{icmp_error, reset, too_big, unreachable, Report};
+pub use reply::{icmp_error, reset, too_big, too_big_from_destination, unreachable, Report, MOST_MESSAGE};
 pub use rewrite::{clamp_mss, complete, rewrite, rewrite_error};
 
 use std::net::IpAddr;

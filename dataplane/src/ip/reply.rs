@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// ICMP messages stay within 576 bytes (IPv4) and 1280 bytes (IPv6).
 const QUOTE_V4: usize = 576 - 20 - 8;
-const QUOTE_V6: usize = 1280 - 40 - 8;
+const QUOTE_V6: usize = MOST_MESSAGE - 40 - 8;
+/// Bytes; a buffer of so many is enough for every answer.
+pub const MOST_MESSAGE: usize = 1280;
 const ICMP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
 const HOPS: u8 = 64;
@@ -37,6 +39,14 @@ pub fn too_big(bytes: &[u8], mtu: usize, from: IpAddr, out: &mut [u8]) -> Option
     icmp_error(bytes, Report::TooBig(u32::try_from(mtu).unwrap_or(u32::MAX)), from, out)
 }
 
+/// [`too_big`] from the packet's destination, and whether or not IPv4 may be fragmented: for agents without an address of
+/// their own, behind which nobody fragments.
+pub fn too_big_from_destination(bytes: &[u8], mtu: usize, out: &mut [u8]) -> Option<usize> {
+    let packet = outline(bytes, true).ok().filter(|packet| packet.len > mtu)?;
+    let report = Report::TooBig(u32::try_from(mtu).unwrap_or(u32::MAX));
+    icmp_error(bytes, report, packet.tuple.destination.address, out)
+}
+
 /// Tells the source of a packet that it cannot go where it should; `prohibited` by a policy, or for want of a route.
 /// None where [`icmp_error`] gives none.
 pub fn unreachable(bytes: &[u8], prohibited: bool, from: IpAddr, out: &mut [u8]) -> Option<usize> {
@@ -47,7 +57,8 @@ pub fn unreachable(bytes: &[u8], prohibited: bool, from: IpAddr, out: &mut [u8])
 /// Writes an ICMP error about the packet `bytes`, sent by `from` to the packet's source, and returns its length.
 ///
 /// None if RFC 1122 (3.2.2) forbids one: about ICMP errors, about fragments but the first, where source or destination is
-/// no single host. None also if `from` is of the other family or `out` too short; 1280 bytes are always enough.
+/// no single host. None also if `from` is of the other family or `out` too short; [`MOST_MESSAGE`] bytes are
+/// always enough.
 pub fn icmp_error(bytes: &[u8], report: Report, from: IpAddr, out: &mut [u8]) -> Option<usize> {
     let packet = outline(bytes, true).ok()?;
     let (source, destination) = (packet.tuple.source.address, packet.tuple.destination.address);
