@@ -1,5 +1,6 @@
 //! The flows of one end of the client stack, and how packets find theirs.
 
+use super::codel::Codel;
 use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
@@ -84,6 +85,7 @@ pub struct Flow {
     /// A direct flow whose interface has lost its address: it cannot go on.
     pub dead: bool,
     pub queue: VecDeque<Item>,
+    pub codel: Codel,
     pub next_sequence: u32,
     pub order: Order,
     pub unconfirmed: Option<Unconfirmed>,
@@ -110,6 +112,7 @@ impl Flow {
             wire: None,
             dead: false,
             queue: VecDeque::new(),
+            codel: Codel::default(),
             next_sequence: 1,
             order: Order::default(),
             unconfirmed: None,

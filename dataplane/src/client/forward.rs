@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// A flow's queue may hold this many packets, and more only while the first waits no longer than `MOST_WAIT_NS`.
 const FEW_PACKETS: usize = 64;
 const MOST_PACKETS: usize = 2048;
-const MOST_WAIT_NS: u64 = 150_000_000;
+const MOST_WAIT_NS: u64 = 400_000_000;
 const MOST_FRAGMENTED: usize = 64;
 
 /// Which flow a fragment without ports belongs to: what the first fragment has told.

@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// The packet that an interface sends next.
-    pub fn take(&mut self, now_ns: u64, link: usize) -> Option<Taken> {
+    pub fn take(&mut self, now_ns: u64, link: usize, fx: &mut Effects) -> Option<Taken> {
         while let Some((slot, item)) = self.links.get_mut(link)?.first.pop_front() {
             if let Some(taken) = self.dress(now_ns, link, slot, item, true) {
                 return Some(taken);
@@ -59,12 +59,28 @@ impl Engine {
         let flows = &self.flows;
         let size = |slot: usize| flows.get(slot).and_then(|flow| flow.queue.front()).map_or(0, |item| item.buf.len());
         let slot = self.scheduler.next(link, size)?;
-        match self.flows.get_mut(slot).and_then(|flow| flow.queue.pop_front()) {
+        match self.next_item(now_ns, slot, fx) {
             Some(item) => self.dress(now_ns, link, slot, item, false),
             None => {
                 self.scheduler.emptied(slot);
                 None
             }
+        }
+    }
+
+    /// The first packet of a flow that is not dropped to keep its queue short.
+    fn next_item(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> Option<Item> {
+        let flow = self.flows.get_mut(slot)?;
+        loop {
+            let item = flow.queue.pop_front()?;
+            let (waited_ns, is_last) = (now_ns.saturating_sub(item.queued_ns), flow.queue.is_empty());
+            // What was given to an interface before, the other end waits for.
+            if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, is_last) {
+                return Some(item);
+            }
+            flow.counters.dropped_packets += 1;
+            fx.drops.queue_full += 1;
+            fx.pool.give(item.buf);
         }
     }
 

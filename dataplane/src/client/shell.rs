@@ -299,7 +299,7 @@ impl Client {
                 if self.engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
-                let taken = match self.engine.take(now_ns, number) {
+                let taken = match self.engine.take(now_ns, number, &mut self.fx) {
                     Some(taken) => taken,
                     None => break,
                 };
