@@ -401,7 +401,8 @@ impl Engine {
         }
     }
 
-    /// The client says where it is and what it wants; an older hello says nothing.
+    /// The client says where it is and what it wants. An older hello says nothing; of all interfaces together the newest
+    /// counts, for they differ in delay.
     fn hello(
         &mut self,
         now_ns: u64,
@@ -411,16 +412,20 @@ impl Engine {
         from: SocketAddr,
         fx: &mut Effects,
     ) {
-        if self.heard_serial != 0 && !before(self.heard_serial, hello.serial) {
+        let is_newer = |known: u32| known == 0 || before(known, hello.serial);
+        if !is_newer(self.links[usize::from(number)].heard_serial) {
             return;
         }
-        self.heard_serial = hello.serial;
         let mut changed = false;
-        for (at, link) in self.links.iter_mut().enumerate() {
-            let usable = hello.usable >> at & 1 == 1;
-            changed |= std::mem::replace(&mut link.usable, usable) != usable;
+        if is_newer(self.heard_serial) {
+            self.heard_serial = hello.serial;
+            for (at, link) in self.links.iter_mut().enumerate() {
+                let usable = hello.usable >> at & 1 == 1;
+                changed |= std::mem::replace(&mut link.usable, usable) != usable;
+            }
         }
         let link = &mut self.links[usize::from(number)];
+        link.heard_serial = hello.serial;
         changed |= link.endpoint.replace(from) != Some(from);
         changed |= !std::mem::replace(&mut link.state.up, true);
         link.state.address4 = Some(Ipv4Addr::UNSPECIFIED);

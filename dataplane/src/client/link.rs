@@ -142,6 +142,8 @@ pub struct Link {
     /// Where datagrams of the tunnel go over this interface.
     pub endpoint: Option<SocketAddr>,
     pub heartbeat: Heartbeat,
+    /// The serial of the newest hello that came over it.
+    pub heard_serial: u32,
     /// The last datagrams it was given: when, of which flow.
     given: VecDeque<(u64, usize, Item)>,
     /// To be sent before all others: copies, and what a dead interface was given.
@@ -166,6 +168,7 @@ impl Link {
             pacer: Pacer::new(0, None, LONGEST_PACKET, BURST_NS),
             endpoint: None,
             heartbeat: Heartbeat::default(),
+            heard_serial: 0,
             given: VecDeque::with_capacity(KEPT),
             first: VecDeque::new(),
             sent_peak: Peak::default(),

@@ -28,6 +28,8 @@ const TUN_TOKEN: u64 = 2;
 const MONITOR_TOKEN: u64 = 3;
 /// Packets read from, or given to, one side before the others get their turn.
 const BUDGET: usize = 64;
+/// Messages that may wait for room.
+const MOST_MESSAGES: usize = 256;
 const DATAGRAMS: usize = 32;
 const PACKETS: usize = 16;
 
@@ -278,12 +280,21 @@ impl Client {
         }
     }
 
+    /// Messages go before packets; one that finds no room waits for it.
     fn send_messages(&mut self, now_ns: u64, epoll: &Epoll) {
-        for message in self.fx.messages.drain(..) {
-            if let Some(device) = self.devices.get_mut(usize::from(message.link)).and_then(Option::as_mut) {
-                if device.send_udp(now_ns, message.bytes(), &[], message.to, epoll) == Sent::Done {
-                    self.engine.links[usize::from(message.link)].counters.sent_bytes += message.bytes().len() as u64;
+        let messages = std::mem::take(&mut self.fx.messages);
+        let excess = messages.len().saturating_sub(MOST_MESSAGES);
+        for message in messages.into_iter().skip(excess) {
+            let number = usize::from(message.link);
+            let sent = match self.devices.get_mut(number).and_then(Option::as_mut) {
+                Some(device) if !device.is_blocked() => {
+                    device.send_udp(now_ns, message.bytes(), &[], message.to, epoll)
                 }
+                Some(_) => Sent::NotNow,
+                None => Sent::NoRoute,
+            };
+            if sent == Sent::NotNow {
+                self.fx.messages.push(message);
             }
         }
     }
