@@ -152,16 +152,18 @@ fn raw_family(raw: &RawIp, version: u8) -> bool {
 /// One TCP connection from a kernel in `a` to a kernel behind the TUN, both ways; the longest packet on the way in.
 fn tcp_through(lab: &Lab, inner: &str, prefix: &str, outer: &str, family: Family) -> usize {
     let host = Lab::new().unwrap();
+    run(&format!("ip -n {} link delete va", host.a));
     let tun = host.in_a(|| Tun::open(&TunOptions::new("hr0")));
-    run(&format!("ip -n {} address add {inner}/{prefix} dev hr0 nodad", host.a)
-        .replace(if family == Family::V4 { " nodad" } else { "~" }, ""));
-    run(&format!("ip -n {} route add default dev hr0", host.a)
-        .replace("ip ", if family == Family::V6 { "ip -6 " } else { "ip " }));
+    let (version, address) = match family {
+        Family::V4 => (4, format!("{inner}:25000")),
+        Family::V6 => (6, format!("[{inner}]:25000")),
+    };
+    let address: SocketAddr = address.parse().unwrap();
+    run(&format!("ip -n {} address add {inner}/{prefix} dev hr0", host.a));
+    run(&format!("ip -{version} -n {} route add default dev hr0", host.a));
     run(&format!("ip -n {} route add {inner} via {outer}", lab.a));
     let tap = lab.in_b(|| IpTap::open(&IpTapOptions::new("vb")));
     let raw = lab.in_b(|| RawIp::open("vb", family));
-    let address: SocketAddr =
-        if family == Family::V4 { format!("{inner}:25000") } else { format!("[{inner}]:25000") }.parse().unwrap();
     let listener = host.in_a(|| TcpListener::bind(address));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
