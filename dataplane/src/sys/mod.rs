@@ -28,6 +28,8 @@ pub mod virtio;
 #[cfg(test)]
 mod client_live_tests;
 #[cfg(test)]
+mod netlink_tests;
+#[cfg(test)]
 mod testing;
 
 use std::io;
