@@ -158,6 +158,24 @@ fn the_monitor_tells_the_state_and_each_change() {
     until(&mut monitor, |c| *c == Change::LinkGone { index: hot });
 }
 
+#[test]
+fn routes_that_the_kernel_drops_silently_are_told_as_gone() {
+    let lab = match Lab::new() {
+        Some(lab) => lab,
+        None => return,
+    };
+    let b = &lab.b;
+    let mut monitor = lab.in_b(Monitor::open);
+    let gone = |c: &Change| matches!(c, Change::DefaultRoute(r) if !r.ipv6 && r.metric == 50 && r.gone);
+    for command in ["address del 10.9.0.2/24 dev vb", "link set vb down"] {
+        run(&format!("ip -n {b} address replace 10.9.0.2/24 dev vb"));
+        run(&format!("ip -n {b} route add default via 10.9.0.1 metric 50"));
+        monitor.receive(&mut Vec::new()).unwrap();
+        run(&format!("ip -n {b} {command}"));
+        until(&mut monitor, gone);
+    }
+}
+
 /// Microseconds from the loss of the carrier of `vb` to the change, sorted; asked for every 2 ms.
 fn losses(lab: &Lab, rounds: usize) -> Vec<u64> {
     let (mut monitor, index) = (lab.in_b(Monitor::open), lab.in_b(|| interface::index("vb")));
