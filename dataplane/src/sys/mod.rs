@@ -13,6 +13,7 @@ pub mod ip_tap;
 pub mod lateness;
 pub mod lines;
 pub mod netlink;
+mod netlink_orphans;
 pub mod netns;
 pub mod packet;
 pub mod process;
@@ -24,6 +25,13 @@ pub mod tun;
 pub mod udp;
 pub mod unix;
 pub mod virtio;
+
+#[cfg(test)]
+mod client_live_tests;
+#[cfg(test)]
+mod netlink_tests;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 
