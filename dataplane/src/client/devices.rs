@@ -2,6 +2,7 @@
 
 use super::link::LinkState;
 use crate::sys::epoll::{Epoll, Interest};
+use crate::sys::interface::CarrierQuery;
 use crate::sys::ip_tap::{IpTap, IpTapOptions};
 use crate::sys::netlink::{Address, Change, DefaultRoute};
 use crate::sys::raw_ip::{Family, RawIp};
@@ -120,6 +121,9 @@ pub struct Device {
     raw4: RawIp,
     raw6: Option<RawIp>,
     udp: Option<BoundUdp>,
+    carrier: CarrierQuery,
+    /// What the last query told.
+    pub has_carrier: bool,
     /// A socket that had no room: its token, and when to try again anyway.
     blocked: Option<(u64, u64)>,
 }
@@ -148,6 +152,8 @@ impl Device {
             // A host without IPv6 has no such sockets.
             raw6: RawIp::open(name, Family::V6).ok(),
             udp: local.map(|local| BoundUdp::open(Some(name), local, Some(mtu))).transpose()?,
+            carrier: CarrierQuery::open(name)?,
+            has_carrier: true,
             blocked: None,
         };
         epoll.add(&device.tap, device.first_token + TAP, Interest::READ)?;
@@ -169,6 +175,13 @@ impl Device {
     pub fn fits(&self, index: u32, mtu: u32, waypoint: Option<SocketAddr>) -> bool {
         let family = self.udp.as_ref().and_then(|udp| udp.local().ok()).map(|local| local.is_ipv4());
         self.index == index && self.mtu == mtu && family == waypoint.map(|to| to.is_ipv4())
+    }
+
+    /// Asks for the carrier; true if it came or went. The kernel tells of it up to a second late if another link changed
+    /// within the last one.
+    pub fn carrier_changed(&mut self) -> bool {
+        let carrier = self.carrier.up();
+        std::mem::replace(&mut self.has_carrier, carrier) != carrier
     }
 
     pub fn tap(&self) -> &IpTap {

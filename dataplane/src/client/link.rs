@@ -243,7 +243,12 @@ impl Link {
 
     /// Whether packets came or went lately.
     pub fn is_busy(&self, now_ns: u64) -> bool {
-        self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < BUSY_NS
+        self.used_within(now_ns, BUSY_NS)
+    }
+
+    /// Whether a packet was given to it within this time.
+    pub fn used_within(&self, now_ns: u64, span_ns: u64) -> bool {
+        self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < span_ns
     }
 
     /// What it is configured to carry, or has carried of late, Mb/s; None if neither is known.

@@ -28,6 +28,10 @@ const TUN_TOKEN: u64 = 2;
 const MONITOR_TOKEN: u64 = 3;
 /// Packets read from, or given to, one side before the others get their turn.
 const BUDGET: usize = 64;
+/// Carriers of interfaces in use are asked for this often, those of others now and then.
+const CARRIER_NS: u64 = 2_000_000;
+const IDLE_CARRIER_NS: u64 = 100_000_000;
+const IN_USE_NS: u64 = 50_000_000;
 /// Messages that may wait for room.
 const MOST_MESSAGES: usize = 256;
 const DATAGRAMS: usize = 32;
@@ -45,6 +49,7 @@ struct Client {
     restored: Vec<state::Saved>,
     strangers: u64,
     begun_ns: u64,
+    carriers_ns: u64,
 }
 
 /// What one turn of the loop has found.
@@ -92,6 +97,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         restored,
         strangers: 0,
         begun_ns: monotonic_ns(),
+        carriers_ns: 0,
     };
     let mut events: Vec<Event> = Vec::new();
     loop {
@@ -108,7 +114,7 @@ pub fn run(options: &Options) -> io::Result<()> {
 
 impl Client {
     fn timeout_ns(&self, now_ns: u64) -> u64 {
-        let due = self.engine.next_due(now_ns);
+        let due = self.engine.next_due(now_ns).min(self.carriers_ns);
         let at = self.devices.iter().enumerate().filter_map(|(number, device)| {
             let device = device.as_ref()?;
             device.retry_at().or_else(|| self.engine.ready_at(now_ns, number))
@@ -209,11 +215,26 @@ impl Client {
                 device.unblock(epoll);
             }
         }
+        if self.carriers_ns <= now_ns {
+            self.ask_carriers(now_ns, epoll);
+        }
         self.send_messages(now_ns, epoll);
         self.send_packets(epoll);
         self.write_tun();
         self.save();
         Ok(())
+    }
+
+    fn ask_carriers(&mut self, now_ns: u64, epoll: &Epoll) {
+        let in_use = self.engine.links.iter().any(|link| link.used_within(now_ns, IN_USE_NS));
+        self.carriers_ns = now_ns + if in_use { CARRIER_NS } else { IDLE_CARRIER_NS };
+        let mut changed = false;
+        for device in self.devices.iter_mut().flatten() {
+            changed |= device.carrier_changed();
+        }
+        if changed {
+            self.fit_devices(epoll);
+        }
     }
 
     fn read_tun(&mut self, now_ns: u64) -> io::Result<()> {
@@ -267,7 +288,7 @@ impl Client {
                     }
                 }
             }
-            state.up &= self.devices[number].is_some();
+            state.up &= self.devices[number].as_ref().map_or(false, |device| device.has_carrier);
             self.engine.link_state(now_ns, number, state, &mut self.fx);
         }
         let waiting = std::mem::take(&mut self.restored);
