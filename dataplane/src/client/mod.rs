@@ -15,6 +15,8 @@ pub mod scheduler;
 pub mod send;
 pub mod shell;
 pub mod state;
+#[cfg(test)]
+mod testing;
 pub mod timers;
 pub mod tunnel;
 pub mod waypoint;

@@ -21,7 +21,7 @@ mod reply_tests;
 #[cfg(test)]
 mod rewrite_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use fragment::fragment;
 pub use parse::parse;
