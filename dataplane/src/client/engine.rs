@@ -450,14 +450,15 @@ impl Engine {
         };
         let others = (flow.accepts & !left | joined) & open;
         let over = |link: usize, set: Accepts| if open >> link & 1 == 1 { Some(link) } else { interfaces(set).next() };
-        for link in interfaces(left) {
-            if let Some(over) = over(link, others) {
-                self.say(now_ns, slot, Kind::Pause, link as u8, over as u8, fx);
-            }
-        }
+        // Which are used comes first: with none left in use, nothing would be waited for.
         for link in interfaces(joined) {
             if let Some(over) = interfaces(left & open).next() {
                 self.say(now_ns, slot, Kind::Resume, link as u8, over as u8, fx);
+            }
+        }
+        for link in interfaces(left) {
+            if let Some(over) = over(link, others) {
+                self.say(now_ns, slot, Kind::Pause, link as u8, over as u8, fx);
             }
         }
     }

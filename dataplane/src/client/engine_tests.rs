@@ -129,7 +129,7 @@ fn any_sequence_of_deaths_and_revivals_ends_with_packets_once_and_in_order() {
             once.dedup();
             assert_eq!(once.len(), got.len(), "seed {seed} {what}: twice");
             let swapped = got.windows(2).filter(|pair| pair[0] > pair[1]).count();
-            assert!(swapped * 50 <= got.len(), "seed {seed} {what}: {swapped} of {} swapped", got.len());
+            assert!(swapped * 20 <= got.len(), "seed {seed} {what}: {swapped} of {} swapped", got.len());
         }
         // When everything works again, so does the flow.
         (0..3).for_each(|link| {
