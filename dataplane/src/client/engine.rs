@@ -191,7 +191,7 @@ impl Engine {
     /// What the daemon wants from now on. Interfaces that stay keep their numbers; flows that stay go on, by their new
     /// rules.
     pub fn configure(&mut self, now_ns: u64, config: Config, fx: &mut Effects) {
-        let numbers = self.number_links(now_ns, &config);
+        let numbers = self.number_links(now_ns, &config, fx);
         let session = config.waypoint.as_ref().map(|w| Session { number: w.session, key: w.key });
         let endpoint = config.waypoint.as_ref().map(|w| w.address);
         let renewed = session != self.session || self.links.iter().any(|link| link.endpoint != endpoint);
@@ -212,17 +212,28 @@ impl Engine {
         }
         let slots: Vec<usize> = self.flows.slots().collect();
         for slot in slots {
+            if self.has_no_tunnel(slot) {
+                self.orphan(now_ns, slot, fx);
+            }
             self.rule_anew(now_ns, slot, fx);
         }
         self.hello_at_once(now_ns);
     }
 
+    /// A flow of the tunnel for which there is none any more, or none for its address.
+    fn has_no_tunnel(&self, slot: usize) -> bool {
+        self.flows.get(slot).map_or(false, |flow| {
+            let is_own = self.session.is_some() && self.own_address(flow.tuple.source.address);
+            flow.via == Via::Waypoint && !is_own
+        })
+    }
+
     /// The number of each interface of a configuration.
-    fn number_links(&mut self, now_ns: u64, config: &Config) -> Vec<usize> {
-        for link in &mut self.links {
-            if !config.interfaces.iter().any(|interface| interface.name == link.name) {
-                *link = Link::new("");
-                link.usable = false;
+    fn number_links(&mut self, now_ns: u64, config: &Config, fx: &mut Effects) -> Vec<usize> {
+        for number in 0..self.links.len() {
+            let name = &self.links[number].name;
+            if !name.is_empty() && !config.interfaces.iter().any(|interface| interface.name == *name) {
+                self.remove_link(now_ns, number, fx);
             }
         }
         let mut numbers = Vec::new();
@@ -231,7 +242,8 @@ impl Engine {
             let number = known.or_else(|| self.links.iter().position(|link| link.name.is_empty()));
             let number = number.unwrap_or(self.links.len());
             if known.is_none() {
-                let link = Link::new(&interface.name);
+                let mut link = Link::new(&interface.name);
+                link.down_ns = Some(now_ns);
                 if number == self.links.len() {
                     self.links.push(link);
                 } else {
@@ -245,6 +257,24 @@ impl Engine {
             numbers.push(number);
         }
         numbers
+    }
+
+    /// An interface is no longer to be used; another one may get its number.
+    fn remove_link(&mut self, now_ns: u64, number: usize, fx: &mut Effects) {
+        self.give_again(now_ns, number, fx);
+        let slots: Vec<usize> = self.flows.slots().collect();
+        for slot in slots {
+            let flow = match self.flows.get_mut(slot) {
+                Some(flow) => flow,
+                None => continue,
+            };
+            flow.pinned = flow.pinned.filter(|pinned| usize::from(*pinned) != number);
+            if flow.wire.map_or(false, |wire| usize::from(wire.link) == number) {
+                self.orphan(now_ns, slot, fx);
+            }
+        }
+        self.links[number] = Link::new("");
+        self.links[number].usable = false;
     }
 
     /// The number of an interface.
@@ -269,6 +299,8 @@ impl Engine {
             self.give_again(now_ns, number, fx);
         }
         self.refresh_all(now_ns, fx);
+        let slots: Vec<usize> = self.flows.slots().collect();
+        slots.into_iter().for_each(|slot| self.look_after(now_ns, slot, fx));
         self.hello_at_once(now_ns);
     }
 
@@ -320,7 +352,7 @@ impl Engine {
             Some(flow) => flow,
             None => return,
         };
-        let (rule, rights, _) = self.rights_of(&subject(flow, 0));
+        let (rule, rights, _) = self.rights_of(&subject(flow));
         if let Some(flow) = self.flows.get_mut(slot) {
             flow.rule = rule;
             flow.rights = rights;
@@ -651,7 +683,8 @@ impl Engine {
         // The waypoint forwards nothing that does not come from the address it gave.
         let is_own = self.is_waypoint || self.own_address(tuple.source.address);
         let via = if is_own { via.unwrap_or(by_rule) } else { Via::Direct };
-        let flow = Flow::new(now_ns, number, tuple, rule, rights, via);
+        let mut flow = Flow::new(now_ns, number, tuple, rule, rights, via);
+        flow.dscp = dscp;
         let slot = self.flows.insert(flow);
         self.refresh(now_ns, slot, fx);
         self.wish_if_special(now_ns, slot);
@@ -667,6 +700,10 @@ impl Engine {
 
     /// A flow ends; its packets with it.
     pub(super) fn forget(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+        // Another flow may get the slot.
+        let mut spent = Vec::new();
+        self.links.iter_mut().for_each(|link| link.take_of(slot, &mut spent));
+        spent.into_iter().for_each(|item| fx.pool.give(item.buf));
         self.scheduler.emptied(slot);
         if let Some(mut flow) = self.flows.remove(now_ns, slot) {
             flow.queue.drain(..).for_each(|item: Item| fx.pool.give(item.buf));
@@ -716,12 +753,12 @@ fn renumbered(set: Accepts, numbers: &[usize]) -> Accepts {
     interfaces(set).filter_map(|at| numbers.get(at)).fold(0, |out, number| out | 1 << number)
 }
 
-fn subject(flow: &Flow, dscp: u8) -> Subject {
+fn subject(flow: &Flow) -> Subject {
     Subject {
         protocol: flow.tuple.protocol,
         source: (flow.tuple.source.address, flow.tuple.source.port),
         destination: (flow.tuple.destination.address, flow.tuple.destination.port),
-        dscp,
+        dscp: flow.dscp,
     }
 }
 

@@ -72,6 +72,8 @@ pub struct Flow {
     /// Source is this end's host.
     pub tuple: Tuple,
     pub rule: usize,
+    /// Of its first packet.
+    pub dscp: u8,
     pub rights: Rights,
     pub via: Via,
     /// The user's choice of interface.
@@ -103,6 +105,7 @@ impl Flow {
             number,
             tuple,
             rule,
+            dscp: 0,
             rights,
             via,
             pinned: None,

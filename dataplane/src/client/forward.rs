@@ -7,7 +7,7 @@ use super::tunnel::{decode, Bind, Body, Datagram, Echo, Hello, HEADER_LEN};
 use crate::edge::buffer::Buf;
 use crate::edge::frame::{Kind, Shim};
 use crate::edge::reorder::before;
-use crate::ip::{self, Packet, Part, Sum, Tuple, SYN};
+use crate::ip::{self, Packet, Part, Sum, Tuple, ACK, SYN};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -85,7 +85,12 @@ impl Engine {
             return None;
         }
         if matches!(packet.part, Part::LaterFragment { .. }) {
-            return self.fragments.find(packet).or_else(|| self.flows.of_tuple(&packet.tuple));
+            let known = self.fragments.find(packet).filter(|slot| {
+                // The flow may have ended, and another one have its slot.
+                let tuple = self.tuple_of(*slot);
+                tuple.map_or(false, |tuple| same_hosts(tuple, packet.tuple))
+            });
+            return known.or_else(|| self.flows.of_tuple(&packet.tuple));
         }
         // An error about a packet that came belongs to that packet's flow.
         if let Some(error) = packet.error {
@@ -93,7 +98,12 @@ impl Engine {
             return self.flows.get(slot).filter(|flow| flow.via == Via::Waypoint).map(|_| slot);
         }
         if let Some(slot) = self.flows.of_tuple(&packet.tuple) {
-            return Some(slot);
+            let is_dead = self.flows.get(slot).map_or(false, |flow| flow.dead);
+            if !is_dead || packet.tcp_flags & (SYN | ACK) != SYN {
+                return Some(slot);
+            }
+            // The application connects again from the same port.
+            self.forget(now_ns, slot, fx);
         }
         // An answer to a ping that came.
         let via = if self.is_waypoint { Some(Via::Waypoint) } else { None };
@@ -123,6 +133,9 @@ impl Engine {
     }
 
     fn through(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut buf: Buf, fx: &mut Effects) {
+        if self.flows.get(slot).map_or(true, |flow| flow.dead) {
+            return self.refuse(slot, packet, buf, true, fx);
+        }
         let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
         if packet.tcp_flags & SYN != 0 {
             ip::clamp_mss(buf.bytes_mut(), packet, mtu, Sum::Whole);
@@ -237,7 +250,10 @@ impl Engine {
             return to.map_or(false, |to| ip::rewrite_error(bytes, &packet, to.address, to));
         }
         let known = match packet.part {
-            Part::LaterFragment { .. } => self.fragments.find(&packet),
+            Part::LaterFragment { .. } => self.fragments.find(&packet).filter(|slot| {
+                let wire = self.flows.get(*slot).and_then(|flow| flow.wire).filter(|wire| wire.link == number);
+                wire.map_or(false, |wire| same_hosts(wire.tuple, packet.tuple.reversed()))
+            }),
             _ => self.flows.of_wire(number, packet.tuple.reversed()),
         };
         let slot = match known {
@@ -500,6 +516,10 @@ impl Engine {
     pub fn tuple_of(&self, slot: usize) -> Option<Tuple> {
         self.flows.get(slot).map(|flow| flow.tuple)
     }
+}
+
+fn same_hosts(one: Tuple, other: Tuple) -> bool {
+    one.source.address == other.source.address && one.destination.address == other.destination.address
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -241,6 +241,28 @@ impl Link {
         out
     }
 
+    /// Takes out what it keeps of a flow that has ended.
+    pub fn take_of(&mut self, slot: usize, spent: &mut Vec<Item>) {
+        if self.given.iter().any(|given| given.1 == slot) {
+            for (given_ns, of, item) in std::mem::take(&mut self.given) {
+                if of == slot {
+                    spent.push(item);
+                } else {
+                    self.given.push_back((given_ns, of, item));
+                }
+            }
+        }
+        if self.first.iter().any(|first| first.0 == slot) {
+            for (of, item) in std::mem::take(&mut self.first) {
+                if of == slot {
+                    spent.push(item);
+                } else {
+                    self.first.push_back((of, item));
+                }
+            }
+        }
+    }
+
     /// Whether packets came or went lately.
     pub fn is_busy(&self, now_ns: u64) -> bool {
         self.used_within(now_ns, BUSY_NS)

@@ -52,20 +52,34 @@ impl Engine {
     /// The packet that an interface sends next.
     pub fn take(&mut self, now_ns: u64, link: usize, fx: &mut Effects) -> Option<Taken> {
         while let Some((slot, item)) = self.links.get_mut(link)?.first.pop_front() {
-            if let Some(taken) = self.dress(now_ns, link, slot, item, true) {
-                return Some(taken);
+            if self.can_leave(link, slot) {
+                return self.dress(now_ns, link, slot, item, true);
             }
+            fx.pool.give(item.buf);
         }
         let flows = &self.flows;
         let size = |slot: usize| flows.get(slot).and_then(|flow| flow.queue.front()).map_or(0, |item| item.buf.len());
         let slot = self.scheduler.next(link, size)?;
         match self.next_item(now_ns, slot, fx) {
-            Some(item) => self.dress(now_ns, link, slot, item, false),
+            Some(item) if self.can_leave(link, slot) => self.dress(now_ns, link, slot, item, false),
+            Some(item) => {
+                fx.pool.give(item.buf);
+                None
+            }
             None => {
                 self.scheduler.emptied(slot);
                 None
             }
         }
+    }
+
+    /// Whether there is a way over an interface for a flow's packets.
+    fn can_leave(&self, link: usize, slot: usize) -> bool {
+        let endpoint = self.links.get(link).and_then(|link| link.endpoint);
+        self.flows.get(slot).map_or(false, |flow| match flow.via {
+            Via::Direct => flow.wire.is_some(),
+            Via::Waypoint => self.session.is_some() && endpoint.is_some(),
+        })
     }
 
     /// The first packet of a flow that is not dropped to keep its queue short.

@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// A direct flow whose interface carries it no longer.
-    fn look_after(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+    pub(super) fn look_after(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
         let (flow, wire) = match self.flows.get(slot).and_then(|flow| Some((flow, flow.wire?))) {
             Some(found) if !found.0.dead => found,
             _ => return,
@@ -172,12 +172,14 @@ impl Engine {
         let link = &self.links[usize::from(wire.link)];
         let source = wire.tuple.source.address;
         let is_other = link.state.up && link.state.address(source.is_ipv4()) != Some(source);
-        let down_ns = link.down_ns.map_or(0, |since| now_ns.saturating_sub(since));
-        let gone = is_other || !link.usable || down_ns > if is_connection(flow) { CONNECTION_DOWN_NS } else { 0 };
+        let others = self.base(flow) & !(1 << wire.link) != 0;
+        // What need not go on there does not wait if there is another interface.
+        let patience_ns = if others && !is_connection(flow) { 0 } else { CONNECTION_DOWN_NS };
+        let is_down = link.down_ns.map_or(false, |since| now_ns.saturating_sub(since) >= patience_ns);
+        let gone = is_other || !link.usable || is_down;
         let unanswered = flow.counters.received_packets == 0
             && flow.counters.sent_packets >= UNANSWERED
             && now_ns.saturating_sub(flow.begun_ns) > UNANSWERED_NS;
-        let others = self.base(flow) & !(1 << wire.link) != 0;
         if gone {
             self.orphan(now_ns, slot, fx);
         } else if unanswered && others && flow.tuple.protocol == TCP {
