@@ -586,13 +586,15 @@ impl Engine {
     }
 
     /// A direct flow gets its interface. False if none carries it.
-    pub(super) fn bind_direct(&mut self, now_ns: u64, slot: usize, except: Accepts, fx: &mut Effects) -> bool {
+    pub(super) fn bind_direct(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> bool {
         let flow = match self.flows.get(slot) {
             Some(flow) => flow,
             None => return false,
         };
         let (base, remote) = (self.base(flow), flow.tuple.destination);
-        let among = if base & !except != 0 { base & !except } else { base };
+        let answers = |number: &usize| self.links[*number].unanswered_until_ns <= now_ns;
+        let answering = interfaces(base).filter(answers).fold(0, |set, number| set | 1 << number);
+        let among = if answering != 0 { answering } else { base };
         let number = match self.choose(now_ns, among, flow.rights.weight, slot) {
             Some(number) => number,
             None => return false,

@@ -113,7 +113,7 @@ impl Engine {
     fn direct(&mut self, now_ns: u64, slot: usize, packet: Packet, mut buf: Buf, fx: &mut Effects) {
         let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
         let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
-        if dead || !bound && !self.bind_direct(now_ns, slot, 0, fx) {
+        if dead || !bound && !self.bind_direct(now_ns, slot, fx) {
             return self.refuse(slot, &packet, buf, dead, fx);
         }
         let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
@@ -125,6 +125,9 @@ impl Engine {
         }
         let (source, destination) = (wire.tuple.source, wire.tuple.destination);
         if ip::rewrite(buf.bytes_mut(), &packet, Some(source), Some(destination), Sum::Whole) {
+            if packet.len > mtu {
+                return self.in_fragments(now_ns, slot, mtu, buf, fx);
+            }
             self.queue(now_ns, slot, buf, fx);
         } else {
             fx.drops.malformed += 1;
@@ -187,7 +190,6 @@ impl Engine {
             }
             None => {
                 fx.pool.give(answer);
-                // The kernel cuts what goes straight out.
                 false
             }
         }
@@ -273,6 +275,7 @@ impl Engine {
         };
         if let Some(link) = self.links.get_mut(link) {
             link.received(now_ns, packet.len);
+            link.unanswered_until_ns = 0;
         }
         ip::rewrite(bytes, &packet, Some(tuple.destination), Some(tuple.source), sum)
     }

@@ -151,6 +151,8 @@ pub struct Link {
     sent_peak: Peak,
     received_peak: Peak,
     used_ns: u64,
+    /// Until then direct flows prefer others: a connection over it was not answered.
+    pub unanswered_until_ns: u64,
     /// Since when it does not carry.
     pub down_ns: Option<u64>,
     /// Name servers that only this interface's network answers for.
@@ -174,6 +176,7 @@ impl Link {
             sent_peak: Peak::default(),
             received_peak: Peak::default(),
             used_ns: 0,
+            unanswered_until_ns: 0,
             down_ns: Some(0),
             dns: Vec::new(),
             counters: LinkCounters::default(),

@@ -4,6 +4,8 @@ pub mod codel;
 pub mod config;
 pub mod control;
 pub mod devices;
+#[cfg(test)]
+mod direct_tests;
 pub mod engine;
 pub mod flow;
 pub mod forward;

@@ -17,6 +17,8 @@ const CONNECTION_DOWN_NS: u64 = 3_000 * MS;
 /// So many first packets of a flow without an answer: its interface carries nothing.
 const UNANSWERED: u64 = 3;
 const UNANSWERED_NS: u64 = 2_500 * MS;
+/// Then new flows avoid it for so long, unless something comes over it.
+const AVOIDED_NS: u64 = 30_000 * MS;
 /// The client has left an interface if nothing came over it for so long.
 const LEFT_NS: u64 = 4_000 * MS;
 
@@ -183,6 +185,7 @@ impl Engine {
         if gone {
             self.orphan(now_ns, slot, fx);
         } else if unanswered && others && flow.tuple.protocol == TCP {
+            self.links[usize::from(wire.link)].unanswered_until_ns = now_ns + AVOIDED_NS;
             self.forget(now_ns, slot, fx);
         }
     }
