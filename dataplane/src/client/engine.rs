@@ -14,12 +14,14 @@ use super::tunnel::{self, Bind, Body, Key, HEADER_LEN, MESSAGE_LEN};
 use crate::edge::buffer::{Buf, Pool};
 use crate::edge::frame::{Kind, Shim};
 use crate::edge::receiver::Released;
+use crate::edge::reorder::before;
 use crate::ip::{Endpoint, TCP};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a flow of weight 1 may send in a turn.
 const QUANTUM_BYTES: u32 = 1500;
 const UDP_LEN: usize = 8;
+const MS: u64 = 1_000_000;
 /// An interface of which nothing is known is taken to be as fast as this.
 const UNKNOWN_MBPS: f64 = 10.0;
 /// A flow that was used so lately counts when another one looks for an interface.
@@ -118,7 +120,21 @@ impl Effects {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Session {
     pub number: u32,
-    pub key: Key,
+    /// Of what this end sends, and of what it hears.
+    pub(super) key: Key,
+    pub(super) peer_key: Key,
+}
+
+impl Session {
+    /// The client's end.
+    pub fn of_client(number: u32, key: Key) -> Session {
+        Session { number, key, peer_key: key.of_waypoint() }
+    }
+
+    /// The waypoint's end.
+    pub fn of_waypoint(number: u32, key: Key) -> Session {
+        Session { number, key: key.of_waypoint(), peer_key: key }
+    }
 }
 
 /// See the head of this module.
@@ -131,6 +147,8 @@ pub struct Engine {
     pub(super) scheduler: Scheduler,
     pub(super) serial: u32,
     pub(super) heard_serial: u32,
+    /// When the other end sent the newest of its datagrams, by its own clock, and when that came.
+    pub(super) newest: Option<(u32, u64)>,
     /// Flows whose packets wait for others before them, and flows with a wish that is not confirmed.
     pub(super) ordering: Vec<usize>,
     pub(super) wishing: Vec<usize>,
@@ -153,6 +171,7 @@ impl Engine {
             scheduler: Scheduler::new(MOST_INTERFACES, QUANTUM_BYTES),
             serial: 0,
             heard_serial: 0,
+            newest: None,
             ordering: Vec::new(),
             wishing: Vec::new(),
             fragments: super::forward::Fragments::default(),
@@ -176,6 +195,7 @@ impl Engine {
     /// Goes on with other keys: the client has opened its session anew.
     pub fn renew(&mut self, session: Session, fx: &mut Effects) {
         self.session = Some(session);
+        self.newest = None;
         self.heard_serial = 0;
         self.links.iter_mut().for_each(|link| link.heard_serial = 0);
         let slots: Vec<usize> = self.flows.slots().collect();
@@ -192,7 +212,7 @@ impl Engine {
     /// rules.
     pub fn configure(&mut self, now_ns: u64, config: Config, fx: &mut Effects) {
         let numbers = self.number_links(now_ns, &config, fx);
-        let session = config.waypoint.as_ref().map(|w| Session { number: w.session, key: w.key });
+        let session = config.waypoint.as_ref().map(|w| Session::of_client(w.session, w.key));
         let endpoint = config.waypoint.as_ref().map(|w| w.address);
         let renewed = session != self.session || self.links.iter().any(|link| link.endpoint != endpoint);
         self.config = config;
@@ -477,7 +497,7 @@ impl Engine {
     /// last comes again.
     fn say_used(&mut self, now_ns: u64, slot: usize, left: Accepts, joined: Accepts, fx: &mut Effects) {
         let (flow, open) = match self.flows.get(slot) {
-            Some(flow) if flow.next_sequence > 1 => (flow, self.open(Via::Waypoint, true)),
+            Some(flow) if flow.has_begun() => (flow, self.open(Via::Waypoint, true)),
             _ => return,
         };
         let others = (flow.accepts & !left | joined) & open;
@@ -522,13 +542,19 @@ impl Engine {
         }
     }
 
+    /// Serials keep up with time, so that those of a program that is started again are newer than the last one's. 0 is none.
+    pub(super) fn next_serial(&mut self, now_ns: u64) -> u32 {
+        let (next, by_time) = (self.serial.wrapping_add(1), (now_ns / MS) as u32);
+        self.serial = if self.serial == 0 || before(next, by_time) { by_time } else { next }.max(1);
+        self.serial
+    }
+
     /// The waypoint is to know what this flow wants.
     pub(super) fn wish(&mut self, now_ns: u64, slot: usize) {
         if self.is_waypoint {
             return;
         }
-        self.serial += 1;
-        let serial = self.serial;
+        let serial = self.next_serial(now_ns);
         if let Some(flow) = self.flows.get_mut(slot) {
             flow.unconfirmed = Some(Unconfirmed { serial, again_ns: now_ns, tries: 0 });
             if !self.wishing.contains(&slot) {

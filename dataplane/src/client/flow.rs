@@ -116,7 +116,8 @@ impl Flow {
             dead: false,
             queue: VecDeque::new(),
             codel: Codel::default(),
-            next_sequence: 1,
+            // Ahead of what a program before this one has sent under the same number.
+            next_sequence: (now_ns / 1000) as u32,
             order: Order::default(),
             unconfirmed: None,
             bind_serial: 0,
@@ -125,6 +126,11 @@ impl Flow {
             used_ns: now_ns,
             counters: Counters::default(),
         }
+    }
+
+    /// Whether the other end may know of it.
+    pub fn has_begun(&self) -> bool {
+        self.counters.sent_packets > 0
     }
 
     /// Notes a packet's TCP flags; `ours` is the direction.
@@ -212,11 +218,19 @@ impl Flows {
 
     /// A number that nobody uses; None if all are in use.
     pub fn free_number(&mut self, now_ns: u64) -> Option<u16> {
-        if self.resting.front().map_or(false, |(since_ns, _)| now_ns.saturating_sub(*since_ns) > REST_NS) {
-            return self.resting.pop_front().map(|(_, number)| number);
+        // The other end may have told of a number that rests, or that was not given out yet.
+        loop {
+            let number = self.next_free_number(now_ns)?;
+            if !self.by_number.contains_key(&number) {
+                return Some(number);
+            }
         }
+    }
+
+    fn next_free_number(&mut self, now_ns: u64) -> Option<u16> {
+        let has_rested = |(since_ns, _): &(u64, u16)| now_ns.saturating_sub(*since_ns) > REST_NS;
         let base = if self.is_waypoint { FIRST_OF_WAYPOINT } else { 0 };
-        if self.next_number + 1 >= FIRST_OF_WAYPOINT {
+        if self.resting.front().map_or(false, has_rested) || self.next_number + 1 >= FIRST_OF_WAYPOINT {
             return self.resting.pop_front().map(|(_, number)| number);
         }
         self.next_number += 1;

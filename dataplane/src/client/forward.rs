@@ -16,6 +16,10 @@ const FEW_PACKETS: usize = 64;
 const MOST_PACKETS: usize = 2048;
 const MOST_WAIT_NS: u64 = 400_000_000;
 const MOST_FRAGMENTED: usize = 64;
+/// No datagram is on its way for longer, in microseconds.
+const OLDEST_US: i32 = 10_000_000;
+/// After so long without one, the other end's clock may be anywhere.
+const OUTAGE_NS: u64 = 60_000_000_000;
 
 /// Which flow a fragment without ports belongs to: what the first fragment has told.
 #[derive(Debug, Default)]
@@ -283,8 +287,14 @@ impl Engine {
     /// A datagram of the tunnel. False: it is nobody's we know.
     pub fn from_tunnel(&mut self, now_ns: u64, mut buf: Buf, from: SocketAddr, fx: &mut Effects) -> bool {
         let session = self.session;
-        let datagram = match session.and_then(|session| decode(buf.bytes(), session.key)) {
-            Some(datagram) if usize::from(datagram.shim.path) < self.links.len() => datagram,
+        let datagram = match session.and_then(|session| Some((session, decode(buf.bytes(), session.peer_key)?))) {
+            Some((session, datagram))
+                if usize::from(datagram.shim.path) < self.links.len()
+                    && datagram.session == session.number
+                    && !self.is_replayed(now_ns, datagram.shim.sent_us) =>
+            {
+                datagram
+            }
             _ => {
                 fx.drops.unauthenticated += 1;
                 fx.pool.give(buf);
@@ -303,6 +313,21 @@ impl Engine {
             self.message(now_ns, &datagram, from, fx);
         }
         true
+    }
+
+    /// Whether a datagram was sent so long before the newest one that it must be a recording. What is younger is known by
+    /// its number.
+    fn is_replayed(&mut self, now_ns: u64, sent_us: u32) -> bool {
+        let age_us = match self.newest {
+            Some((newest_us, heard_ns)) if now_ns.saturating_sub(heard_ns) < OUTAGE_NS => {
+                newest_us.wrapping_sub(sent_us) as i32
+            }
+            _ => 0,
+        };
+        if age_us <= 0 {
+            self.newest = Some((sent_us, now_ns));
+        }
+        age_us > OLDEST_US
     }
 
     fn shim(&mut self, now_ns: u64, shim: Shim, mut buf: Buf, fx: &mut Effects) {
@@ -362,10 +387,14 @@ impl Engine {
             // The other end has given the number to another flow.
             self.forget(now_ns, slot, fx);
         }
-        if self.flows.is_own(shim.flow) || !has_ports {
+        if !has_ports {
             return None;
         }
         if let Some(slot) = self.flows.of_tuple(&ours) {
+            if self.flows.is_own(shim.flow) {
+                // The number is that of a program before this one, and the other end does not yet know the new one.
+                return Some(slot);
+            }
             // The same flow by another number: the other end has begun anew.
             self.forget(now_ns, slot, fx);
         }
@@ -409,7 +438,7 @@ impl Engine {
             Body::Bind(bind) if self.is_waypoint && self.bind(now_ns, flow, &bind, fx) => {
                 self.tell(now_ns, &Body::Bound { serial: bind.serial }, link, flow, from, fx);
             }
-            Body::Bound { serial } => {
+            Body::Bound { serial } if !self.is_waypoint => {
                 let slot = self.flows.of_number(flow);
                 if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
                     flow.bind_serial = serial;
@@ -466,6 +495,11 @@ impl Engine {
             return;
         }
         let link = &mut self.links[usize::from(number)];
+        // A recording tells nothing, and a late answer nothing new.
+        if link.heard_serial != 0 && !before(link.heard_serial, echo.serial) {
+            return;
+        }
+        link.heard_serial = echo.serial;
         if link.heartbeat.answered(now_ns, u64::from(rtt_us) * 1000) {
             fx.notices.push(Notice::Alive { link: number });
             if std::mem::take(&mut self.waypoint_lost) {

@@ -210,7 +210,7 @@ pub struct Sim {
 }
 
 pub fn session(number: u32) -> Session {
-    Session { number, key: Key::parse(KEY).unwrap() }
+    Session::of_waypoint(number, Key::parse(KEY).unwrap())
 }
 
 /// A rule for everything.

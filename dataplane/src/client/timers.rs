@@ -80,9 +80,10 @@ impl Engine {
             if !self.says_hello(link) || link.heartbeat.next_ns > now_ns {
                 continue;
             }
-            self.serial += 1;
+            let serial = self.next_serial(now_ns);
+            let link = &self.links[number];
             let rate_kbps = link.rate_mbps.map_or(0, |mbps| (mbps * 1e3) as u32);
-            let (to, hello) = (link.endpoint, Hello { serial: self.serial, rate_kbps, usable: usable | 1 << number });
+            let (to, hello) = (link.endpoint, Hello { serial, rate_kbps, usable: usable | 1 << number });
             if let Some(to) = to {
                 self.tell(now_ns, &Body::Hello(hello), number as u8, 0, to, fx);
             }
@@ -127,7 +128,7 @@ impl Engine {
         // The waypoint knows a flow by its first packet.
         let number = flow.home.map(usize::from).or_else(|| interfaces(flow.accepts).next());
         let way = number.and_then(|number| Some((number, self.links.get(number)?.endpoint?)));
-        let begun = flow.next_sequence > 1;
+        let begun = flow.has_begun();
         let (body, flow_number) = (Body::Bind(self.bind_of(flow, wish.serial)), flow.number);
         let rtt_ns = number.and_then(|number| self.links[number].heartbeat.rtt_ns).unwrap_or(0);
         wish.again_ns = now_ns + if begun { AGAIN_NS + rtt_ns } else { AGAIN_NS / 10 };

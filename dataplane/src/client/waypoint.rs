@@ -259,7 +259,7 @@ impl Waypoint {
     }
 
     fn set_session(&mut self, wish: &SessionWish) -> Result<(), String> {
-        let session = Session { number: wish.session, key: wish.key()? };
+        let session = Session::of_waypoint(wish.session, wish.key()?);
         let addresses: Vec<IpAddr> =
             wish.address4.map(IpAddr::V4).into_iter().chain(wish.address6.map(IpAddr::V6)).collect();
         for address in &addresses {
