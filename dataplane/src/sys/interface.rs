@@ -2,6 +2,7 @@
 
 use super::{check, context, invalid};
 use std::io;
+use std::mem;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A MAC address.
@@ -82,6 +83,43 @@ pub fn hardware_type(name: &str) -> io::Result<u16> {
     let mut request = InterfaceRequest::new(name)?;
     request.call(&request_socket()?, libc::SIOCGIFHWADDR as u32, "kind of hardware")?;
     Ok(u16::from_ne_bytes([request.data[0], request.data[1]]))
+}
+
+/// Asks a device for its carrier at this moment (ethtool's GLINK).
+///
+/// The kernel tells of a carrier by rtnetlink at once only if it has told of no other within the last second (on devices
+/// whose peer has another index: always), otherwise up to a second later. Being asked makes it tell at once: ask every few
+/// milliseconds while something is to be sent, and [`super::netlink::Monitor`] hears of it, too.
+#[derive(Debug)]
+pub struct CarrierQuery {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl CarrierQuery {
+    /// For an interface of the current network namespace, which need not exist yet.
+    pub fn open(name: &str) -> io::Result<CarrierQuery> {
+        InterfaceRequest::new(name)?;
+        Ok(CarrierQuery { socket: request_socket()?, name: name.to_string() })
+    }
+
+    /// Whether the interface is up and has its carrier; true for devices that can't tell, false for one that does not exist.
+    pub fn up(&self) -> bool {
+        const ETHTOOL_GLINK: u32 = 0x0a;
+        let mut value: [u32; 2] = [ETHTOOL_GLINK, 0];
+        let pointer = value.as_mut_ptr() as usize;
+        let result = InterfaceRequest::new(&self.name).and_then(|mut request| {
+            request.data[..mem::size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+            request.try_call(&self.socket, libc::SIOCETHTOOL as u32)
+        });
+        // The kernel wrote through the pointer, which the compiler does not see.
+        // SAFETY: `value` is alive and initialised.
+        let link = unsafe { std::ptr::read_volatile(&value[1]) };
+        match result {
+            Ok(()) => link != 0,
+            Err(error) => error.raw_os_error() == Some(libc::EOPNOTSUPP),
+        }
+    }
 }
 
 /// MTU of an interface in bytes (without the Ethernet header).

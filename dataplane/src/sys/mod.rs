@@ -25,6 +25,13 @@ pub mod udp;
 pub mod unix;
 pub mod virtio;
 
+#[cfg(test)]
+mod client_live_tests;
+#[cfg(test)]
+mod netlink_tests;
+#[cfg(test)]
+mod testing;
+
 use std::io;
 
 /// The same error with `what` in front of its text; the kind is kept, so `WouldBlock` can still be told apart.

@@ -86,40 +86,40 @@ pub struct Parsed {
     pub interrupted: bool,
 }
 
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// Sequence numbers and flags of netlink headers.
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-const NLM_F_DUMP_INTR: u16 = 0x10;
+pub(super) const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
+pub(super) const NLMSG_DONE: u16 = 3;
+pub(super) const RTM_NEWLINK: u16 = 16;
+pub(super) const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-const RTM_NEWADDR: u16 = 20;
+pub(super) const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
-const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
+pub(super) const RTM_NEWROUTE: u16 = 24;
+pub(super) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_FLAGS: u16 = 8;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
-const RTA_MULTIPATH: u16 = 9;
+pub(super) const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_MTU: u16 = 4;
+pub(super) const IFA_ADDRESS: u16 = 1;
+pub(super) const IFA_LOCAL: u16 = 2;
+pub(super) const IFA_FLAGS: u16 = 8;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_GATEWAY: u16 = 5;
+pub(super) const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_DEPRECATED: u32 = 0x20;
 const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_OPTIMISTIC: u32 = 0x04;
-const RTN_UNICAST: u8 = 1;
+pub(super) const RTN_UNICAST: u8 = 1;
 const RTM_F_CLONED: u32 = 0x200;
-const INET: u8 = libc::AF_INET as u8;
+pub(super) const INET: u8 = libc::AF_INET as u8;
 const INET6: u8 = libc::AF_INET6 as u8;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -320,7 +320,7 @@ impl Monitor {
         Monitor::with_buffer(RECEIVE_BYTES)
     }
 
-    fn with_buffer(bytes: u32) -> io::Result<Monitor> {
+    pub(super) fn with_buffer(bytes: u32) -> io::Result<Monitor> {
         let descriptor = socket::open(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE, "rtnetlink socket")?;
         socket::grow_receive_buffer(&descriptor, bytes, "rtnetlink socket")?;
         socket::bind(&descriptor, &RawAddress::netlink(GROUPS), || "bind rtnetlink socket".to_string())?;

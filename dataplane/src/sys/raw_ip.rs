@@ -54,6 +54,11 @@ impl RawIp {
         &self.interface
     }
 
+    /// Family of the packets that it sends.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
     /// Sends one complete IP packet with finished checksums. One of another family than the socket's, or too short for its
     /// header, goes nowhere ([`Sent::NoRoute`]).
     pub fn send(&self, packet: &[u8]) -> io::Result<Sent> {
