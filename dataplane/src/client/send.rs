@@ -6,7 +6,7 @@ use super::flow::Item;
 use super::scheduler::interfaces;
 use super::tunnel::{header, HEADER_LEN};
 use crate::edge::frame::{Kind, Shim};
-use crate::ip;
+use crate::ip::{self, Piece};
 use std::net::{IpAddr, SocketAddr};
 
 /// Copies that may wait for an interface.
@@ -29,6 +29,8 @@ pub struct Taken {
     slot: usize,
     item: Item,
     pub to: To,
+    /// The part of the item that leaves now, if it stands for several packets.
+    pub piece: Option<Piece>,
     /// From the interface's own queue, not from the flow's.
     is_first: bool,
     /// It gets the flow's next number.

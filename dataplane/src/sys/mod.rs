@@ -15,6 +15,7 @@ pub mod lines;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod packet_out;
 pub mod process;
 pub mod raw_ip;
 pub mod socket;
@@ -29,6 +30,8 @@ pub mod virtio;
 mod client_live_tests;
 #[cfg(test)]
 mod netlink_tests;
+#[cfg(test)]
+mod packet_out_live_tests;
 #[cfg(test)]
 mod testing;
 

@@ -105,8 +105,13 @@ pub(crate) struct SendBound {
 impl SendBound {
     /// Sets the send buffer for packets of at most `packet_bytes` bytes.
     pub(crate) fn set(socket: &OwnedFd, packet_bytes: u32, what: &str) -> io::Result<SendBound> {
+        SendBound::set_memory(socket, packet_memory(packet_bytes), what)
+    }
+
+    /// Sets the send buffer for packets that take at most so many bytes of kernel memory.
+    pub(crate) fn set_memory(socket: &OwnedFd, packet_memory: i32, what: &str) -> io::Result<SendBound> {
         let name = || format!("send buffer of {what}");
-        let wanted = packet_memory(packet_bytes) + 64;
+        let wanted = packet_memory + 64;
         // The kernel doubles what it is given.
         set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted, name)?;
         let buffer = get_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, name)?;
@@ -185,6 +190,18 @@ impl RawAddress {
         raw.sll_family = libc::AF_PACKET as libc::sa_family_t;
         raw.sll_protocol = ether_type.to_be();
         raw.sll_ifindex = index as libc::c_int;
+        RawAddress::from_part(&raw)
+    }
+
+    /// A next hop on an interface; where there are no link headers its MAC address does not matter.
+    pub(crate) fn link(index: u32, ether_type: u16, hop: [u8; 6]) -> RawAddress {
+        // SAFETY: an all-zero sockaddr_ll is valid.
+        let mut raw: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        raw.sll_family = libc::AF_PACKET as libc::sa_family_t;
+        raw.sll_protocol = ether_type.to_be();
+        raw.sll_ifindex = index as libc::c_int;
+        raw.sll_halen = hop.len() as u8;
+        raw.sll_addr[..hop.len()].copy_from_slice(&hop);
         RawAddress::from_part(&raw)
     }
 
