@@ -177,6 +177,7 @@ impl Engine {
     pub fn renew(&mut self, session: Session, fx: &mut Effects) {
         self.session = Some(session);
         self.heard_serial = 0;
+        self.links.iter_mut().for_each(|link| link.heard_serial = 0);
         let slots: Vec<usize> = self.flows.slots().collect();
         for slot in slots {
             if let Some(flow) = self.flows.get_mut(slot) {

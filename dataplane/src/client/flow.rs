@@ -1,5 +1,6 @@
 //! The flows of one end of the client stack, and how packets find theirs.
 
+use super::codel::Codel;
 use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
@@ -39,11 +40,6 @@ impl Item {
     /// Packets that it stands for.
     pub fn packets(&self) -> usize {
         self.segments.map_or(1, |segments| segments.left())
-    }
-
-    /// Bytes of the packet that leaves next, if one may have `most` bytes.
-    pub fn next_len(&self, most: usize) -> usize {
-        self.segments.map_or(self.buf.len(), |segments| segments.next_len(most))
     }
 }
 
@@ -146,6 +142,7 @@ pub struct Flow {
     /// A direct flow whose interface has lost its address: it cannot go on.
     pub dead: bool,
     pub queue: Queue,
+    pub codel: Codel,
     pub next_sequence: u32,
     pub order: Order,
     pub unconfirmed: Option<Unconfirmed>,
@@ -172,6 +169,7 @@ impl Flow {
             wire: None,
             dead: false,
             queue: Queue::default(),
+            codel: Codel::default(),
             next_sequence: 1,
             order: Order::default(),
             unconfirmed: None,

@@ -145,11 +145,13 @@ pub struct Link {
     pub usable: bool,
     pub rate_mbps: Option<f64>,
     pacer: Pacer,
-    /// Whether packets that stand for several TCP segments may be given to it now.
-    pub takes_segments: bool,
+    /// Whether packets of IPv4, and of IPv6, that stand for several TCP segments may be given to it now.
+    pub takes_segments: [bool; 2],
     /// Where datagrams of the tunnel go over this interface.
     pub endpoint: Option<SocketAddr>,
     pub heartbeat: Heartbeat,
+    /// The serial of the newest hello that came over it.
+    pub heard_serial: u32,
     /// The last datagrams it was given: when, of which flow.
     given: VecDeque<(u64, usize, Item)>,
     /// To be sent before all others: copies, and what a dead interface was given.
@@ -172,9 +174,10 @@ impl Link {
             usable: true,
             rate_mbps: None,
             pacer: Pacer::new(0, None, LONGEST_PACKET, BURST_NS),
-            takes_segments: false,
+            takes_segments: [false; 2],
             endpoint: None,
             heartbeat: Heartbeat::default(),
+            heard_serial: 0,
             given: VecDeque::with_capacity(KEPT),
             first: VecDeque::new(),
             sent_peak: Peak::default(),
@@ -214,9 +217,9 @@ impl Link {
 
     /// How many bytes a packet of several segments may have; 0: only plain packets. What an interface carries of itself
     /// is known after it has carried plain packets for a while.
-    pub fn piece_bytes(&self) -> usize {
+    pub fn piece_bytes(&self, is_ipv6: bool) -> usize {
         let mbps = match self.rate_mbps {
-            _ if !self.takes_segments => return 0,
+            _ if !self.takes_segments[usize::from(is_ipv6)] => return 0,
             Some(rate_mbps) if rate_mbps <= PLAIN_MBPS => return 0,
             Some(rate_mbps) => rate_mbps,
             None => self.sent_peak.mbps,
@@ -261,7 +264,12 @@ impl Link {
 
     /// Whether packets came or went lately.
     pub fn is_busy(&self, now_ns: u64) -> bool {
-        self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < BUSY_NS
+        self.used_within(now_ns, BUSY_NS)
+    }
+
+    /// Whether a packet was given to it within this time.
+    pub fn used_within(&self, now_ns: u64, span_ns: u64) -> bool {
+        self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < span_ns
     }
 
     /// What it is configured to carry, or has carried of late, Mb/s; None if neither is known.

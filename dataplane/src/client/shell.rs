@@ -13,7 +13,7 @@ use crate::ip::Sum;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::ip_tap::IpBatch;
-use crate::sys::netlink::Monitor;
+use crate::sys::netlink::{Change, Monitor};
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::socket::Sent;
 use crate::sys::tun::{Tun, TunOptions};
@@ -23,11 +23,21 @@ use std::io;
 pub const BUFFER_BYTES: usize = 1792;
 /// Buffers at most in use: 16 MB.
 pub const MOST_BUFFERS: usize = 8192;
+/// Buffers for packets that stand for several, and how many of them at most: 4 MiB.
+const LARGE_BYTES: usize = 1 << 16;
+const MOST_LARGE: usize = 64;
 const SIGNAL_TOKEN: u64 = 1;
 const TUN_TOKEN: u64 = 2;
 const MONITOR_TOKEN: u64 = 3;
 /// Packets read from, or given to, one side before the others get their turn.
 const BUDGET: usize = 64;
+const BUDGET_BYTES: usize = 256 << 10;
+/// Carriers of interfaces in use are asked for this often, those of others now and then.
+const CARRIER_NS: u64 = 2_000_000;
+const IDLE_CARRIER_NS: u64 = 100_000_000;
+const IN_USE_NS: u64 = 50_000_000;
+/// Messages that may wait for room.
+const MOST_MESSAGES: usize = 256;
 const DATAGRAMS: usize = 32;
 const PACKETS: usize = 16;
 
@@ -43,6 +53,7 @@ struct Client {
     restored: Vec<state::Saved>,
     strangers: u64,
     begun_ns: u64,
+    carriers_ns: u64,
 }
 
 /// What one turn of the loop has found.
@@ -68,6 +79,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         mtu: Some(options.mtu),
         persistent: true,
         queue_packets: Some(1000),
+        segments: true,
         ..TunOptions::new(&options.tun)
     })?;
     epoll.add(&tun, TUN_TOKEN, Interest::READ)?;
@@ -80,7 +92,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     let mut client = Client {
         engine: Engine::client(),
-        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS)),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE)),
         tun,
         host: Host::default(),
         devices: Vec::new(),
@@ -90,6 +102,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         restored,
         strangers: 0,
         begun_ns: monotonic_ns(),
+        carriers_ns: 0,
     };
     let mut events: Vec<Event> = Vec::new();
     loop {
@@ -106,7 +119,7 @@ pub fn run(options: &Options) -> io::Result<()> {
 
 impl Client {
     fn timeout_ns(&self, now_ns: u64) -> u64 {
-        let due = self.engine.next_due(now_ns);
+        let due = self.engine.next_due(now_ns).min(self.carriers_ns);
         let at = self.devices.iter().enumerate().filter_map(|(number, device)| {
             let device = device.as_ref()?;
             device.retry_at().or_else(|| self.engine.ready_at(now_ns, number))
@@ -207,6 +220,9 @@ impl Client {
                 device.unblock(epoll);
             }
         }
+        if self.carriers_ns <= now_ns {
+            self.ask_carriers(now_ns, epoll);
+        }
         self.send_messages(now_ns, epoll);
         self.send_packets(epoll);
         self.write_tun();
@@ -214,26 +230,47 @@ impl Client {
         Ok(())
     }
 
+    fn ask_carriers(&mut self, now_ns: u64, epoll: &Epoll) {
+        let in_use = self.engine.links.iter().any(|link| link.used_within(now_ns, IN_USE_NS));
+        self.carriers_ns = now_ns + if in_use { CARRIER_NS } else { IDLE_CARRIER_NS };
+        let mut changed = false;
+        for device in self.devices.iter_mut().flatten() {
+            changed |= device.carrier_changed();
+        }
+        if changed {
+            self.fit_devices(epoll);
+        }
+    }
+
     fn read_tun(&mut self, now_ns: u64) -> io::Result<()> {
+        let mut bytes = 0;
         for _ in 0..BUDGET {
-            let mut buf = match self.fx.pool.take() {
+            // The engine leaves one for this.
+            let mut buf = match self.fx.pool.take_large() {
                 Some(buf) => buf,
-                None => {
-                    // Something must leave first, but the host must not be left waiting for it.
-                    let mut lost = [0u8; BUFFER_BYTES];
-                    self.fx.drops.overrun += u64::from(self.tun.read(&mut lost)?.is_some());
-                    return Ok(());
-                }
+                None => return Ok(()),
             };
-            match self.tun.read(buf.space())? {
-                Some(length) => {
-                    buf.filled(length);
-                    self.engine.from_host(now_ns, buf, &mut self.fx);
-                }
+            let (size, length) = match self.tun.read_segments(buf.space())? {
+                Some(read) => read,
                 None => {
                     self.fx.pool.give(buf);
                     return Ok(());
                 }
+            };
+            buf.filled(length);
+            if size > 0 {
+                self.engine.from_host_segments(now_ns, buf, size, &mut self.fx);
+            } else {
+                let single = self.fx.pool.take_with(buf.bytes());
+                self.fx.pool.give(buf);
+                match single {
+                    Some(single) => self.engine.from_host(now_ns, single, &mut self.fx),
+                    None => self.fx.drops.overrun += 1,
+                }
+            }
+            bytes += length;
+            if bytes >= BUDGET_BYTES {
+                break;
             }
         }
         Ok(())
@@ -243,9 +280,21 @@ impl Client {
     fn read_links(&mut self, monitor: &mut Monitor, epoll: &Epoll) -> io::Result<()> {
         let mut changes = Vec::new();
         monitor.receive(&mut changes)?;
+        // Neighbours come and go all the time.
+        let only_neighbours = changes.iter().all(|change| matches!(change, Change::Neighbour(_)));
         changes.into_iter().for_each(|change| self.host.note(change));
-        self.fit_devices(epoll);
+        if only_neighbours {
+            self.fit_hops();
+        } else {
+            self.fit_devices(epoll);
+        }
         Ok(())
+    }
+
+    fn fit_hops(&mut self) {
+        for device in self.devices.iter_mut().flatten() {
+            device.set_hops(self.host.hops(device.index()));
+        }
     }
 
     fn fit_devices(&mut self, epoll: &Epoll) {
@@ -265,9 +314,10 @@ impl Client {
                     }
                 }
             }
-            state.up &= self.devices[number].is_some();
+            state.up &= self.devices[number].as_ref().map_or(false, |device| device.has_carrier);
             self.engine.link_state(now_ns, number, state, &mut self.fx);
         }
+        self.fit_hops();
         let waiting = std::mem::take(&mut self.restored);
         for saved in waiting {
             if !self.engine.restore(now_ns, saved.tuple, &saved.interface, saved.wire, &mut self.fx)
@@ -278,12 +328,21 @@ impl Client {
         }
     }
 
+    /// Messages go before packets; one that finds no room waits for it.
     fn send_messages(&mut self, now_ns: u64, epoll: &Epoll) {
-        for message in self.fx.messages.drain(..) {
-            if let Some(device) = self.devices.get_mut(usize::from(message.link)).and_then(Option::as_mut) {
-                if device.send_udp(now_ns, message.bytes(), &[], message.to, epoll) == Sent::Done {
-                    self.engine.links[usize::from(message.link)].counters.sent_bytes += message.bytes().len() as u64;
+        let messages = std::mem::take(&mut self.fx.messages);
+        let excess = messages.len().saturating_sub(MOST_MESSAGES);
+        for message in messages.into_iter().skip(excess) {
+            let number = usize::from(message.link);
+            let sent = match self.devices.get_mut(number).and_then(Option::as_mut) {
+                Some(device) if !device.is_blocked() => {
+                    device.send_udp(now_ns, message.bytes(), &[], message.to, epoll)
                 }
+                Some(_) => Sent::NotNow,
+                None => Sent::NoRoute,
+            };
+            if sent == Sent::NotNow {
+                self.fx.messages.push(message);
             }
         }
     }
@@ -294,19 +353,27 @@ impl Client {
                 Some(device) if !device.is_blocked() => device,
                 _ => continue,
             };
+            let mut bytes = 0;
             for _ in 0..BUDGET {
                 let now_ns = monotonic_ns();
+                self.engine.links[number].takes_segments = device.takes_segments(now_ns);
                 if self.engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
-                let taken = match self.engine.take(now_ns, number) {
+                let taken = match self.engine.take(now_ns, number, &mut self.fx) {
                     Some(taken) => taken,
                     None => break,
                 };
-                let sent = match &taken.to {
-                    To::Wire(to) => device.send_raw(now_ns, taken.bytes(), to.is_ipv4(), epoll),
-                    To::Tunnel { head, to } => device.send_udp(now_ns, head, taken.bytes(), *to, epoll),
+                let parts = taken.parts();
+                let sent = match (&taken.to, &taken.piece) {
+                    (To::Wire(_), Some(piece)) if piece.segments > 1 => {
+                        let longest = self.engine.links[number].piece_bytes(piece.is_ipv6);
+                        device.send_segments(now_ns, piece, parts, longest, epoll)
+                    }
+                    (To::Wire(to), _) => device.send_raw(now_ns, parts, to.is_ipv4(), epoll),
+                    (To::Tunnel { head, to }, _) => device.send_udp(now_ns, head, taken.bytes(), *to, epoll),
                 };
+                bytes += parts[0].len() + parts[1].len();
                 match sent {
                     Sent::Done => self.engine.sent(now_ns, number, taken, &mut self.fx),
                     Sent::NotNow => {
@@ -315,6 +382,9 @@ impl Client {
                     }
                     Sent::TooBig => self.engine.refused(number, taken, true, &mut self.fx),
                     Sent::NoRoute => self.engine.refused(number, taken, false, &mut self.fx),
+                }
+                if bytes >= BUDGET_BYTES {
+                    break;
                 }
             }
         }

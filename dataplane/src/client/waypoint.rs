@@ -234,7 +234,7 @@ impl Waypoint {
                 if engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
-                let taken = match engine.take(now_ns, number) {
+                let taken = match engine.take(now_ns, number, &mut self.fx) {
                     Some(taken) => taken,
                     None => break,
                 };

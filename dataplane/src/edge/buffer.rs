@@ -124,12 +124,20 @@ impl Pool {
 
     /// A buffer with these bytes, or None if none is free or they do not fit.
     pub fn take_with(&mut self, bytes: &[u8]) -> Option<Buf> {
-        let mut buf = self.take()?;
-        if buf.set(bytes) {
-            return Some(buf);
+        self.take_with_parts([bytes, &[]])
+    }
+
+    /// The same with bytes of two places.
+    pub fn take_with_parts(&mut self, parts: [&[u8]; 2]) -> Option<Buf> {
+        if parts[0].len() + parts[1].len() > self.size {
+            return None;
         }
-        self.give(buf);
-        None
+        let mut buf = self.take()?;
+        buf.filled(parts[0].len() + parts[1].len());
+        let (first, second) = buf.bytes_mut().split_at_mut(parts[0].len());
+        first.copy_from_slice(parts[0]);
+        second.copy_from_slice(parts[1]);
+        Some(buf)
     }
 
     pub fn give(&mut self, mut buf: Buf) {

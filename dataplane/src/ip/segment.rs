@@ -52,6 +52,10 @@ impl Segments {
         (can && fits && size > 0).then_some(Segments { is_ipv6, l4_at, header, size: size.into(), len, at: header })
     }
 
+    pub fn is_ipv6(&self) -> bool {
+        self.is_ipv6
+    }
+
     /// Segments that have not left.
     pub fn left(&self) -> usize {
         (self.len - self.at + self.size - 1) / self.size
@@ -114,6 +118,12 @@ impl Segments {
     fn pseudo(&self, head: &[u8; MOST_HEADERS], len: usize) -> u64 {
         let addresses = if self.is_ipv6 { &head[8..40] } else { &head[12..20] };
         add(addresses) + u64::from(TCP) + len as u64
+    }
+
+    /// The next segment is left out; false if it was the last.
+    pub fn skip(&mut self) -> bool {
+        self.at = self.next_end(0);
+        self.at < self.len
     }
 
     /// A piece has left; false if it was the last.

@@ -160,3 +160,126 @@ pub(crate) fn for_client(
     a.go(To::Accept);
     a.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{ip, udp};
+    use super::*;
+
+    /// What the kernel's interpreter would return for a frame to this host without VLAN tag.
+    fn accepts(
+        program: &[libc::sock_filter],
+        link_bytes: usize,
+        packet: &[u8],
+        protocol: u32,
+        kind: u32,
+        tag: u32,
+    ) -> bool {
+        let frame = [&vec![0; link_bytes], packet].concat();
+        let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
+        // Jumps only go forward, so this ends.
+        loop {
+            let i = program[at];
+            at += 1;
+            let code = u32::from(i.code);
+            let load = |from: usize, size: u32| -> Option<u32> {
+                let bytes = frame.get(from..from + if size == HALF { 2 } else { 1 })?;
+                Some(bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
+            };
+            let loaded = match code & 7 {
+                libc::BPF_LD if i.k == PACKET_TYPE => Some(kind),
+                libc::BPF_LD if i.k == VLAN_TAG_PRESENT => Some(tag),
+                libc::BPF_LD if i.k == PROTOCOL => Some(protocol),
+                libc::BPF_LD if code & 0xe0 == libc::BPF_IND => load((x + i.k) as usize, code & 0x18),
+                libc::BPF_LD => load(i.k as usize, code & 0x18),
+                libc::BPF_LDX if code & 0xe0 == libc::BPF_IMM => Some(i.k),
+                libc::BPF_LDX => load(i.k as usize, BYTE).map(|b| (b & 15) * 4),
+                _ => None,
+            };
+            match code & 7 {
+                libc::BPF_LD | libc::BPF_LDX => match loaded {
+                    Some(value) if code & 7 == libc::BPF_LD => a = value,
+                    Some(value) => x = value,
+                    None => return false,
+                },
+                libc::BPF_ALU if code & 0xf0 == libc::BPF_AND => a &= i.k,
+                libc::BPF_ALU => a += i.k,
+                libc::BPF_MISC if code & 0xf8 == libc::BPF_TXA => a = x,
+                libc::BPF_MISC => x = a,
+                libc::BPF_RET => return i.k != 0,
+                _ => {
+                    let yes = match code & 0xf0 {
+                        libc::BPF_JEQ => a == i.k,
+                        libc::BPF_JGT => a > i.k,
+                        libc::BPF_JGE => a >= i.k,
+                        _ => a & i.k != 0,
+                    };
+                    at += usize::from(if yes { i.jt } else { i.jf });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_class_passes_or_not_behind_every_link_header() {
+        let packet4 =
+            |protocol: u8, payload: &[u8]| ip([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), protocol, payload);
+        let (one, two): (std::net::IpAddr, std::net::IpAddr) = ("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap());
+        let packet6 = |protocol: u8, payload: &[u8]| ip(one, two, protocol, payload);
+        let mut cases = Vec::new();
+        for (port, inside) in
+            [(19_999, false), (20_000, true), (25_000, true), (32_767, true), (32_768, false), (53, false)]
+        {
+            cases.push((udp("192.0.2.1:25000", &format!("192.0.2.2:{port}"), b""), inside));
+            cases.push((udp("[fd09::1]:25000", &format!("[fd09::2]:{port}"), b""), inside));
+            let ports = [[0x61, 0xa8], u16::to_be_bytes(port)].concat();
+            let tcp = [&ports[..], &[0; 16]].concat();
+            cases.push((packet4(6, &tcp), inside));
+            cases.push((packet6(6, &tcp), inside));
+            // IP options move the ports.
+            let mut options = packet4(6, &[&[1; 8][..], &tcp].concat());
+            options[0] = 0x47;
+            cases.push((options, inside));
+            // The first fragment of IPv6 has ports, later ones have none.
+            cases.push((packet6(44, &[&[6, 0, 0, 1, 0, 0, 0, 9], &tcp[..]].concat()), inside));
+        }
+        for kind in 0..=255u8 {
+            cases.push((packet4(1, &[kind, 0, 0, 0, 0, 0, 0, 0]), [0, 3, 11, 12].contains(&kind)));
+            cases.push((packet6(58, &[kind, 0, 0, 0, 0, 0, 0, 0]), [1, 2, 3, 4, 129].contains(&kind)));
+        }
+        cases.push((packet6(44, &[6, 0, 0, 8, 0, 0, 0, 9]), true));
+        cases.push((packet6(0, &[6, 0, 0, 0, 0, 0, 0, 0]), true));
+        let mut later = packet4(17, &[0; 8]);
+        later[7] = 1;
+        cases.push((later, true));
+        let mut version = udp("192.0.2.1:1", "192.0.2.2:20000", b"");
+        version[0] = 0x55;
+        cases.push((version, false));
+
+        for link_bytes in [0usize, 14] {
+            let plain = for_client(link_bytes as u32, &(20_000..=32_767), false).unwrap();
+            let all = for_client(link_bytes as u32, &(20_000..=32_767), true).unwrap();
+            let run = |program: &[libc::sock_filter], packet: &[u8], kind: u32, tag: u32| {
+                let protocol = if packet[0] >> 4 == 6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
+                accepts(program, link_bytes, packet, protocol as u32, kind, tag)
+            };
+            for (packet, wanted) in &cases {
+                assert_eq!(run(&plain, packet, 0, 0), *wanted, "{packet:02x?}");
+                assert_eq!(run(&all, packet, 0, 0), *wanted, "{packet:02x?}");
+                // Broadcast, multicast, for others; tagged.
+                assert!((1..=4).all(|kind| !run(&plain, packet, kind, 0)) && !run(&plain, packet, 0, 1));
+                for end in 0..packet.len() {
+                    accepts(&plain, link_bytes, &packet[..end], 0x800, 0, 0);
+                    accepts(&plain, link_bytes, &packet[..end], 0x86dd, 0, 0);
+                }
+            }
+            for protocol in [47, 50, 132] {
+                for packet in [packet4(protocol, &[0; 8]), packet6(protocol, &[0; 8])] {
+                    assert!(!run(&plain, &packet, 0, 0) && run(&all, &packet, 0, 0));
+                }
+            }
+            // ARP is for the kernel.
+            assert!(!accepts(&all, link_bytes, &[0; 60], 0x806, 0, 0));
+        }
+    }
+}

@@ -13,6 +13,7 @@ pub mod ip_tap;
 pub mod lateness;
 pub mod lines;
 pub mod netlink;
+mod netlink_orphans;
 pub mod netns;
 pub mod packet;
 pub mod packet_out;

@@ -1,5 +1,6 @@
 //! What happens to the host's interfaces, addresses, default routes and neighbours, as the kernel tells it (rtnetlink).
 
+use super::netlink_orphans::Orphans;
 use super::socket::{self, RawAddress};
 use super::interface::Mac;
 use super::{check, context};
@@ -350,6 +351,7 @@ pub struct Monitor {
     again: bool,
     interrupted: bool,
     repeats: u32,
+    orphans: Orphans,
 }
 
 impl Monitor {
@@ -369,6 +371,7 @@ impl Monitor {
             again: false,
             interrupted: false,
             repeats: 0,
+            orphans: Orphans::default(),
         };
         monitor.request()?;
         Ok(monitor)
@@ -396,8 +399,15 @@ impl Monitor {
         check(n.min(0) as i32, || "ask rtnetlink for the state".to_string()).map(|_| ())
     }
 
-    /// Appends what has changed since the last call, in order.
+    /// Appends what has changed since the last call, in order. A route that is gone may be told of twice.
     pub fn receive(&mut self, out: &mut Vec<Change>) -> io::Result<()> {
+        let start = out.len();
+        let result = self.read(out);
+        self.orphans.complete(out, start);
+        result
+    }
+
+    fn read(&mut self, out: &mut Vec<Change>) -> io::Result<()> {
         for _ in 0..MOST_READS {
             let mut from = RawAddress::empty();
             let name = (&mut from.storage as *mut libc::sockaddr_storage).cast();
