@@ -258,6 +258,13 @@ impl Device {
         self.hops = hops.map(|hop| hop.filter(|mac| mac.is_some() || !needs));
     }
 
+    /// The interface has changed, perhaps its MAC address.
+    pub fn changed(&mut self) {
+        if self.out.as_mut().map_or(false, |out| out.read_mac().is_err()) {
+            self.out = None;
+        }
+    }
+
     pub fn index(&self) -> u32 {
         self.index
     }

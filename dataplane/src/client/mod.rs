@@ -18,3 +18,6 @@ pub mod state;
 pub mod timers;
 pub mod tunnel;
 pub mod waypoint;
+
+#[cfg(test)]
+mod segments_tests;

@@ -317,6 +317,7 @@ impl Client {
             state.up &= self.devices[number].as_ref().map_or(false, |device| device.has_carrier);
             self.engine.link_state(now_ns, number, state, &mut self.fx);
         }
+        self.devices.iter_mut().flatten().for_each(Device::changed);
         self.fit_hops();
         let waiting = std::mem::take(&mut self.restored);
         for saved in waiting {

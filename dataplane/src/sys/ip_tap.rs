@@ -12,7 +12,7 @@ const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 /// Kinds of hardware whose packets start with the IP header: PPP, raw IP (cellular modems), IP tunnels, TUN and WireGuard.
 const WITHOUT_LINK_HEADER: [u16; 7] = [512, 519, 768, 769, 776, 778, 0xfffe];
-const ETHERNET_BYTES: usize = 14;
+pub(super) const ETHERNET_BYTES: usize = 14;
 /// Longest IP packet, and the distance of the buffers.
 const PACKET_BYTES: usize = 1 << 16;
 

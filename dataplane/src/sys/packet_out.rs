@@ -1,7 +1,7 @@
 //! Packet sockets that send IP packets which stand for several TCP segments: the kernel or the network card cuts them.
 
 use super::interface::{self, Mac};
-use super::ip_tap::link_bytes;
+use super::ip_tap::{link_bytes, ETHERNET_BYTES};
 use super::socket::{self, RawAddress, SendBound, Sent};
 use super::virtio::{VirtioHeader, HEADER_LEN};
 use super::{context, invalid};
@@ -24,6 +24,7 @@ pub struct PacketOut {
     interface: String,
     index: u32,
     link_bytes: u16,
+    mac: Mac,
     bound: SendBound,
     bound_bytes: u32,
 }
@@ -34,14 +35,25 @@ impl PacketOut {
     pub fn open(interface: &str) -> io::Result<PacketOut> {
         let what = format!("sending packet socket on {interface}");
         let (index, link_bytes) = (interface::index(interface)?, link_bytes(interface)? as u16);
-        // Protocol 0: it receives nothing. Not SOCK_RAW: the kernel knows the interface's own MAC address, which may change.
-        let descriptor = socket::open(libc::AF_PACKET, libc::SOCK_DGRAM, 0, &what)?;
+        // Protocol 0: it receives nothing.
+        let descriptor = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0, &what)?;
         let option = || format!("PACKET_VNET_HDR of {what}");
         socket::set_option(&descriptor, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32, option)?;
         socket::bind(&descriptor, &RawAddress::packet(index, 0), || format!("bind {what}"))?;
         let bound_bytes = interface::mtu(interface)?.min(MOST_BYTES);
         let bound = SendBound::set_memory(&descriptor, memory(bound_bytes), &what)?;
-        Ok(PacketOut { descriptor, interface: interface.to_string(), index, link_bytes, bound, bound_bytes })
+        let interface = interface.to_string();
+        let mut out = PacketOut { descriptor, interface, index, link_bytes, mac: Mac::default(), bound, bound_bytes };
+        out.read_mac()?;
+        Ok(out)
+    }
+
+    /// Reads the interface's own MAC address, which may have changed.
+    pub fn read_mac(&mut self) -> io::Result<()> {
+        if self.needs_hop() {
+            self.mac = interface::mac(&self.interface)?;
+        }
+        Ok(())
     }
 
     /// Name of the interface.
@@ -78,11 +90,17 @@ impl PacketOut {
         if !self.bound.has_room(&self.descriptor) {
             return Ok(Sent::NotNow);
         }
-        let mut first = [0u8; HEADER_LEN + MOST_HEAD];
+        let mut first = [0u8; HEADER_LEN + ETHERNET_BYTES + MOST_HEAD];
+        let (ip_at, kind) = (HEADER_LEN + usize::from(self.link_bytes), ether_type as u16);
         first[..HEADER_LEN].copy_from_slice(&header.behind_link(self.link_bytes).bytes());
-        let end = HEADER_LEN + head.len();
-        first[HEADER_LEN..end].copy_from_slice(head);
-        let to = RawAddress::link(self.index, ether_type as u16, hop.unwrap_or_default());
+        if let (Some(link), Some(hop)) = (first[HEADER_LEN..ip_at].get_mut(..ETHERNET_BYTES), hop) {
+            link[..6].copy_from_slice(&hop);
+            link[6..12].copy_from_slice(&self.mac);
+            link[12..].copy_from_slice(&kind.to_be_bytes());
+        }
+        let end = ip_at + head.len();
+        first[ip_at..end].copy_from_slice(head);
+        let to = RawAddress::packet(self.index, kind);
         socket::transmit(&self.descriptor, [&first[..end], payload], &to)
             .map_err(|error| context(error, &format!("send on packet socket on {}", self.interface)))
     }

@@ -193,18 +193,6 @@ impl RawAddress {
         RawAddress::from_part(&raw)
     }
 
-    /// A next hop on an interface; where there are no link headers its MAC address does not matter.
-    pub(crate) fn link(index: u32, ether_type: u16, hop: [u8; 6]) -> RawAddress {
-        // SAFETY: an all-zero sockaddr_ll is valid.
-        let mut raw: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        raw.sll_family = libc::AF_PACKET as libc::sa_family_t;
-        raw.sll_protocol = ether_type.to_be();
-        raw.sll_ifindex = index as libc::c_int;
-        raw.sll_halen = hop.len() as u8;
-        raw.sll_addr[..hop.len()].copy_from_slice(&hop);
-        RawAddress::from_part(&raw)
-    }
-
     /// Netlink messages of these groups (bits).
     pub(crate) fn netlink(groups: u32) -> RawAddress {
         // SAFETY: an all-zero sockaddr_nl is valid.
