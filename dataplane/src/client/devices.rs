@@ -1,8 +1,8 @@
 //! The sockets of the client's interfaces, and what the kernel says of them.
 
 use super::link::LinkState;
-use crate::sys::epoll::{Epoll, Interest};
 use crate::ip::Piece;
+use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::interface::{CarrierQuery, Mac};
 use crate::sys::ip_tap::{IpTap, IpTapOptions};
 use crate::sys::netlink::{Address, Change, DefaultRoute};

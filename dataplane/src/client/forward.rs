@@ -185,15 +185,7 @@ impl Engine {
     }
 
     /// Single packets instead of one that stands for several.
-    fn cut(
-        &mut self,
-        now_ns: u64,
-        slot: usize,
-        packet: &Packet,
-        mut segments: Segments,
-        buf: Buf,
-        fx: &mut Effects,
-    ) {
+    fn cut(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut segments: Segments, buf: Buf, fx: &mut Effects) {
         let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
         if segments.packet_len() > mtu && self.too_big(packet, mtu, &buf, fx) {
             return fx.pool.give(buf);

@@ -17,9 +17,7 @@ const MOST_LARGE: usize = 8;
 /// A client with one interface of that rate ("null": not known) that takes packets of several segments.
 fn client(rate_mbps: &str, via: &str) -> (Engine, Effects) {
     let waypoint = match via {
-        "waypoint" => {
-            r#"{"address":"198.51.100.9","port":6656,"session":7,"key":"000102030405060708090a0b0c0d0e0f"}"#
-        }
+        "waypoint" => r#"{"address":"198.51.100.9","port":6656,"session":7,"key":"000102030405060708090a0b0c0d0e0f"}"#,
         _ => "null",
     };
     let config = config(&format!(
@@ -99,7 +97,9 @@ fn drain(engine: &mut Engine, fx: &mut Effects, now_ns: &mut u64, rng: &mut Rng,
 
 #[test]
 fn pieces_are_as_long_as_the_interface_is_fast_and_lose_nothing() {
-    for (rate_mbps, longest) in [("null", 1_488), ("12.0", 1_488), ("100.0", 1_488), ("200.0", 25_000), ("2000.0", 65_535)] {
+    for (rate_mbps, longest) in
+        [("null", 1_488), ("12.0", 1_488), ("100.0", 1_488), ("200.0", 25_000), ("2000.0", 65_535)]
+    {
         let (mut engine, mut fx) = client(rate_mbps, "direct");
         let (mut rng, mut now_ns, mut next, mut sent) = (Rng::new(7), 2 * MS, 1, 1u32);
         let mut lengths = Vec::new();

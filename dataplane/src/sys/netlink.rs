@@ -1,8 +1,8 @@
 //! What happens to the host's interfaces, addresses, default routes and neighbours, as the kernel tells it (rtnetlink).
 
+use super::interface::Mac;
 use super::netlink_orphans::Orphans;
 use super::socket::{self, RawAddress};
-use super::interface::Mac;
 use super::{check, context};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

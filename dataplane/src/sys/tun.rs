@@ -36,7 +36,14 @@ pub struct TunOptions {
 impl TunOptions {
     /// A TUN of that name, up, everything else as the kernel has it.
     pub fn new(name: &str) -> Self {
-        TunOptions { name: name.to_string(), mtu: None, persistent: false, up: true, queue_packets: None, segments: false }
+        TunOptions {
+            name: name.to_string(),
+            mtu: None,
+            persistent: false,
+            up: true,
+            queue_packets: None,
+            segments: false,
+        }
     }
 }
 
