@@ -1,4 +1,4 @@
-//! The client stack of HyRoads, and the waypoint. See docs/reference/client.md.
+//! The client stack of HyRoads, and the waypoint. See docs/reference/client-stack.md.
 
 use hyroads_dataplane::client::options::{parse, Command, USAGE};
 use hyroads_dataplane::client::{shell, waypoint};

@@ -1,5 +1,5 @@
 //! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
-//! takes time as an argument. See docs/reference/client.md.
+//! takes time as an argument. See docs/reference/client-stack.md.
 pub mod codel;
 pub mod config;
 pub mod control;
