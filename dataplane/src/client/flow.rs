@@ -5,7 +5,8 @@ use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
 use crate::edge::buffer::Buf;
-use crate::ip::{Endpoint, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
+use crate::ip::{Endpoint, Segments, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
+use std::collections::vec_deque::Drain;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
@@ -27,6 +28,62 @@ pub struct Item {
     pub queued_ns: u64,
     /// Of a packet that was given to an interface before, or to another one, too.
     pub sequence: Option<u32>,
+    /// Set if it stands for several packets; only of direct flows.
+    pub segments: Option<Segments>,
+}
+
+impl Item {
+    pub fn new(buf: Buf, queued_ns: u64) -> Item {
+        Item { buf, queued_ns, sequence: None, segments: None }
+    }
+
+    /// Packets that it stands for.
+    pub fn packets(&self) -> usize {
+        self.segments.map_or(1, |segments| segments.left())
+    }
+}
+
+/// The packets of a flow that wait.
+#[derive(Debug, Default)]
+pub struct Queue {
+    items: VecDeque<Item>,
+    packets: usize,
+}
+
+impl Queue {
+    /// Packets; an item that stands for several counts as several.
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn front(&self) -> Option<&Item> {
+        self.items.front()
+    }
+
+    pub fn push_back(&mut self, item: Item) {
+        self.packets += item.packets();
+        self.items.push_back(item);
+    }
+
+    pub fn push_front(&mut self, item: Item) {
+        self.packets += item.packets();
+        self.items.push_front(item);
+    }
+
+    pub fn pop_front(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.packets -= item.packets();
+        Some(item)
+    }
+
+    pub fn drain(&mut self, all: std::ops::RangeFull) -> Drain<'_, Item> {
+        self.packets = 0;
+        self.items.drain(all)
+    }
 }
 
 /// How a direct flow looks on the wire.
@@ -86,7 +143,7 @@ pub struct Flow {
     pub wire: Option<Wire>,
     /// A direct flow whose interface has lost its address: it cannot go on.
     pub dead: bool,
-    pub queue: VecDeque<Item>,
+    pub queue: Queue,
     pub codel: Codel,
     pub next_sequence: u32,
     pub order: Order,
@@ -114,7 +171,7 @@ impl Flow {
             scheduled: None,
             wire: None,
             dead: false,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             codel: Codel::default(),
             // Ahead of what a program before this one has sent under the same number.
             next_sequence: (now_ns / 1000) as u32,

@@ -7,7 +7,7 @@ use super::tunnel::{decode, Bind, Body, Datagram, Echo, Hello, HEADER_LEN};
 use crate::edge::buffer::Buf;
 use crate::edge::frame::{Kind, Shim};
 use crate::edge::reorder::before;
-use crate::ip::{self, Packet, Part, Sum, Tuple, ACK, SYN};
+use crate::ip::{self, Packet, Part, Segments, Sum, Tuple, ACK, SYN};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -139,6 +139,96 @@ impl Engine {
         }
     }
 
+    /// A TCP packet that the host sends and that stands for several segments of `size` bytes of payload.
+    pub fn from_host_segments(&mut self, now_ns: u64, mut buf: Buf, size: u16, fx: &mut Effects) {
+        let packet = ip::parse(buf.bytes()).ok();
+        let known = packet.and_then(|packet| Some((packet, Segments::of(buf.bytes(), &packet, size)?)));
+        let (packet, segments) = match known {
+            Some(known) => known,
+            None => {
+                fx.drops.malformed += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        buf.truncate(packet.len);
+        let via = match self.slot_of(now_ns, &packet, fx).and_then(|slot| Some((slot, self.flows.get_mut(slot)?))) {
+            Some((slot, flow)) => {
+                flow.used_ns = now_ns;
+                flow.note_flags(packet.tcp_flags, true);
+                (slot, flow.via)
+            }
+            None => {
+                fx.drops.unroutable += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        match via {
+            (slot, Via::Direct) => self.direct_segments(now_ns, slot, &packet, segments, buf, fx),
+            (slot, Via::Waypoint) => self.cut(now_ns, slot, &packet, segments, buf, fx),
+        }
+    }
+
+    fn direct_segments(
+        &mut self,
+        now_ns: u64,
+        slot: usize,
+        packet: &Packet,
+        segments: Segments,
+        mut buf: Buf,
+        fx: &mut Effects,
+    ) {
+        let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
+        let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
+        if dead || !bound && !self.bind_direct(now_ns, slot, 0, fx) {
+            return self.refuse(slot, packet, buf, dead, fx);
+        }
+        let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
+            Some(found) => found,
+            None => return fx.pool.give(buf),
+        };
+        let most = self.links.get(usize::from(wire.link)).map_or(0, |link| link.piece_bytes(packet.is_ipv6()));
+        let worth = most >= 2 * segments.packet_len() && fx.pool.large_left() > 0;
+        let goes_whole = worth && segments.packet_len() <= mtu && wire.tuple.destination == packet.tuple.destination;
+        if !goes_whole {
+            return self.cut(now_ns, slot, packet, segments, buf, fx);
+        }
+        if ip::rewrite(buf.bytes_mut(), packet, Some(wire.tuple.source), None, Sum::Partial) {
+            let item = Item { segments: Some(segments), ..Item::new(buf, now_ns) };
+            self.queue_item(now_ns, slot, item, fx);
+        } else {
+            fx.drops.malformed += 1;
+            fx.pool.give(buf);
+        }
+    }
+
+    /// Single packets instead of one that stands for several.
+    fn cut(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut segments: Segments, buf: Buf, fx: &mut Effects) {
+        let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
+        if segments.packet_len() > mtu && self.too_big(packet, mtu, &buf, fx) {
+            return fx.pool.give(buf);
+        }
+        while let Some(piece) = segments.next(buf.bytes(), 0) {
+            let part = fx.pool.take_with_parts(piece.parts(buf.bytes()));
+            match (part, self.flows.get(slot).map(|flow| flow.via)) {
+                (Some(part), Some(via)) => {
+                    let single = Packet { len: part.len(), ..*packet };
+                    match via {
+                        Via::Direct => self.direct(now_ns, slot, single, part, fx),
+                        Via::Waypoint => self.through(now_ns, slot, &single, part, fx),
+                    }
+                }
+                (part, _) => {
+                    fx.drops.overrun += 1;
+                    part.into_iter().for_each(|part| fx.pool.give(part));
+                }
+            }
+            if !segments.advance(&piece) {
+                break;
+            }
+        }
+        fx.pool.give(buf);
+    }
+
     fn through(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut buf: Buf, fx: &mut Effects) {
         if self.flows.get(slot).map_or(true, |flow| flow.dead) {
             return self.refuse(slot, packet, buf, true, fx);
@@ -223,18 +313,22 @@ impl Engine {
     }
 
     fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
+        self.queue_item(now_ns, slot, Item::new(buf, now_ns), fx);
+    }
+
+    fn queue_item(&mut self, now_ns: u64, slot: usize, item: Item, fx: &mut Effects) {
         let flow = match self.flows.get_mut(slot) {
             Some(flow) => flow,
-            None => return fx.pool.give(buf),
+            None => return fx.pool.give(item.buf),
         };
         let waits_ns = flow.queue.front().map_or(0, |first| now_ns.saturating_sub(first.queued_ns));
         let waiting = flow.queue.len();
         if waiting >= MOST_PACKETS || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
-            flow.counters.dropped_packets += 1;
-            fx.drops.queue_full += 1;
-            return fx.pool.give(buf);
+            flow.counters.dropped_packets += item.packets() as u64;
+            fx.drops.queue_full += item.packets() as u64;
+            return fx.pool.give(item.buf);
         }
-        flow.queue.push_back(Item { buf, queued_ns: now_ns, sequence: None });
+        flow.queue.push_back(item);
         self.scheduler.arrived(slot);
     }
 

@@ -10,6 +10,12 @@ const MS: u64 = 1_000_000;
 /// How far pacing may catch up.
 const BURST_NS: u64 = MS;
 const LONGEST_PACKET: usize = 1600;
+/// A packet of several segments takes the interface no longer than this: others wait behind it.
+const PIECE_NS: f64 = 1e6;
+/// At a configured rate up to this there is nothing to gain from such packets.
+const PLAIN_MBPS: f64 = 100.0;
+/// Longest IP packet.
+const LONGEST_PIECE: usize = 65_535;
 /// Datagrams that an interface was given last and may not have sent when it dies: two below the queue and those in the
 /// device.
 const KEPT: usize = 8;
@@ -139,6 +145,8 @@ pub struct Link {
     pub usable: bool,
     pub rate_mbps: Option<f64>,
     pacer: Pacer,
+    /// Whether packets of IPv4, and of IPv6, that stand for several TCP segments may be given to it now.
+    pub takes_segments: [bool; 2],
     /// Where datagrams of the tunnel go over this interface.
     pub endpoint: Option<SocketAddr>,
     pub heartbeat: Heartbeat,
@@ -168,6 +176,7 @@ impl Link {
             usable: true,
             rate_mbps: None,
             pacer: Pacer::new(0, None, LONGEST_PACKET, BURST_NS),
+            takes_segments: [false; 2],
             endpoint: None,
             heartbeat: Heartbeat::default(),
             heard_serial: 0,
@@ -209,13 +218,25 @@ impl Link {
         self.pacer.ready_at(now_ns, bytes)
     }
 
+    /// How many bytes a packet of several segments may have; 0: only plain packets. What an interface carries of itself
+    /// is known after it has carried plain packets for a while.
+    pub fn piece_bytes(&self, is_ipv6: bool) -> usize {
+        let mbps = match self.rate_mbps {
+            _ if !self.takes_segments[usize::from(is_ipv6)] => return 0,
+            Some(rate_mbps) if rate_mbps <= PLAIN_MBPS => return 0,
+            Some(rate_mbps) => rate_mbps,
+            None => self.sent_peak.mbps,
+        };
+        ((mbps * PIECE_NS / 8e3) as usize).min(LONGEST_PIECE)
+    }
+
     /// A packet was given to the interface.
-    pub fn sent(&mut self, now_ns: u64, bytes: usize) {
+    pub fn sent(&mut self, now_ns: u64, bytes: usize, packets: usize) {
         self.pacer.sent(now_ns, bytes);
         self.sent_peak.add(now_ns, bytes);
         self.used_ns = now_ns;
         self.counters.sent_bytes += bytes as u64;
-        self.counters.sent_packets += 1;
+        self.counters.sent_packets += packets as u64;
     }
 
     pub fn received(&mut self, now_ns: u64, bytes: usize) {
@@ -331,7 +352,7 @@ mod tests {
     #[test]
     fn only_what_was_given_lately_is_given_again() {
         let mut link = Link::new("wlan0");
-        let item = || Item { buf: crate::edge::buffer::Buf::with_size(1), queued_ns: 0, sequence: Some(1) };
+        let item = || Item::new(crate::edge::buffer::Buf::with_size(1), 0);
         for k in 0..KEPT {
             assert!(link.keep(k as u64 * 100 * MS, k, item()).is_none());
         }

@@ -22,3 +22,6 @@ mod testing;
 pub mod timers;
 pub mod tunnel;
 pub mod waypoint;
+
+#[cfg(test)]
+mod segments_tests;
