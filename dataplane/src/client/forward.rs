@@ -179,7 +179,7 @@ impl Engine {
     ) {
         let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
         let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
-        if dead || !bound && !self.bind_direct(now_ns, slot, 0, fx) {
+        if dead || !bound && !self.bind_direct(now_ns, slot, fx) {
             return self.refuse(slot, packet, buf, dead, fx);
         }
         let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
