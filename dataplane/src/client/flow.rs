@@ -237,6 +237,11 @@ impl Flows {
         Some(base + self.next_number)
     }
 
+    /// The other end knows a number of ours that we do not: it is in use.
+    pub fn claim(&mut self, number: u16) {
+        self.resting.retain(|(_, resting)| *resting != number);
+    }
+
     /// Adds a flow; one with the same tuple or number goes out of the tables that it is in.
     pub fn insert(&mut self, flow: Flow) -> usize {
         let slot = self.free.pop().unwrap_or(self.slots.len());

@@ -121,6 +121,11 @@ impl Pool {
     pub fn in_use(&self) -> usize {
         self.out
     }
+
+    /// Buffers that can still be taken.
+    pub fn left(&self) -> usize {
+        self.limit.saturating_sub(self.out)
+    }
 }
 
 #[cfg(test)]
