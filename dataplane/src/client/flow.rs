@@ -58,6 +58,11 @@ pub struct Rights {
     pub backup: Accepts,
 }
 
+/// A wish that is said when the flow's next packet has left.
+pub const AT_NEXT_PACKET: u64 = u64::MAX;
+/// So many flows make room at a time.
+const ROOM: usize = 64;
+
 /// The last wish that the waypoint was told and has not yet confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
@@ -316,9 +321,15 @@ impl Flows {
         self.slots().filter(silent).collect()
     }
 
-    /// The flow that has been silent for longest.
-    pub fn longest_silent(&self) -> Option<usize> {
-        self.slots().min_by_key(|slot| self.get(*slot).map_or(u64::MAX, |flow| flow.used_ns))
+    /// The flows that have been silent for longest; first those that were never answered.
+    pub fn longest_silent(&self) -> Vec<usize> {
+        let key = |slot: usize| self.get(slot).map(|flow| (flow.counters.received_packets > 0, flow.used_ns, slot));
+        let mut all: Vec<(bool, u64, usize)> = self.slots().filter_map(key).collect();
+        if all.len() > ROOM {
+            all.select_nth_unstable(ROOM);
+            all.truncate(ROOM);
+        }
+        all.into_iter().map(|(_, _, slot)| slot).collect()
     }
 }
 

@@ -473,9 +473,13 @@ impl Engine {
         let mut changed = false;
         if is_newer(self.heard_serial) {
             self.heard_serial = hello.serial;
-            for (at, link) in self.links.iter_mut().enumerate() {
+            for at in 0..self.links.len() {
                 let usable = hello.usable >> at & 1 == 1;
-                changed |= std::mem::replace(&mut link.usable, usable) != usable;
+                let was_usable = std::mem::replace(&mut self.links[at].usable, usable);
+                changed |= was_usable != usable;
+                if was_usable && !usable {
+                    self.give_again(now_ns, at, fx);
+                }
             }
         }
         let link = &mut self.links[usize::from(number)];

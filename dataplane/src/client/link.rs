@@ -20,6 +20,8 @@ pub const BUSY_HELLO_NS: u64 = 100 * MS;
 pub const IDLE_HELLO_NS: u64 = 1_000 * MS;
 const BUSY_NS: u64 = 2_000 * MS;
 const MISSED: u32 = 3;
+/// After so many hellos without an answer there is no hurry: they may be paid for.
+const LONG_UNANSWERED: u32 = 50;
 /// For the answer to the first hello, and beyond the round trip.
 const PATIENCE_NS: u64 = 300 * MS;
 const RATE_BIN_NS: u64 = 100 * MS;
@@ -65,7 +67,8 @@ impl Heartbeat {
             self.asked_ns = now_ns;
         }
         self.unanswered += 1;
-        self.next_ns = now_ns + if busy || self.unanswered > 1 { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
+        let is_urgent = self.unanswered <= LONG_UNANSWERED && (busy || self.unanswered > 1);
+        self.next_ns = now_ns + if is_urgent { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
     }
 
     /// An answer came; true if the interface was not alive before.

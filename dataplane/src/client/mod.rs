@@ -18,6 +18,8 @@ pub mod report;
 pub mod scheduler;
 pub mod send;
 pub mod shell;
+#[cfg(test)]
+mod sharing_tests;
 pub mod state;
 #[cfg(test)]
 mod testing;

@@ -150,12 +150,16 @@ impl Engine {
         if is_fresh {
             flow.next_sequence = flow.next_sequence.wrapping_add(1);
         }
+        let wishes = flow.unconfirmed.is_some();
         let (waits, copies) = (!flow.queue.is_empty(), if flow.rights.copies { flow.accepts } else { 0 });
         if !is_first {
             self.scheduler.sent(link, slot, inner, waits);
             if is_fresh && copies & !(1 << link) != 0 {
                 self.copy(copies & !(1 << link), slot, &item, fx);
             }
+        }
+        if wishes {
+            self.wish_with_packet(now_ns, slot);
         }
         match to {
             To::Wire(_) => fx.pool.give(item.buf),
