@@ -7,7 +7,7 @@
 //! interfaces a flow uses.
 
 use super::config::{Config, Spread, Subject, Via};
-use super::flow::{Flow, Flows, Item, Rights, Unconfirmed, Wire};
+use super::flow::{Flow, Flows, Item, Rights, Unconfirmed, Wire, AT_NEXT_PACKET, MOST_ORDINALS};
 use super::link::{Link, LinkState};
 use super::scheduler::{interfaces, Accepts, Scheduler, MOST_INTERFACES};
 use super::tunnel::{self, Bind, Body, Key, HEADER_LEN, MESSAGE_LEN};
@@ -16,6 +16,8 @@ use crate::edge::frame::{Kind, Shim};
 use crate::edge::receiver::Released;
 use crate::edge::reorder::before;
 use crate::ip::{Endpoint, TCP};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 
 /// What a flow of weight 1 may send in a turn.
@@ -24,8 +26,9 @@ const UDP_LEN: usize = 8;
 const MS: u64 = 1_000_000;
 /// An interface of which nothing is known is taken to be as fast as this.
 const UNKNOWN_MBPS: f64 = 10.0;
-/// A flow that was used so lately counts when another one looks for an interface.
-const ACTIVE_NS: u64 = 1_000_000_000;
+/// A flow that was used so lately counts when another one looks for an interface, and they are counted so often.
+pub(super) const ACTIVE_NS: u64 = 1_000_000_000;
+const COUNTED_NS: u64 = 100_000_000;
 
 /// What is told of.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +140,19 @@ impl Session {
     }
 }
 
+/// When a flow's wish is to be said, its slot, and the wish's serial. A wish that is confirmed or replaced stays until
+/// then.
+pub(super) type Wishes = BinaryHeap<Reverse<(u64, usize, u32)>>;
+
+/// The weights of the flows that each interface has had to carry of late.
+#[derive(Debug, Default)]
+struct Load {
+    counted_ns: Option<u64>,
+    weights: [f64; MOST_INTERFACES],
+    /// Of them, flows that are the first to their destination, the second and so on.
+    alike: [[u32; MOST_INTERFACES]; MOST_ORDINALS],
+}
+
 /// See the head of this module.
 pub struct Engine {
     pub(super) is_waypoint: bool,
@@ -151,7 +167,9 @@ pub struct Engine {
     pub(super) newest: Option<(u32, u64)>,
     /// Flows whose packets wait for others before them, and flows with a wish that is not confirmed.
     pub(super) ordering: Vec<usize>,
-    pub(super) wishing: Vec<usize>,
+    pub(super) wishing: Wishes,
+    /// What counts when a flow looks for an interface.
+    load: Load,
     pub(super) fragments: super::forward::Fragments,
     pub(super) tick_ns: u64,
     pub(super) waypoint_lost: bool,
@@ -173,7 +191,8 @@ impl Engine {
             heard_serial: 0,
             newest: None,
             ordering: Vec::new(),
-            wishing: Vec::new(),
+            wishing: Wishes::new(),
+            load: Load::default(),
             fragments: super::forward::Fragments::default(),
             tick_ns: 0,
             waypoint_lost: false,
@@ -355,8 +374,17 @@ impl Engine {
 
     /// The interfaces that carry packets of a flow now.
     pub(super) fn open(&self, via: Via, is_ipv4: bool) -> Accepts {
-        let carries = |number: &usize| self.links[*number].carries(via, is_ipv4);
-        (0..self.links.len()).filter(carries).fold(0, |set, number| set | 1 << number)
+        let (mut open, mut proven) = (0, 0);
+        for (number, link) in self.links.iter().enumerate().filter(|(_, link)| link.carries(via, is_ipv4)) {
+            open |= 1 << number;
+            proven |= Accepts::from(link.heartbeat.alive == Some(true)) << number;
+        }
+        // An interface that has just come up may carry nothing: where the waypoint has answered is better.
+        if via == Via::Waypoint && proven != 0 {
+            proven
+        } else {
+            open
+        }
     }
 
     /// Those of the open interfaces that a flow is to use.
@@ -410,14 +438,14 @@ impl Engine {
             None => return,
         };
         let base = self.base(flow);
-        let (rights, home, wire) = (flow.rights, flow.home, flow.wire);
+        let (rights, home, wire, ordinal) = (flow.rights, flow.home, flow.wire, flow.ordinal);
         let accepts = match (flow.via, wire) {
             (Via::Direct, None) => 0,
             (Via::Direct, Some(wire)) => 1 << wire.link & self.open(Via::Direct, wire.tuple.source.address.is_ipv4()),
             (Via::Waypoint, _) if rights.spread || rights.copies => base,
             (Via::Waypoint, _) => match home.filter(|home| base >> home & 1 == 1) {
                 Some(home) => 1 << home,
-                None => match self.choose(now_ns, base, rights.weight, slot) {
+                None => match self.choose(now_ns, base, rights.weight, ordinal) {
                     Some(link) => {
                         self.move_home(now_ns, slot, link, fx);
                         1 << link
@@ -452,26 +480,48 @@ impl Engine {
         }
     }
 
-    /// The interface on which a flow of such a weight would get most.
-    pub(super) fn choose(&self, now_ns: u64, among: Accepts, weight: f64, except: usize) -> Option<u8> {
-        let mut load = [0.0; MOST_INTERFACES];
-        if among.count_ones() > 1 {
-            for flow in self.flows.slots().filter(|slot| *slot != except).filter_map(|slot| self.flows.get(slot)) {
-                let home = flow.home.or(flow.wire.map(|wire| wire.link));
-                if let Some(home) = home.filter(|_| now_ns.saturating_sub(flow.used_ns) < ACTIVE_NS) {
-                    load[usize::from(home)] += flow.rights.weight;
-                }
+    /// Counts again what interfaces carry, if that is not just done.
+    fn count_load(&mut self, now_ns: u64) {
+        if self.load.counted_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < COUNTED_NS) {
+            return;
+        }
+        let mut weights = [0.0; MOST_INTERFACES];
+        let mut alike = [[0; MOST_INTERFACES]; MOST_ORDINALS];
+        for flow in self.flows.slots().filter_map(|slot| self.flows.get(slot)) {
+            let home = flow.home.or(flow.wire.map(|wire| wire.link));
+            if let Some(home) = home.filter(|_| now_ns.saturating_sub(flow.used_ns) < ACTIVE_NS) {
+                weights[usize::from(home)] += flow.rights.weight;
+                alike[flow.ordinal][usize::from(home)] += 1;
             }
         }
-        let rate = |number: usize| self.links[number].known_rate_mbps();
-        let known: Vec<f64> = interfaces(among).filter_map(rate).collect();
-        let usual = if known.is_empty() { UNKNOWN_MBPS } else { known.iter().sum::<f64>() / known.len() as f64 };
-        let level = |number: usize| rate(number).unwrap_or(usual) / (load[number] + weight);
-        let best = interfaces(among).fold(None, |best: Option<(usize, f64)>, number| match best {
-            Some((_, most)) if most >= level(number) => best,
-            _ => Some((number, level(number))),
-        });
-        best.map(|(number, _)| number as u8)
+        self.load = Load { counted_ns: Some(now_ns), weights, alike };
+    }
+
+    /// The interface on which a flow of such a weight gets most; from now on it is counted there.
+    fn choose(&mut self, now_ns: u64, among: Accepts, weight: f64, ordinal: usize) -> Option<u8> {
+        let only = interfaces(among).next()?;
+        let best = if among.count_ones() > 1 { self.best(now_ns, among, weight, ordinal) } else { only };
+        self.load.weights[best] += weight;
+        self.load.alike[ordinal][best] += 1;
+        Some(best as u8)
+    }
+
+    /// An interface that has not been full may carry as much as the best. Of equals the one that has fewest flows of the
+    /// same ordinal: where every second connection to a server is the one that carries much, they are shared out, too.
+    fn best(&mut self, now_ns: u64, among: Accepts, weight: f64, ordinal: usize) -> usize {
+        self.count_load(now_ns);
+        let most = interfaces(among).filter_map(|number| self.links[number].known_rate_mbps());
+        let usual = most.fold(UNKNOWN_MBPS, f64::max);
+        let rank = |number: usize| {
+            let rate = self.links[number].limit_mbps(now_ns).unwrap_or(usual);
+            let alike = f64::from(self.load.alike[ordinal][number]);
+            (rate / (self.load.weights[number] + weight), -alike)
+        };
+        interfaces(among).fold(MOST_INTERFACES, |best, number| match best {
+            MOST_INTERFACES => number,
+            best if rank(number).partial_cmp(&rank(best)) == Some(std::cmp::Ordering::Greater) => number,
+            best => best,
+        })
     }
 
     /// A tunnel flow uses another interface from now on.
@@ -556,10 +606,26 @@ impl Engine {
         }
         let serial = self.next_serial(now_ns);
         if let Some(flow) = self.flows.get_mut(slot) {
-            flow.unconfirmed = Some(Unconfirmed { serial, again_ns: now_ns, tries: 0 });
-            if !self.wishing.contains(&slot) {
-                self.wishing.push(slot);
+            // Those of many flows that say nothing need not be said in one instant.
+            let is_idle = now_ns.saturating_sub(flow.used_ns) > ACTIVE_NS;
+            let again_ns = match (flow.has_begun(), is_idle) {
+                (false, _) => AT_NEXT_PACKET,
+                (true, false) => now_ns,
+                (true, true) => now_ns + MS * (100 + slot as u64 % 900),
+            };
+            flow.unconfirmed = Some(Unconfirmed { serial, again_ns, tries: 0 });
+            if again_ns < AT_NEXT_PACKET {
+                self.wishing.push(Reverse((again_ns, slot, serial)));
             }
+        }
+    }
+
+    /// A flow's packet has left: the waypoint knows the flow, and can be told what is wished.
+    pub(super) fn wish_with_packet(&mut self, now_ns: u64, slot: usize) {
+        let wish = self.flows.get_mut(slot).and_then(|flow| flow.unconfirmed.as_mut());
+        if let Some(wish) = wish.filter(|wish| wish.again_ns == AT_NEXT_PACKET) {
+            (wish.again_ns, wish.tries) = (now_ns, 0);
+            self.wishing.push(Reverse((now_ns, slot, wish.serial)));
         }
     }
 
@@ -621,7 +687,8 @@ impl Engine {
         let answers = |number: &usize| self.links[*number].unanswered_until_ns <= now_ns;
         let answering = interfaces(base).filter(answers).fold(0, |set, number| set | 1 << number);
         let among = if answering != 0 { answering } else { base };
-        let number = match self.choose(now_ns, among, flow.rights.weight, slot) {
+        let (weight, ordinal) = (flow.rights.weight, flow.ordinal);
+        let number = match self.choose(now_ns, among, weight, ordinal) {
             Some(number) => number,
             None => return false,
         };
@@ -698,8 +765,9 @@ impl Engine {
         fx: &mut Effects,
     ) -> Option<usize> {
         if self.flows.len() >= super::flow::MOST_FLOWS {
-            let silent = self.flows.longest_silent()?;
-            self.forget(now_ns, silent, fx);
+            for silent in self.flows.longest_silent() {
+                self.forget(now_ns, silent, fx);
+            }
         }
         let subject = Subject {
             protocol: tuple.protocol,

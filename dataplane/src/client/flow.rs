@@ -13,6 +13,8 @@ use std::net::IpAddr;
 const S: u64 = 1_000_000_000;
 /// At most so many flows at a time; the longest silent one makes room.
 pub const MOST_FLOWS: usize = 16_384;
+/// Of more flows to one destination all further ones are alike.
+pub const MOST_ORDINALS: usize = 8;
 /// Ports that the host's own connections do not use: the kernel is told to answer nothing that comes to them.
 pub const FIRST_PORT: u16 = 20_000;
 pub const LAST_PORT: u16 = 32_767;
@@ -115,6 +117,11 @@ pub struct Rights {
     pub backup: Accepts,
 }
 
+/// A wish that is said when the flow's next packet has left.
+pub const AT_NEXT_PACKET: u64 = u64::MAX;
+/// So many flows make room at a time.
+const ROOM: usize = 64;
+
 /// The last wish that the waypoint was told and has not yet confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
@@ -128,6 +135,8 @@ pub struct Flow {
     pub number: u16,
     /// Source is this end's host.
     pub tuple: Tuple,
+    /// How many others went to the same destination when it began, at most `MOST_ORDINALS - 1`.
+    pub ordinal: usize,
     pub rule: usize,
     /// Of its first packet.
     pub dscp: u8,
@@ -161,6 +170,7 @@ impl Flow {
         Flow {
             number,
             tuple,
+            ordinal: 0,
             rule,
             dscp: 0,
             rights,
@@ -223,6 +233,7 @@ pub struct Flows {
     by_tuple: HashMap<Tuple, usize>,
     by_wire: HashMap<(u8, Tuple), usize>,
     by_number: HashMap<u16, usize>,
+    to_destination: HashMap<(u8, Endpoint), u32>,
     resting: VecDeque<(u64, u16)>,
     next_number: u16,
     next_port: u16,
@@ -294,8 +305,16 @@ impl Flows {
         Some(base + self.next_number)
     }
 
+    /// The other end knows a number of ours that we do not: it is in use.
+    pub fn claim(&mut self, number: u16) {
+        self.resting.retain(|(_, resting)| *resting != number);
+    }
+
     /// Adds a flow; one with the same tuple or number goes out of the tables that it is in.
-    pub fn insert(&mut self, flow: Flow) -> usize {
+    pub fn insert(&mut self, mut flow: Flow) -> usize {
+        let alike = self.to_destination.entry((flow.tuple.protocol, flow.tuple.destination)).or_default();
+        flow.ordinal = (*alike as usize).min(MOST_ORDINALS - 1);
+        *alike += 1;
         let slot = self.free.pop().unwrap_or(self.slots.len());
         if slot == self.slots.len() {
             self.slots.push(None);
@@ -344,6 +363,13 @@ impl Flows {
         let flow = self.slots.get_mut(slot)?.take()?;
         self.count -= 1;
         self.free.push(slot);
+        let destination = (flow.tuple.protocol, flow.tuple.destination);
+        if let Some(alike) = self.to_destination.get_mut(&destination) {
+            *alike -= 1;
+            if *alike == 0 {
+                self.to_destination.remove(&destination);
+            }
+        }
         if self.by_tuple.get(&flow.tuple) == Some(&slot) {
             self.by_tuple.remove(&flow.tuple);
         }
@@ -368,9 +394,15 @@ impl Flows {
         self.slots().filter(silent).collect()
     }
 
-    /// The flow that has been silent for longest.
-    pub fn longest_silent(&self) -> Option<usize> {
-        self.slots().min_by_key(|slot| self.get(*slot).map_or(u64::MAX, |flow| flow.used_ns))
+    /// The flows that have been silent for longest; first those that were never answered.
+    pub fn longest_silent(&self) -> Vec<usize> {
+        let key = |slot: usize| self.get(slot).map(|flow| (flow.counters.received_packets > 0, flow.used_ns, slot));
+        let mut all: Vec<(bool, u64, usize)> = self.slots().filter_map(key).collect();
+        if all.len() > ROOM {
+            all.select_nth_unstable(ROOM);
+            all.truncate(ROOM);
+        }
+        all.into_iter().map(|(_, _, slot)| slot).collect()
     }
 }
 

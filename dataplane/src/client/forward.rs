@@ -323,7 +323,9 @@ impl Engine {
         };
         let waits_ns = flow.queue.front().map_or(0, |first| now_ns.saturating_sub(first.queued_ns));
         let waiting = flow.queue.len();
-        if waiting >= MOST_PACKETS || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
+        // The fewer buffers are left, the fewer a flow may have: none can take them all.
+        let most = MOST_PACKETS.min((fx.pool.left() / 4).max(1));
+        if waiting >= most || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
             flow.counters.dropped_packets += item.packets() as u64;
             fx.drops.queue_full += item.packets() as u64;
             return fx.pool.give(item.buf);
@@ -485,12 +487,16 @@ impl Engine {
             return None;
         }
         if let Some(slot) = self.flows.of_tuple(&ours) {
-            if self.flows.is_own(shim.flow) {
-                // The number is that of a program before this one, and the other end does not yet know the new one.
+            if !self.is_waypoint {
+                // The client's number counts, which the waypoint does not know yet: it has just begun the same flow, or
+                // knows it from a program before this one.
                 return Some(slot);
             }
             // The same flow by another number: the other end has begun anew.
             self.forget(now_ns, slot, fx);
+        }
+        if self.flows.is_own(shim.flow) {
+            self.flows.claim(shim.flow);
         }
         let slot = self.create_numbered(now_ns, shim.flow, ours, packet.dscp, Some(Via::Waypoint), fx)?;
         if self.is_waypoint {
@@ -561,9 +567,13 @@ impl Engine {
         let mut changed = false;
         if is_newer(self.heard_serial) {
             self.heard_serial = hello.serial;
-            for (at, link) in self.links.iter_mut().enumerate() {
+            for at in 0..self.links.len() {
                 let usable = hello.usable >> at & 1 == 1;
-                changed |= std::mem::replace(&mut link.usable, usable) != usable;
+                let was_usable = std::mem::replace(&mut self.links[at].usable, usable);
+                changed |= was_usable != usable;
+                if was_usable && !usable {
+                    self.give_again(now_ns, at, fx);
+                }
             }
         }
         let link = &mut self.links[usize::from(number)];

@@ -26,8 +26,12 @@ pub const BUSY_HELLO_NS: u64 = 100 * MS;
 pub const IDLE_HELLO_NS: u64 = 1_000 * MS;
 const BUSY_NS: u64 = 2_000 * MS;
 const MISSED: u32 = 3;
+/// After so many hellos without an answer there is no hurry: they may be paid for.
+const LONG_UNANSWERED: u32 = 50;
 /// For the answer to the first hello, and beyond the round trip.
 const PATIENCE_NS: u64 = 300 * MS;
+/// An interface that has been full within this time is known by what it carried then.
+const FULL_NS: u64 = 10_000 * MS;
 const RATE_BIN_NS: u64 = 100 * MS;
 /// The greatest rate is forgotten by this much in each bin: half in ten seconds.
 const FORGET: f64 = 0.993;
@@ -71,7 +75,8 @@ impl Heartbeat {
             self.asked_ns = now_ns;
         }
         self.unanswered += 1;
-        self.next_ns = now_ns + if busy || self.unanswered > 1 { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
+        let is_urgent = self.unanswered <= LONG_UNANSWERED && (busy || self.unanswered > 1);
+        self.next_ns = now_ns + if is_urgent { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
     }
 
     /// An answer came; true if the interface was not alive before.
@@ -159,6 +164,7 @@ pub struct Link {
     sent_peak: Peak,
     received_peak: Peak,
     used_ns: u64,
+    full_ns: Option<u64>,
     /// Until then direct flows prefer others: a connection over it was not answered.
     pub unanswered_until_ns: u64,
     /// Since when it does not carry.
@@ -185,6 +191,7 @@ impl Link {
             sent_peak: Peak::default(),
             received_peak: Peak::default(),
             used_ns: 0,
+            full_ns: None,
             unanswered_until_ns: 0,
             down_ns: Some(0),
             dns: Vec::new(),
@@ -295,6 +302,17 @@ impl Link {
     /// Whether a packet was given to it within this time.
     pub fn used_within(&self, now_ns: u64, span_ns: u64) -> bool {
         self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < span_ns
+    }
+
+    /// It had no room.
+    pub fn note_full(&mut self, now_ns: u64) {
+        self.full_ns = Some(now_ns);
+    }
+
+    /// What it carries at most, Mb/s, as far as that is known: configured, or seen when it was full.
+    pub fn limit_mbps(&self, now_ns: u64) -> Option<f64> {
+        let full = self.full_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < FULL_NS);
+        self.rate_mbps.or(Some(self.sent_peak.mbps).filter(|mbps| full && *mbps > 0.0))
     }
 
     /// What it is configured to carry, or has carried of late, Mb/s; None if neither is known.

@@ -9,6 +9,8 @@ mod direct_tests;
 pub mod engine;
 pub mod flow;
 pub mod forward;
+#[cfg(test)]
+mod hostile_tests;
 pub mod link;
 pub mod options;
 pub mod order;

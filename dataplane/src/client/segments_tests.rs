@@ -84,7 +84,7 @@ fn drain(engine: &mut Engine, fx: &mut Effects, now_ns: &mut u64, rng: &mut Rng,
         };
         let (length, from, payload) = check(&taken);
         if rng.below(4) == 0 {
-            engine.put_back(0, taken);
+            engine.put_back(0, 0, taken);
             continue;
         }
         assert_eq!(from, *next);

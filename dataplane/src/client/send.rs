@@ -140,7 +140,8 @@ impl Engine {
     }
 
     /// The interface has no room after all.
-    pub fn put_back(&mut self, link: usize, taken: Taken) {
+    pub fn put_back(&mut self, now_ns: u64, link: usize, taken: Taken) {
+        self.links[link].note_full(now_ns);
         let Taken { slot, mut item, is_first, is_fresh, .. } = taken;
         if is_first {
             self.links[link].first.push_front((slot, item));
@@ -178,12 +179,16 @@ impl Engine {
             flow.queue.push_front(item);
             return self.scheduler.sent(link, slot, inner, true);
         }
+        let wishes = flow.unconfirmed.is_some();
         let (waits, copies) = (!flow.queue.is_empty(), if flow.rights.copies { flow.accepts } else { 0 });
         if !is_first {
             self.scheduler.sent(link, slot, inner, waits);
             if is_fresh && copies & !(1 << link) != 0 {
                 self.copy(copies & !(1 << link), slot, &item, fx);
             }
+        }
+        if wishes {
+            self.wish_with_packet(now_ns, slot);
         }
         match to {
             To::Wire(_) => fx.pool.give(item.buf),

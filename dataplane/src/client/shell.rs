@@ -378,7 +378,7 @@ impl Client {
                 match sent {
                     Sent::Done => self.engine.sent(now_ns, number, taken, &mut self.fx),
                     Sent::NotNow => {
-                        self.engine.put_back(number, taken);
+                        self.engine.put_back(now_ns, number, taken);
                         break;
                     }
                     Sent::TooBig => self.engine.refused(number, taken, true, &mut self.fx),

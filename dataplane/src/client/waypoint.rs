@@ -247,7 +247,7 @@ impl Waypoint {
                     Sent::TooBig => engine.refused(number, taken, true, &mut self.fx),
                     Sent::NoRoute => engine.refused(number, taken, false, &mut self.fx),
                     Sent::NotNow => {
-                        engine.put_back(number, taken);
+                        engine.put_back(now_ns, number, taken);
                         if epoll.modify(&self.udp, UDP_TOKEN, Interest::BOTH).is_ok() {
                             self.blocked_ns = Some(now_ns + RETRY_NS);
                         }

@@ -157,6 +157,11 @@ impl Pool {
     pub fn in_use(&self) -> usize {
         self.out + self.large.as_ref().map_or(0, |large| large.out)
     }
+
+    /// Buffers that can still be taken.
+    pub fn left(&self) -> usize {
+        self.limit.saturating_sub(self.out)
+    }
 }
 
 #[cfg(test)]
