@@ -332,7 +332,7 @@ fn a_pool_that_is_used_up_costs_packets_and_no_more() {
 }
 
 #[test]
-fn checksums_that_the_kernel_has_not_finished_are_kept_so() {
+fn checksums_that_the_kernel_has_not_finished_stay_so() {
     let mut sim = Sim::with_rules(&[(10.0, 1)], &rule("", &["if0"], "direct"));
     sim.send(&udp(CLIENT, SERVER, b"question"));
     sim.run_ms(5);

@@ -18,9 +18,9 @@ const PLAIN_MBPS: f64 = 100.0;
 const LONGEST_PIECE: usize = 65_535;
 /// Datagrams that an interface was given last and may not have sent when it dies: two below the queue and those in the
 /// device.
-const KEPT: usize = 8;
+const RETAINED: usize = 8;
 /// What was given longer ago has left, or another packet would not have been taken since.
-const KEPT_NS: u64 = 400 * MS;
+const RETAINED_NS: u64 = 400 * MS;
 /// Hellos: while packets come and go, else, and how many may be missed.
 pub const BUSY_HELLO_NS: u64 = 100 * MS;
 pub const IDLE_HELLO_NS: u64 = 1_000 * MS;
@@ -186,7 +186,7 @@ impl Link {
             endpoint: None,
             heartbeat: Heartbeat::default(),
             heard_serial: 0,
-            given: VecDeque::with_capacity(KEPT),
+            given: VecDeque::with_capacity(RETAINED),
             first: VecDeque::new(),
             sent_peak: Peak::default(),
             received_peak: Peak::default(),
@@ -255,7 +255,7 @@ impl Link {
 
     /// Keeps a datagram until later ones have pushed it out; what is no longer kept comes back.
     pub fn keep(&mut self, now_ns: u64, slot: usize, item: Item) -> Option<Item> {
-        let out = if self.given.len() >= KEPT { self.given.pop_front().map(|(_, _, item)| item) } else { None };
+        let out = if self.given.len() >= RETAINED { self.given.pop_front().map(|(_, _, item)| item) } else { None };
         self.given.push_back((now_ns, slot, item));
         out
     }
@@ -264,7 +264,7 @@ impl Link {
     pub fn take_given(&mut self, now_ns: u64, spent: &mut Vec<Item>) -> Vec<(usize, Item)> {
         let mut out = Vec::new();
         for (given_ns, slot, item) in self.given.drain(..) {
-            match now_ns.saturating_sub(given_ns) <= KEPT_NS {
+            match now_ns.saturating_sub(given_ns) <= RETAINED_NS {
                 true => out.push((slot, item)),
                 false => spent.push(item),
             }
@@ -371,7 +371,7 @@ mod tests {
     fn only_what_was_given_lately_is_given_again() {
         let mut link = Link::new("wlan0");
         let item = || Item::new(crate::edge::buffer::Buf::with_size(1), 0);
-        for k in 0..KEPT {
+        for k in 0..RETAINED {
             assert!(link.keep(k as u64 * 100 * MS, k, item()).is_none());
         }
         assert!(link.keep(800 * MS, 99, item()).is_some());
