@@ -49,6 +49,7 @@ class Scheduler:
         *,
         most_services: int = MOST_SERVICES,
         packet_bytes: int = PACKET_BYTES,
+        one_deficit: bool = False,
     ) -> None:
         least = min(weights, default=1.0)
         self._quantum = [weight / least * packet_bytes for weight in weights]
@@ -56,7 +57,9 @@ class Scheduler:
         self._most = most_services
         # Per interface: what is left of a flow's quantum there, backlogged flows in the order of their turns, the flow
         # whose turn it is now, if any, and how many turns elsewhere it has not yet passed over.
-        self._deficit = [[0.0] * len(weights) for _ in range(interfaces)]
+        self._deficit = [[0.0] * len(weights)] * interfaces
+        if not one_deficit:
+            self._deficit = [[0.0] * len(weights) for _ in range(interfaces)]
         self._turns: list[deque[int]] = [deque() for _ in range(interfaces)]
         self._serving: list[int | None] = [None] * interfaces
         self._services = [[0] * len(weights) for _ in range(interfaces)]
@@ -121,11 +124,17 @@ class Scheduler:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How packets are scheduled: where the count of others' services saturates (1: as published; 0: each interface on
-    its own, plain deficit round robin), and how long packets are.
+    its own, plain deficit round robin), how long packets are, and whether all interfaces share a flow's deficit (as
+    published).
     """
 
     most_services: int = MOST_SERVICES
     packet_bytes: int = PACKET_BYTES
+    one_deficit: bool = False
+
+
+AS_PUBLISHED = Setting(most_services=1, one_deficit=True)
+"""miDRR with one bit for each flow and interface, and one deficit for each flow."""
 
 
 def simulate(shares: Shares, duration_s: float, setting: Setting = Setting()) -> dict[str, float]:
@@ -180,6 +189,7 @@ class _Simulation:
             len(number),
             most_services=setting.most_services,
             packet_bytes=setting.packet_bytes,
+            one_deficit=setting.one_deficit,
         )
         self._bytes, self._duration_s, self._bin_s = setting.packet_bytes, duration_s, bin_s
         packet_mbit = setting.packet_bytes * 8e-6
