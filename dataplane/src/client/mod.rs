@@ -1,2 +1,20 @@
-//! The client stack: one address above, any interfaces below.
+//! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
+//! takes time as an argument. See docs/reference/client-stack.md.
+pub mod codel;
+pub mod config;
+pub mod control;
+pub mod devices;
+pub mod engine;
+pub mod flow;
+pub mod forward;
+pub mod link;
+pub mod options;
+pub mod order;
+pub mod report;
 pub mod scheduler;
+pub mod send;
+pub mod shell;
+pub mod state;
+pub mod timers;
+pub mod tunnel;
+pub mod waypoint;

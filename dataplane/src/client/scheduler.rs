@@ -205,6 +205,11 @@ impl Scheduler {
         }
     }
 
+    /// Whether a flow waits that an interface may serve.
+    pub fn waits(&self, interface: usize) -> bool {
+        self.turns.get(interface).map_or(false, |turns| turns.waiting.some.iter().any(|word| *word != 0))
+    }
+
     /// Whose packet an interface sends now; None if no flow that accepts it waits. `size` is the length in bytes of
     /// the first packet in a flow's queue.
     pub fn next(&mut self, interface: usize, size: impl Fn(usize) -> usize) -> Option<usize> {

@@ -20,6 +20,10 @@ impl Buf {
         &self.data[self.start..self.end]
     }
 
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..self.end]
+    }
+
     pub fn len(&self) -> usize {
         self.end - self.start
     }
@@ -55,6 +59,11 @@ impl Buf {
         self.data[self.start..self.end].fill(0);
     }
 
+    /// Drops what is behind the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start + len);
+    }
+
     /// Drops bytes from the front.
     pub fn strip(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
@@ -88,6 +97,16 @@ impl Pool {
         }
         self.out += 1;
         Some(self.free.pop().unwrap_or_else(|| Buf::with_size(self.size)))
+    }
+
+    /// A buffer with these bytes, or None if none is free or they do not fit.
+    pub fn take_with(&mut self, bytes: &[u8]) -> Option<Buf> {
+        let mut buf = self.take()?;
+        if buf.set(bytes) {
+            return Some(buf);
+        }
+        self.give(buf);
+        None
     }
 
     pub fn give(&mut self, mut buf: Buf) {

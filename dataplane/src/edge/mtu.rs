@@ -6,16 +6,12 @@
 //! It goes out whether or not IPv4's "don't fragment" is set: nobody behind us fragments either. VLAN tags are copied.
 
 use super::frame::{be16, ether_type, ETHERNET_LEN};
+use crate::ip;
 
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
 const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const MAX_TAGS: usize = 2;
-const PROTOCOL_ICMP: u8 = 1;
-const PROTOCOL_ICMPV6: u8 = 58;
-/// Quoted bytes, so that the message stays within 576 bytes (IPv4) and 1280 bytes (IPv6).
-const QUOTE_V4: usize = 576 - 20 - 8;
-const QUOTE_V6: usize = 1280 - 40 - 8;
 
 /// The answer to `frame` where only frames of `max_frame` bytes fit; None if there is to be none.
 pub fn too_big_reply(frame: &[u8], max_frame: usize) -> Option<Vec<u8>> {
@@ -33,90 +29,17 @@ pub fn too_big_reply(frame: &[u8], max_frame: usize) -> Option<Vec<u8>> {
     }
     let packet = frame.get(at..)?;
     let mtu = max_frame.checked_sub(at)?;
-    let body = match kind {
-        TYPE_IPV4 => reply_v4(packet, mtu)?,
-        TYPE_IPV6 => reply_v6(packet, mtu)?,
-        _ => return None,
-    };
-    let mut out = Vec::with_capacity(at + body.len());
+    if kind != TYPE_IPV4 && kind != TYPE_IPV6 {
+        return None;
+    }
+    let mut message = [0; ip::MOST_MESSAGE];
+    let len = ip::too_big_from_destination(packet, mtu, &mut message)?;
+    let mut out = Vec::with_capacity(at + len);
     out.extend_from_slice(&frame[6..12]);
     out.extend_from_slice(&frame[..6]);
     out.extend_from_slice(&frame[12..at]);
-    out.extend_from_slice(&body);
+    out.extend_from_slice(&message[..len]);
     Some(out)
-}
-
-fn reply_v4(packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
-    let header = packet.get(..20)?;
-    let header_len = usize::from(header[0] & 15) * 4;
-    let total = usize::from(be16(packet, 2)?).min(packet.len());
-    if header[0] >> 4 != 4 || header_len < 20 || total < header_len || total <= mtu {
-        return None;
-    }
-    let (source, target) = (&header[12..16], &header[16..20]);
-    // Not to a later fragment, not from or to a group, and never about an ICMP error.
-    if be16(packet, 6)? & 0x1fff != 0 || target[0] >= 224 || source[0] >= 224 || source[0] == 0 || source[0] == 127 {
-        return None;
-    }
-    if header[9] == PROTOCOL_ICMP && !matches!(packet.get(header_len), Some(0 | 8 | 13..=18)) {
-        return None;
-    }
-    let quote = &packet[..total.min(QUOTE_V4)];
-    let mut icmp = vec![3, 4, 0, 0, 0, 0];
-    icmp.extend_from_slice(&(mtu.min(0xffff) as u16).to_be_bytes());
-    icmp.extend_from_slice(quote);
-    let sum = checksum(&[&icmp]);
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-
-    let mut out = vec![0x45, 0xc0, 0, 0, 0, 0, 0, 0, 64, PROTOCOL_ICMP, 0, 0];
-    out[2..4].copy_from_slice(&((20 + icmp.len()) as u16).to_be_bytes());
-    out.extend_from_slice(target);
-    out.extend_from_slice(source);
-    let sum = checksum(&[&out]);
-    out[10..12].copy_from_slice(&sum.to_be_bytes());
-    out.extend_from_slice(&icmp);
-    Some(out)
-}
-
-fn reply_v6(packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
-    let header = packet.get(..40)?;
-    let total = (40 + usize::from(be16(packet, 4)?)).min(packet.len());
-    if header[0] >> 4 != 6 || total <= mtu {
-        return None;
-    }
-    let (source, target) = (&header[8..24], &header[24..40]);
-    if source[0] == 0xff || target[0] == 0xff || source.iter().all(|b| *b == 0) {
-        return None;
-    }
-    // ICMPv6 errors have types below 128.
-    if header[6] == PROTOCOL_ICMPV6 && packet.get(40).map_or(true, |kind| *kind < 128) {
-        return None;
-    }
-    let mut icmp = vec![2, 0, 0, 0];
-    icmp.extend_from_slice(&(mtu as u32).to_be_bytes());
-    icmp.extend_from_slice(&packet[..total.min(QUOTE_V6)]);
-    let length = (icmp.len() as u32).to_be_bytes();
-    let sum = checksum(&[target, source, &length, &[0, 0, 0, PROTOCOL_ICMPV6], &icmp]);
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-
-    let mut out = vec![0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, 64];
-    out[4..6].copy_from_slice(&(icmp.len() as u16).to_be_bytes());
-    out.extend_from_slice(target);
-    out.extend_from_slice(source);
-    out.extend_from_slice(&icmp);
-    Some(out)
-}
-
-/// The Internet checksum (RFC 1071) over parts, each but the last of even length.
-fn checksum(parts: &[&[u8]]) -> u16 {
-    let mut sum = 0u32;
-    for pair in parts.iter().flat_map(|part| part.chunks(2)) {
-        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 /// At most so many messages: a token bucket.
@@ -152,6 +75,7 @@ impl RateLimit {
 mod tests {
     use super::*;
     use crate::edge::testing::Rng;
+    use crate::ip::checksum::checksum;
 
     fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];

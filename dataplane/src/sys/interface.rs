@@ -1,7 +1,8 @@
 //! Properties of network interfaces through ioctls, and MAC addresses as text.
 
-use super::{check, invalid};
+use super::{check, context, invalid};
 use std::io;
+use std::mem;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A MAC address.
@@ -28,11 +29,20 @@ impl InterfaceRequest {
 
     /// `ioctl(descriptor, code, self)`; `what` and `name` go into the error.
     pub(crate) fn call(&mut self, descriptor: &OwnedFd, code: u32, what: &str) -> io::Result<()> {
+        self.try_call(descriptor, code).map_err(|error| {
+            let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
+            context(error, &format!("{what} of interface {}", String::from_utf8_lossy(&self.name[..end])))
+        })
+    }
+
+    /// The same with the system's own error, number and all.
+    pub(crate) fn try_call(&mut self, descriptor: &OwnedFd, code: u32) -> io::Result<()> {
         let pointer = self as *mut InterfaceRequest;
         // SAFETY: `self` has the layout and at least the size of what these requests read and write.
-        let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), code as _, pointer) };
-        let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
-        check(result, || format!("{what} of interface {}", String::from_utf8_lossy(&self.name[..end]))).map(|_| ())
+        if unsafe { libc::ioctl(descriptor.as_raw_fd(), code as _, pointer) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     fn set_number(&mut self, number: u32) {
@@ -66,6 +76,50 @@ pub fn mac(name: &str) -> io::Result<Mac> {
     request.call(&request_socket()?, libc::SIOCGIFHWADDR as u32, "MAC address")?;
     let d = &request.data;
     Ok([d[2], d[3], d[4], d[5], d[6], d[7]])
+}
+
+/// Kind of hardware (ARPHRD_...): 1 for everything that looks like Ethernet.
+pub fn hardware_type(name: &str) -> io::Result<u16> {
+    let mut request = InterfaceRequest::new(name)?;
+    request.call(&request_socket()?, libc::SIOCGIFHWADDR as u32, "kind of hardware")?;
+    Ok(u16::from_ne_bytes([request.data[0], request.data[1]]))
+}
+
+/// Asks a device for its carrier at this moment (ethtool's GLINK).
+///
+/// The kernel tells of a carrier by rtnetlink at once only if it has told of no other within the last second (on devices
+/// whose peer has another index: always), otherwise up to a second later. Being asked makes it tell at once: ask every few
+/// milliseconds while something is to be sent, and [`super::netlink::Monitor`] hears of it, too.
+#[derive(Debug)]
+pub struct CarrierQuery {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl CarrierQuery {
+    /// For an interface of the current network namespace, which need not exist yet.
+    pub fn open(name: &str) -> io::Result<CarrierQuery> {
+        InterfaceRequest::new(name)?;
+        Ok(CarrierQuery { socket: request_socket()?, name: name.to_string() })
+    }
+
+    /// Whether the interface is up and has its carrier; true for devices that can't tell, false for one that does not exist.
+    pub fn up(&self) -> bool {
+        const ETHTOOL_GLINK: u32 = 0x0a;
+        let mut value: [u32; 2] = [ETHTOOL_GLINK, 0];
+        let pointer = value.as_mut_ptr() as usize;
+        let result = InterfaceRequest::new(&self.name).and_then(|mut request| {
+            request.data[..mem::size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+            request.try_call(&self.socket, libc::SIOCETHTOOL as u32)
+        });
+        // The kernel wrote through the pointer, which the compiler does not see.
+        // SAFETY: `value` is alive and initialised.
+        let link = unsafe { std::ptr::read_volatile(&value[1]) };
+        match result {
+            Ok(()) => link != 0,
+            Err(error) => error.raw_os_error() == Some(libc::EOPNOTSUPP),
+        }
+    }
 }
 
 /// MTU of an interface in bytes (without the Ethernet header).

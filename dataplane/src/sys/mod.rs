@@ -1,4 +1,5 @@
-//! The system calls of the data plane: clock, network namespaces, TAP and packet sockets, epoll, signals, line streams.
+//! The system calls of the data plane: clock, network namespaces, TAP and TUN devices, packet, raw and UDP
+//! sockets, rtnetlink, epoll, signals, line streams.
 //!
 //! Everything that can fail returns `io::Result` with the operation and its object in the text; nothing panics. All unsafe
 //! code of the crate lives below this module.
@@ -6,15 +7,31 @@
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod filter;
 pub mod interface;
+pub mod ip_tap;
 pub mod lateness;
 pub mod lines;
+pub mod netlink;
+mod netlink_orphans;
 pub mod netns;
 pub mod packet;
 pub mod process;
+pub mod raw_ip;
+pub mod socket;
 pub mod tap;
 pub mod tcp;
+pub mod tun;
+pub mod udp;
 pub mod unix;
+pub mod virtio;
+
+#[cfg(test)]
+mod client_live_tests;
+#[cfg(test)]
+mod netlink_tests;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 

@@ -1,0 +1,261 @@
+//! The sockets of the client's interfaces, and what the kernel says of them.
+
+use super::link::LinkState;
+use crate::sys::epoll::{Epoll, Interest};
+use crate::sys::interface::CarrierQuery;
+use crate::sys::ip_tap::{IpTap, IpTapOptions};
+use crate::sys::netlink::{Address, Change, DefaultRoute};
+use crate::sys::raw_ip::{Family, RawIp};
+use crate::sys::socket::Sent;
+use crate::sys::udp::BoundUdp;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::io::{AsRawFd, RawFd};
+
+/// Tokens of a device's sockets are `FIRST_TOKEN + number * TOKENS_EACH` and the following.
+pub const FIRST_TOKEN: u64 = 16;
+pub const TOKENS_EACH: u64 = 8;
+pub const LAST_TOKEN: u64 = FIRST_TOKEN + TOKENS_EACH * 64 - 1;
+const TAP: u64 = 0;
+const RAW4: u64 = 1;
+const RAW6: u64 = 2;
+const UDP: u64 = 3;
+/// Nothing tells when a full device queue has room again.
+const RETRY_NS: u64 = 200_000;
+const MAIN_TABLE: u32 = 254;
+
+/// What is known of one of the host's interfaces.
+#[derive(Debug, Default)]
+struct HostLink {
+    name: String,
+    carrier: bool,
+    mtu: u32,
+    addresses: Vec<Address>,
+    routes: Vec<DefaultRoute>,
+}
+
+impl HostLink {
+    /// An address is of use where a default route is: packets go to other networks.
+    fn address(&self, ipv6: bool) -> Option<IpAddr> {
+        if !self.routes.iter().any(|route| route.ipv6 == ipv6) {
+            return None;
+        }
+        let good = |a: &&Address| a.address.is_ipv6() == ipv6 && a.global && !a.tentative;
+        let fresh = self.addresses.iter().filter(good).find(|a| !a.deprecated);
+        fresh.or_else(|| self.addresses.iter().find(good)).map(|a| a.address)
+    }
+
+    fn state(&self) -> LinkState {
+        let address4 = self.address(false).and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
+        let address6 = self.address(true).and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
+        LinkState { up: self.carrier, address4, address6, mtu: self.mtu }
+    }
+}
+
+/// The host's interfaces as rtnetlink tells.
+#[derive(Debug, Default)]
+pub struct Host {
+    links: HashMap<u32, HostLink>,
+}
+
+impl Host {
+    pub fn note(&mut self, change: Change) {
+        match change {
+            Change::Link(link) => {
+                let known = self.links.entry(link.index).or_default();
+                known.name = link.name;
+                known.carrier = link.carrier;
+                known.mtu = link.mtu;
+            }
+            Change::LinkGone { index } => {
+                self.links.remove(&index);
+            }
+            Change::Address(address) => {
+                let link = self.links.entry(address.index).or_default();
+                link.addresses.retain(|known| known.address != address.address);
+                if !address.gone {
+                    link.addresses.push(address);
+                }
+            }
+            Change::DefaultRoute(route) if route.table == MAIN_TABLE => {
+                let link = self.links.entry(route.index).or_default();
+                let same = |known: &DefaultRoute| {
+                    (known.ipv6, known.gateway, known.metric) == (route.ipv6, route.gateway, route.metric)
+                };
+                link.routes.retain(|known| !same(known));
+                if !route.gone {
+                    link.routes.push(route);
+                }
+            }
+            Change::DefaultRoute(_) => {}
+            Change::Lost => self.links.clear(),
+        }
+    }
+
+    /// Index and state of an interface.
+    pub fn find(&self, name: &str) -> Option<(u32, LinkState)> {
+        let found = self.links.iter().find(|(_, link)| link.name == name);
+        found.map(|(index, link)| (*index, link.state()))
+    }
+
+    /// For a status document: addresses, and whether there is a default route.
+    pub fn shown(&self, name: &str) -> (Vec<String>, bool) {
+        match self.links.values().find(|link| link.name == name) {
+            Some(link) => {
+                let addresses = link.addresses.iter().filter(|a| a.global);
+                (addresses.map(|a| format!("{}/{}", a.address, a.prefix)).collect(), !link.routes.is_empty())
+            }
+            None => (Vec::new(), false),
+        }
+    }
+}
+
+/// The sockets of one interface. They are of the interface as it was when they were opened.
+pub struct Device {
+    name: String,
+    index: u32,
+    mtu: u32,
+    first_token: u64,
+    tap: IpTap,
+    raw4: RawIp,
+    raw6: Option<RawIp>,
+    udp: Option<BoundUdp>,
+    carrier: CarrierQuery,
+    /// What the last query told.
+    pub has_carrier: bool,
+    /// A socket that had no room: its token, and when to try again anyway.
+    blocked: Option<(u64, u64)>,
+}
+
+impl Device {
+    pub fn open(
+        name: &str,
+        number: usize,
+        index: u32,
+        mtu: u32,
+        waypoint: Option<SocketAddr>,
+        epoll: &Epoll,
+    ) -> io::Result<Device> {
+        let options = IpTapOptions { other_protocols: true, ..IpTapOptions::new(name) };
+        let local: Option<SocketAddr> = waypoint.map(|to| match to {
+            SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            SocketAddr::V6(_) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+        });
+        let device = Device {
+            name: name.to_string(),
+            index,
+            mtu,
+            first_token: FIRST_TOKEN + number as u64 * TOKENS_EACH,
+            tap: IpTap::open(&options)?,
+            raw4: RawIp::open(name, Family::V4)?,
+            // A host without IPv6 has no such sockets.
+            raw6: RawIp::open(name, Family::V6).ok(),
+            udp: local.map(|local| BoundUdp::open(Some(name), local, Some(mtu))).transpose()?,
+            carrier: CarrierQuery::open(name)?,
+            has_carrier: true,
+            blocked: None,
+        };
+        epoll.add(&device.tap, device.first_token + TAP, Interest::READ)?;
+        epoll.add(&device.raw4, device.first_token + RAW4, Interest::NONE)?;
+        if let Some(raw6) = &device.raw6 {
+            epoll.add(raw6, device.first_token + RAW6, Interest::NONE)?;
+        }
+        if let Some(udp) = &device.udp {
+            epoll.add(udp, device.first_token + UDP, Interest::READ)?;
+        }
+        Ok(device)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the sockets still fit the interface.
+    pub fn fits(&self, index: u32, mtu: u32, waypoint: Option<SocketAddr>) -> bool {
+        let family = self.udp.as_ref().and_then(|udp| udp.local().ok()).map(|local| local.is_ipv4());
+        self.index == index && self.mtu == mtu && family == waypoint.map(|to| to.is_ipv4())
+    }
+
+    /// Asks for the carrier; true if it came or went. The kernel tells of it up to a second late if another link changed
+    /// within the last one.
+    pub fn carrier_changed(&mut self) -> bool {
+        let carrier = self.carrier.up();
+        std::mem::replace(&mut self.has_carrier, carrier) != carrier
+    }
+
+    pub fn tap(&self) -> &IpTap {
+        &self.tap
+    }
+
+    pub fn udp(&self) -> Option<&BoundUdp> {
+        self.udp.as_ref()
+    }
+
+    /// Whether an event's token is that of the socket that datagrams come to.
+    pub fn is_tunnel(&self, token: u64) -> bool {
+        token == self.first_token + UDP
+    }
+
+    pub fn is_tap(&self, token: u64) -> bool {
+        token == self.first_token + TAP
+    }
+
+    pub fn send_raw(&mut self, now_ns: u64, packet: &[u8], is_ipv4: bool, epoll: &Epoll) -> Sent {
+        let (socket, token) = match &self.raw6 {
+            Some(raw6) if !is_ipv4 => (raw6, RAW6),
+            None if !is_ipv4 => return Sent::NoRoute,
+            _ => (&self.raw4, RAW4),
+        };
+        let (sent, fd) = (socket.send(packet).unwrap_or(Sent::NoRoute), socket.as_raw_fd());
+        self.note_room(now_ns, sent, token, fd, epoll)
+    }
+
+    pub fn send_udp(&mut self, now_ns: u64, head: &[u8], body: &[u8], to: SocketAddr, epoll: &Epoll) -> Sent {
+        let udp = match &self.udp {
+            Some(udp) => udp,
+            None => return Sent::NoRoute,
+        };
+        let (sent, fd) = (udp.send_to(head, body, to).unwrap_or(Sent::NoRoute), udp.as_raw_fd());
+        self.note_room(now_ns, sent, UDP, fd, epoll)
+    }
+
+    fn note_room(&mut self, now_ns: u64, sent: Sent, which: u64, fd: RawFd, epoll: &Epoll) -> Sent {
+        if sent == Sent::NotNow && self.blocked.is_none() {
+            let token = self.first_token + which;
+            let interest = Interest { read: which == UDP, write: true };
+            if epoll.modify(&fd, token, interest).is_ok() {
+                self.blocked = Some((token, now_ns + RETRY_NS));
+            }
+        }
+        sent
+    }
+
+    /// A socket has room again, or it is time to try.
+    pub fn unblock(&mut self, epoll: &Epoll) {
+        let token = match self.blocked.take() {
+            Some((token, _)) => token,
+            None => return,
+        };
+        let which = token - self.first_token;
+        let interest = if which == UDP { Interest::READ } else { Interest::NONE };
+        let fd = match which {
+            RAW4 => Some(self.raw4.as_raw_fd()),
+            RAW6 => self.raw6.as_ref().map(|raw6| raw6.as_raw_fd()),
+            _ => self.udp.as_ref().map(|udp| udp.as_raw_fd()),
+        };
+        if let Some(fd) = fd {
+            // A socket that is gone needs no events.
+            let _ = epoll.modify(&fd, token, interest);
+        }
+    }
+
+    /// When to try again though nothing tells of room; None if nothing is in the way.
+    pub fn retry_at(&self) -> Option<u64> {
+        self.blocked.map(|(_, at_ns)| at_ns)
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+}

@@ -1,0 +1,510 @@
+//! Packets come in: from the host, from an interface's wire, out of the tunnel.
+
+use super::config::Via;
+use super::engine::{is_connection, Effects, Engine, Notice};
+use super::flow::Item;
+use super::tunnel::{decode, Bind, Body, Datagram, Echo, Hello, HEADER_LEN};
+use crate::edge::buffer::Buf;
+use crate::edge::frame::{Kind, Shim};
+use crate::edge::reorder::before;
+use crate::ip::{self, Packet, Part, Sum, Tuple, SYN};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A flow's queue may hold this many packets, and more only while the first waits no longer than `MOST_WAIT_NS`.
+const FEW_PACKETS: usize = 64;
+const MOST_PACKETS: usize = 2048;
+const MOST_WAIT_NS: u64 = 400_000_000;
+const MOST_FRAGMENTED: usize = 64;
+
+/// Which flow a fragment without ports belongs to: what the first fragment has told.
+#[derive(Debug, Default)]
+pub struct Fragments(VecDeque<(IpAddr, IpAddr, u32, usize)>);
+
+impl Fragments {
+    fn note(&mut self, packet: &Packet, slot: usize) {
+        if let Part::FirstFragment { identification } = packet.part {
+            if self.0.len() >= MOST_FRAGMENTED {
+                self.0.pop_front();
+            }
+            let (source, destination) = (packet.tuple.source.address, packet.tuple.destination.address);
+            self.0.push_back((source, destination, identification, slot));
+        }
+    }
+
+    fn find(&self, packet: &Packet) -> Option<usize> {
+        let identification = match packet.part {
+            Part::LaterFragment { identification } => identification,
+            _ => return None,
+        };
+        let key = (packet.tuple.source.address, packet.tuple.destination.address, identification);
+        self.0.iter().rev().find(|known| (known.0, known.1, known.2) == key).map(|known| known.3)
+    }
+}
+
+impl Engine {
+    /// A packet that the host sends.
+    pub fn from_host(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
+        let packet = match ip::parse(buf.bytes()) {
+            Ok(packet) => packet,
+            Err(_) => {
+                fx.drops.malformed += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        buf.truncate(packet.len);
+        let slot = match self.slot_of(now_ns, &packet, fx) {
+            Some(slot) => slot,
+            None => {
+                fx.drops.unroutable += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        self.fragments.note(&packet, slot);
+        let via = match self.flows.get_mut(slot) {
+            Some(flow) => {
+                flow.used_ns = now_ns;
+                flow.note_flags(packet.tcp_flags, true);
+                flow.via
+            }
+            None => return fx.pool.give(buf),
+        };
+        match via {
+            Via::Direct => self.direct(now_ns, slot, packet, buf, fx),
+            Via::Waypoint => self.through(now_ns, slot, &packet, buf, fx),
+        }
+    }
+
+    /// The flow of a packet that the host sends; a new one if need be.
+    fn slot_of(&mut self, now_ns: u64, packet: &Packet, fx: &mut Effects) -> Option<usize> {
+        let remote = packet.tuple.destination.address;
+        if remote.is_multicast() || remote.is_unspecified() || remote.is_loopback() || is_link_local(remote) {
+            return None;
+        }
+        if remote == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return None;
+        }
+        if matches!(packet.part, Part::LaterFragment { .. }) {
+            return self.fragments.find(packet).or_else(|| self.flows.of_tuple(&packet.tuple));
+        }
+        // An error about a packet that came belongs to that packet's flow.
+        if let Some(error) = packet.error {
+            let slot = self.flows.of_tuple(&error.inner.reversed())?;
+            return self.flows.get(slot).filter(|flow| flow.via == Via::Waypoint).map(|_| slot);
+        }
+        if let Some(slot) = self.flows.of_tuple(&packet.tuple) {
+            return Some(slot);
+        }
+        // An answer to a ping that came.
+        let via = if self.is_waypoint { Some(Via::Waypoint) } else { None };
+        self.create(now_ns, packet.tuple, packet.dscp, via, fx)
+    }
+
+    fn direct(&mut self, now_ns: u64, slot: usize, packet: Packet, mut buf: Buf, fx: &mut Effects) {
+        let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
+        let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
+        if dead || !bound && !self.bind_direct(now_ns, slot, 0, fx) {
+            return self.refuse(slot, &packet, buf, dead, fx);
+        }
+        let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
+            Some(found) => found,
+            None => return fx.pool.give(buf),
+        };
+        if packet.len > mtu && self.too_big(&packet, mtu, &buf, fx) {
+            return fx.pool.give(buf);
+        }
+        let (source, destination) = (wire.tuple.source, wire.tuple.destination);
+        if ip::rewrite(buf.bytes_mut(), &packet, Some(source), Some(destination), Sum::Whole) {
+            self.queue(now_ns, slot, buf, fx);
+        } else {
+            fx.drops.malformed += 1;
+            fx.pool.give(buf);
+        }
+    }
+
+    fn through(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut buf: Buf, fx: &mut Effects) {
+        let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
+        if packet.tcp_flags & SYN != 0 {
+            ip::clamp_mss(buf.bytes_mut(), packet, mtu, Sum::Whole);
+        }
+        if packet.len > mtu {
+            if self.too_big(packet, mtu, &buf, fx) {
+                return fx.pool.give(buf);
+            }
+            return self.in_fragments(now_ns, slot, mtu, buf, fx);
+        }
+        self.queue(now_ns, slot, buf, fx);
+    }
+
+    /// Cuts a packet that may be cut.
+    fn in_fragments(&mut self, now_ns: u64, slot: usize, mtu: usize, buf: Buf, fx: &mut Effects) {
+        let mut at = 0;
+        while let Some(mut part) = fx.pool.take() {
+            let next = match ip::fragment(buf.bytes(), mtu, at, part.space()) {
+                Some((length, next)) => {
+                    part.filled(length);
+                    self.queue(now_ns, slot, part, fx);
+                    next
+                }
+                None => {
+                    fx.pool.give(part);
+                    None
+                }
+            };
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        fx.pool.give(buf);
+    }
+
+    /// Tells the host that a packet is too big. False if it may be cut instead.
+    fn too_big(&mut self, packet: &Packet, mtu: usize, buf: &Buf, fx: &mut Effects) -> bool {
+        let mut answer = match fx.pool.take() {
+            Some(answer) => answer,
+            None => return true,
+        };
+        match ip::too_big(buf.bytes(), mtu, packet.tuple.destination.address, answer.space()) {
+            Some(length) => {
+                answer.filled(length);
+                fx.to_host.push(answer);
+                fx.drops.too_big += 1;
+                true
+            }
+            None => {
+                fx.pool.give(answer);
+                // The kernel cuts what goes straight out.
+                false
+            }
+        }
+    }
+
+    /// The host hears at once that a packet cannot go on.
+    fn refuse(&mut self, slot: usize, packet: &Packet, buf: Buf, dead: bool, fx: &mut Effects) {
+        fx.drops.unroutable += 1;
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.counters.dropped_packets += 1;
+        }
+        if let Some(mut answer) = fx.pool.take() {
+            let from = packet.tuple.destination.address;
+            let length = match dead {
+                true => ip::reset(buf.bytes(), packet, answer.space()),
+                false => ip::unreachable(buf.bytes(), false, from, answer.space()),
+            };
+            match length {
+                Some(length) => {
+                    answer.filled(length);
+                    fx.to_host.push(answer);
+                }
+                None => fx.pool.give(answer),
+            }
+        }
+        fx.pool.give(buf);
+    }
+
+    fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
+        let flow = match self.flows.get_mut(slot) {
+            Some(flow) => flow,
+            None => return fx.pool.give(buf),
+        };
+        let waits_ns = flow.queue.front().map_or(0, |first| now_ns.saturating_sub(first.queued_ns));
+        let waiting = flow.queue.len();
+        if waiting >= MOST_PACKETS || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
+            flow.counters.dropped_packets += 1;
+            fx.drops.queue_full += 1;
+            return fx.pool.give(buf);
+        }
+        flow.queue.push_back(Item { buf, queued_ns: now_ns, sequence: None });
+        self.scheduler.arrived(slot);
+    }
+
+    /// A packet that came to one of the host's own addresses on an interface. True: it is the host's now, changed in
+    /// place; false: it belongs to no flow of ours.
+    pub fn from_wire(&mut self, now_ns: u64, link: usize, bytes: &mut [u8], sum: Sum, fx: &mut Effects) -> bool {
+        let packet = match ip::parse(bytes) {
+            Ok(packet) => packet,
+            Err(_) => {
+                fx.drops.malformed += 1;
+                return false;
+            }
+        };
+        let number = link as u8;
+        if let Some(error) = packet.error {
+            let slot = self.flows.of_wire(number, error.inner);
+            let tuple = slot.and_then(|slot| self.flows.get(slot)).map(|flow| flow.tuple);
+            let to = tuple.map(|tuple| tuple.source);
+            return to.map_or(false, |to| ip::rewrite_error(bytes, &packet, to.address, to));
+        }
+        let known = match packet.part {
+            Part::LaterFragment { .. } => self.fragments.find(&packet),
+            _ => self.flows.of_wire(number, packet.tuple.reversed()),
+        };
+        let slot = match known {
+            Some(slot) => slot,
+            None => return false,
+        };
+        self.fragments.note(&packet, slot);
+        let tuple = match self.flows.get_mut(slot) {
+            Some(flow) => {
+                flow.used_ns = now_ns;
+                flow.counters.received_bytes += packet.len as u64;
+                flow.counters.received_packets += 1;
+                flow.note_flags(packet.tcp_flags, false);
+                flow.tuple
+            }
+            None => return false,
+        };
+        if let Some(link) = self.links.get_mut(link) {
+            link.received(now_ns, packet.len);
+        }
+        ip::rewrite(bytes, &packet, Some(tuple.destination), Some(tuple.source), sum)
+    }
+
+    /// A datagram of the tunnel. False: it is nobody's we know.
+    pub fn from_tunnel(&mut self, now_ns: u64, mut buf: Buf, from: SocketAddr, fx: &mut Effects) -> bool {
+        let session = self.session;
+        let datagram = match session.and_then(|session| decode(buf.bytes(), session.key)) {
+            Some(datagram) if usize::from(datagram.shim.path) < self.links.len() => datagram,
+            _ => {
+                fx.drops.unauthenticated += 1;
+                fx.pool.give(buf);
+                return false;
+            }
+        };
+        let length = buf.len();
+        let link = &mut self.links[usize::from(datagram.shim.path)];
+        link.received(now_ns, length);
+        link.heartbeat.heard(now_ns);
+        if datagram.body == Body::Shim {
+            buf.strip(HEADER_LEN);
+            self.shim(now_ns, datagram.shim, buf, fx);
+        } else {
+            fx.pool.give(buf);
+            self.message(now_ns, &datagram, from, fx);
+        }
+        true
+    }
+
+    fn shim(&mut self, now_ns: u64, shim: Shim, mut buf: Buf, fx: &mut Effects) {
+        if shim.kind != Kind::Data {
+            fx.pool.give(buf);
+            if let Some(slot) = self.flows.of_number(shim.flow) {
+                self.order(now_ns, slot, shim, None, fx);
+            }
+            return;
+        }
+        let packet = match ip::parse(buf.bytes()) {
+            Ok(packet) => packet,
+            Err(_) => {
+                fx.drops.malformed += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        buf.truncate(packet.len);
+        let inner = if self.is_waypoint { packet.tuple.source.address } else { packet.tuple.destination.address };
+        if !self.own_address(inner) {
+            fx.drops.spoofed += 1;
+            return fx.pool.give(buf);
+        }
+        let slot = match self.slot_from_tunnel(now_ns, &shim, &packet, fx) {
+            Some(slot) => slot,
+            None => {
+                fx.drops.unroutable += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        if packet.tcp_flags & SYN != 0 {
+            let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
+            ip::clamp_mss(buf.bytes_mut(), &packet, mtu, Sum::Whole);
+        }
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.used_ns = now_ns;
+            flow.counters.received_bytes += packet.len as u64;
+            flow.counters.received_packets += 1;
+            flow.note_flags(packet.tcp_flags, false);
+        }
+        self.order(now_ns, slot, shim, Some(buf), fx);
+    }
+
+    /// The flow of an inner packet: by its number, if the packet is really of that flow.
+    fn slot_from_tunnel(&mut self, now_ns: u64, shim: &Shim, packet: &Packet, fx: &mut Effects) -> Option<usize> {
+        let ours = packet.tuple.reversed();
+        let has_ports = packet.error.is_none() && !matches!(packet.part, Part::LaterFragment { .. });
+        if let Some(slot) = self.flows.of_number(shim.flow) {
+            let known = self.flows.get(slot)?.tuple;
+            let is_same = known == ours || !has_ports && known.destination.address == ours.destination.address;
+            if is_same || packet.error.is_some() {
+                return Some(slot);
+            }
+            if self.flows.is_own(shim.flow) {
+                return None;
+            }
+            // The other end has given the number to another flow.
+            self.forget(now_ns, slot, fx);
+        }
+        if self.flows.is_own(shim.flow) || !has_ports {
+            return None;
+        }
+        if let Some(slot) = self.flows.of_tuple(&ours) {
+            // The same flow by another number: the other end has begun anew.
+            self.forget(now_ns, slot, fx);
+        }
+        let slot = self.create_numbered(now_ns, shim.flow, ours, packet.dscp, Some(Via::Waypoint), fx)?;
+        if self.is_waypoint {
+            let flow = self.flows.get_mut(slot)?;
+            flow.home = None;
+            flow.pinned = Some(shim.path);
+            self.refresh(now_ns, slot, fx);
+        }
+        Some(slot)
+    }
+
+    fn order(&mut self, now_ns: u64, slot: usize, shim: Shim, buf: Option<Buf>, fx: &mut Effects) {
+        let flow = match self.flows.get_mut(slot) {
+            Some(flow) => flow,
+            None => return buf.into_iter().for_each(|buf| fx.pool.give(buf)),
+        };
+        let is_newest = shim.kind == Kind::Data && flow.order.is_newest(shim.sequence);
+        flow.order.accept(now_ns, shim, buf, &mut fx.released);
+        let waits = flow.order.held() > 0;
+        // Without a wish of its own a flow is answered where it comes from.
+        let follows = self.is_waypoint && flow.bind_serial == 0 && is_newest && flow.pinned != Some(shim.path);
+        if waits && !self.ordering.contains(&slot) {
+            self.ordering.push(slot);
+        }
+        if follows {
+            if let Some(flow) = self.flows.get_mut(slot) {
+                flow.pinned = Some(shim.path);
+            }
+            self.refresh(now_ns, slot, fx);
+        }
+        fx.take_released();
+    }
+
+    fn message(&mut self, now_ns: u64, datagram: &Datagram, from: SocketAddr, fx: &mut Effects) {
+        let (link, flow) = (datagram.shim.path, datagram.shim.flow);
+        match datagram.body {
+            Body::Hello(hello) if self.is_waypoint => self.hello(now_ns, link, &hello, datagram, from, fx),
+            Body::Echo(echo) if !self.is_waypoint => self.echo(now_ns, link, &echo, fx),
+            Body::Bind(bind) if self.is_waypoint && self.bind(now_ns, flow, &bind, fx) => {
+                self.tell(now_ns, &Body::Bound { serial: bind.serial }, link, flow, from, fx);
+            }
+            Body::Bound { serial } => {
+                let slot = self.flows.of_number(flow);
+                if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
+                    flow.bind_serial = serial;
+                    flow.unconfirmed = flow.unconfirmed.filter(|wish| wish.serial != serial);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The client says where it is and what it wants. An older hello says nothing; of all interfaces together the newest
+    /// counts, for they differ in delay.
+    fn hello(
+        &mut self,
+        now_ns: u64,
+        number: u8,
+        hello: &Hello,
+        datagram: &Datagram,
+        from: SocketAddr,
+        fx: &mut Effects,
+    ) {
+        let is_newer = |known: u32| known == 0 || before(known, hello.serial);
+        if !is_newer(self.links[usize::from(number)].heard_serial) {
+            return;
+        }
+        let mut changed = false;
+        if is_newer(self.heard_serial) {
+            self.heard_serial = hello.serial;
+            for (at, link) in self.links.iter_mut().enumerate() {
+                let usable = hello.usable >> at & 1 == 1;
+                changed |= std::mem::replace(&mut link.usable, usable) != usable;
+            }
+        }
+        let link = &mut self.links[usize::from(number)];
+        link.heard_serial = hello.serial;
+        changed |= link.endpoint.replace(from) != Some(from);
+        changed |= !std::mem::replace(&mut link.state.up, true);
+        link.state.address4 = Some(Ipv4Addr::UNSPECIFIED);
+        link.state.address6 = Some(std::net::Ipv6Addr::UNSPECIFIED);
+        let rate_mbps = Some(f64::from(hello.rate_kbps) / 1e3).filter(|rate| *rate > 0.0);
+        link.set_rate(now_ns, rate_mbps);
+        changed |= link.heartbeat.answered(now_ns, 0);
+        let echo = Body::Echo(Echo { serial: hello.serial, asked_us: datagram.shim.sent_us });
+        self.tell(now_ns, &echo, number, 0, from, fx);
+        if changed {
+            self.refresh_all(now_ns, fx);
+        }
+    }
+
+    fn echo(&mut self, now_ns: u64, number: u8, echo: &Echo, fx: &mut Effects) {
+        let rtt_us = ((now_ns / 1000) as u32).wrapping_sub(echo.asked_us);
+        // A time before the hello was sent is no answer to it.
+        if rtt_us > 60_000_000 {
+            return;
+        }
+        let link = &mut self.links[usize::from(number)];
+        if link.heartbeat.answered(now_ns, u64::from(rtt_us) * 1000) {
+            fx.notices.push(Notice::Alive { link: number });
+            if std::mem::take(&mut self.waypoint_lost) {
+                fx.notices.push(Notice::WaypointBack);
+            }
+            self.refresh_all(now_ns, fx);
+            self.hello_at_once(now_ns);
+        }
+    }
+
+    /// What the client wants of a flow. False if there is no such flow yet.
+    fn bind(&mut self, now_ns: u64, number: u16, bind: &Bind, fx: &mut Effects) -> bool {
+        let slot = match self.flows.of_number(number) {
+            Some(slot) => slot,
+            None => return false,
+        };
+        if let Some(flow) = self.flows.get_mut(slot) {
+            if flow.bind_serial != 0 && !before(flow.bind_serial, bind.serial) {
+                return true;
+            }
+            flow.bind_serial = bind.serial;
+            flow.rights.wanted = bind.accepts;
+            flow.rights.backup = !0;
+            flow.rights.weight = (f64::from(bind.weight_milli) / 1e3).max(1e-3);
+            flow.rights.urgent = bind.urgent;
+            flow.rights.spread = bind.spread;
+            flow.rights.copies = bind.copies;
+            // `refresh` moves it there with all that belongs to it.
+            let home = bind.home.min(15);
+            flow.pinned = if bind.spread || bind.copies { None } else { Some(home) };
+        }
+        self.refresh(now_ns, slot, fx);
+        true
+    }
+
+    /// Where a direct flow's interface went, it cannot follow. UDP and pings begin anew elsewhere; a TCP connection is
+    /// reset at its next packet, so that the application connects again at once.
+    pub(super) fn orphan(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+        let connected = self.flows.get(slot).map_or(false, is_connection);
+        if !connected {
+            return self.forget(now_ns, slot, fx);
+        }
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.dead = true;
+            flow.queue.drain(..).for_each(|item| fx.pool.give(item.buf));
+        }
+        self.scheduler.emptied(slot);
+    }
+
+    /// The tuple of a flow, for what is told of it.
+    pub fn tuple_of(&self, slot: usize) -> Option<Tuple> {
+        self.flows.get(slot).map(|flow| flow.tuple)
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
+    }
+}

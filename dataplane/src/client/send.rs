@@ -1,0 +1,212 @@
+//! Packets go out: what an interface that is free takes next, and what becomes of it.
+
+use super::config::Via;
+use super::engine::{Effects, Engine};
+use super::flow::Item;
+use super::scheduler::interfaces;
+use super::tunnel::{header, HEADER_LEN};
+use crate::edge::frame::{Kind, Shim};
+use crate::ip;
+use std::net::{IpAddr, SocketAddr};
+
+/// Copies that may wait for an interface.
+const MOST_COPIES: usize = 64;
+/// Pacing asks for room for a packet of this length.
+const USUAL_BYTES: usize = 1500;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug)]
+pub enum To {
+    /// As it is, to its own destination.
+    Wire(IpAddr),
+    /// Behind this header, in UDP.
+    Tunnel { head: [u8; HEADER_LEN], to: SocketAddr },
+}
+
+/// A packet that an interface takes. It goes back to the engine with `sent`, `put_back` or `refused`.
+#[derive(Debug)]
+pub struct Taken {
+    slot: usize,
+    item: Item,
+    pub to: To,
+    /// From the interface's own queue, not from the flow's.
+    is_first: bool,
+    /// It gets the flow's next number.
+    is_fresh: bool,
+}
+
+impl Taken {
+    pub fn bytes(&self) -> &[u8] {
+        self.item.buf.bytes()
+    }
+}
+
+impl Engine {
+    /// When an interface may be given the packet that waits for it; None if there is none, or never.
+    pub fn ready_at(&self, now_ns: u64, link: usize) -> Option<u64> {
+        let state = self.links.get(link)?;
+        let waits = !state.first.is_empty() || self.scheduler.waits(link);
+        state.ready_at(now_ns, USUAL_BYTES).filter(|_| waits)
+    }
+
+    /// The packet that an interface sends next.
+    pub fn take(&mut self, now_ns: u64, link: usize, fx: &mut Effects) -> Option<Taken> {
+        while let Some((slot, item)) = self.links.get_mut(link)?.first.pop_front() {
+            if let Some(taken) = self.dress(now_ns, link, slot, item, true) {
+                return Some(taken);
+            }
+        }
+        let flows = &self.flows;
+        let size = |slot: usize| flows.get(slot).and_then(|flow| flow.queue.front()).map_or(0, |item| item.buf.len());
+        let slot = self.scheduler.next(link, size)?;
+        match self.next_item(now_ns, slot, fx) {
+            Some(item) => self.dress(now_ns, link, slot, item, false),
+            None => {
+                self.scheduler.emptied(slot);
+                None
+            }
+        }
+    }
+
+    /// The first packet of a flow that is not dropped to keep its queue short.
+    fn next_item(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> Option<Item> {
+        let flow = self.flows.get_mut(slot)?;
+        loop {
+            let item = flow.queue.pop_front()?;
+            let (waited_ns, is_last) = (now_ns.saturating_sub(item.queued_ns), flow.queue.is_empty());
+            // What was given to an interface before, the other end waits for.
+            if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, is_last) {
+                return Some(item);
+            }
+            flow.counters.dropped_packets += 1;
+            fx.drops.queue_full += 1;
+            fx.pool.give(item.buf);
+        }
+    }
+
+    /// Puts around a packet what it needs on the way.
+    fn dress(&mut self, now_ns: u64, link: usize, slot: usize, item: Item, is_first: bool) -> Option<Taken> {
+        let (flow, link_state) = (self.flows.get(slot)?, self.links.get(link)?);
+        if flow.via == Via::Direct {
+            let to = To::Wire(flow.wire?.tuple.destination.address);
+            return Some(Taken { slot, item, to, is_first, is_fresh: false });
+        }
+        let (session, to) = (self.session?, link_state.endpoint?);
+        let sequence = item.sequence.unwrap_or(flow.next_sequence);
+        let sent_us = (now_ns / 1000) as u32;
+        let shim = Shim { kind: Kind::Data, path: link as u8, flow: flow.number, sequence, sent_us };
+        let head = header(&shim, session.number, session.key, item.buf.bytes());
+        let is_fresh = item.sequence.is_none();
+        Some(Taken {
+            slot,
+            item: Item { sequence: Some(sequence), ..item },
+            to: To::Tunnel { head, to },
+            is_first,
+            is_fresh,
+        })
+    }
+
+    /// The interface has no room after all.
+    pub fn put_back(&mut self, link: usize, taken: Taken) {
+        let Taken { slot, mut item, is_first, is_fresh, .. } = taken;
+        if is_first {
+            self.links[link].first.push_front((slot, item));
+            return;
+        }
+        if is_fresh {
+            item.sequence = None;
+        }
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.queue.push_front(item);
+        }
+    }
+
+    /// The interface took it.
+    pub fn sent(&mut self, now_ns: u64, link: usize, taken: Taken, fx: &mut Effects) {
+        let Taken { slot, item, to, is_first, is_fresh } = taken;
+        let inner = item.buf.len();
+        let bytes = inner + if matches!(to, To::Tunnel { .. }) { self.overhead() } else { 0 };
+        self.links[link].sent(now_ns, bytes);
+        let flow = match self.flows.get_mut(slot) {
+            Some(flow) => flow,
+            None => return fx.pool.give(item.buf),
+        };
+        flow.counters.sent_bytes += inner as u64;
+        flow.counters.sent_packets += 1;
+        if is_fresh {
+            flow.next_sequence = flow.next_sequence.wrapping_add(1);
+        }
+        let (waits, copies) = (!flow.queue.is_empty(), if flow.rights.copies { flow.accepts } else { 0 });
+        if !is_first {
+            self.scheduler.sent(link, slot, inner, waits);
+            if is_fresh && copies & !(1 << link) != 0 {
+                self.copy(copies & !(1 << link), slot, &item, fx);
+            }
+        }
+        match to {
+            To::Wire(_) => fx.pool.give(item.buf),
+            To::Tunnel { .. } => {
+                if let Some(old) = self.links[link].keep(now_ns, slot, item) {
+                    fx.pool.give(old.buf);
+                }
+            }
+        }
+    }
+
+    /// The same packet for other interfaces.
+    fn copy(&mut self, onto: u16, slot: usize, item: &Item, fx: &mut Effects) {
+        for number in interfaces(onto) {
+            let queue = &mut self.links[number].first;
+            if queue.len() >= MOST_COPIES {
+                if let Some((_, old)) = queue.pop_front() {
+                    fx.pool.give(old.buf);
+                }
+                self.links[number].counters.lost_packets += 1;
+            }
+            if let Some(buf) = fx.pool.take_with(item.buf.bytes()) {
+                self.links[number].first.push_back((slot, Item { buf, ..*item }));
+            }
+        }
+    }
+
+    /// The kernel refused it: too big for the way, or there is none.
+    pub fn refused(&mut self, link: usize, taken: Taken, too_big: bool, fx: &mut Effects) {
+        let Taken { slot, item, is_first, .. } = taken;
+        self.links[link].counters.lost_packets += 1;
+        let waits = match self.flows.get_mut(slot) {
+            Some(flow) => {
+                flow.counters.dropped_packets += 1;
+                !flow.queue.is_empty()
+            }
+            None => false,
+        };
+        if !is_first {
+            self.scheduler.sent(link, slot, 0, waits);
+        }
+        if too_big {
+            fx.drops.too_big += 1;
+            self.tell_too_big(slot, &item, fx);
+        } else {
+            fx.drops.unroutable += 1;
+        }
+        fx.pool.give(item.buf);
+    }
+
+    /// The kernel knows a smaller path MTU than the interface's: the host is told one that is sure to fit.
+    fn tell_too_big(&mut self, slot: usize, item: &Item, fx: &mut Effects) {
+        let flow = match self.flows.get(slot) {
+            Some(flow) if flow.via == Via::Waypoint => flow,
+            _ => return,
+        };
+        let least = if flow.tuple.source.address.is_ipv4() { 1024 } else { 1280 };
+        if let Some(mut answer) = fx.pool.take() {
+            match ip::too_big(item.buf.bytes(), least, flow.tuple.destination.address, answer.space()) {
+                Some(length) => {
+                    answer.filled(length);
+                    fx.to_host.push(answer);
+                }
+                None => fx.pool.give(answer),
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is due: hellos, wishes, packets that have waited long enough, flows that are silent.
+
+use super::config::Via;
+use super::engine::{is_connection, Effects, Engine, Notice};
+use super::scheduler::interfaces;
+use super::tunnel::{Body, Hello};
+use crate::ip::TCP;
+
+const MS: u64 = 1_000_000;
+const TICK_NS: u64 = 500 * MS;
+/// A wish that is not confirmed is said again after this and the round trip, and given up after so many times: the next
+/// packets say the same.
+const AGAIN_NS: u64 = 30 * MS;
+const MOST_TRIES: u32 = 20;
+/// A connection on an interface that is down is given up after this.
+const CONNECTION_DOWN_NS: u64 = 3_000 * MS;
+/// So many first packets of a flow without an answer: its interface carries nothing.
+const UNANSWERED: u64 = 3;
+const UNANSWERED_NS: u64 = 2_500 * MS;
+/// The client has left an interface if nothing came over it for so long.
+const LEFT_NS: u64 = 4_000 * MS;
+
+impl Engine {
+    /// Does what is due.
+    pub fn poll(&mut self, now_ns: u64, fx: &mut Effects) {
+        self.poll_order(now_ns, fx);
+        if !self.is_waypoint {
+            self.poll_hellos(now_ns, fx);
+            self.poll_wishes(now_ns, fx);
+        }
+        if now_ns >= self.tick_ns {
+            self.tick_ns = now_ns + TICK_NS;
+            self.tick(now_ns, fx);
+        }
+    }
+
+    /// When `poll` is next due.
+    pub fn next_due(&self, now_ns: u64) -> u64 {
+        let hellos = self.links.iter().filter(|link| self.says_hello(link)).map(|link| link.heartbeat.next_ns);
+        let order = self.ordering.iter().filter_map(|slot| self.flows.get(*slot)?.order.next_due(now_ns));
+        let wishes = self.wishing.iter().filter_map(|slot| Some(self.flows.get(*slot)?.unconfirmed?.again_ns));
+        hellos.chain(order).chain(wishes).fold(self.tick_ns, u64::min)
+    }
+
+    fn says_hello(&self, link: &super::link::Link) -> bool {
+        !self.is_waypoint && self.session.is_some() && link.usable && link.state.up && link.reaches_waypoint()
+    }
+
+    fn poll_order(&mut self, now_ns: u64, fx: &mut Effects) {
+        let mut at = 0;
+        while let Some(slot) = self.ordering.get(at).copied() {
+            let waits = match self.flows.get_mut(slot) {
+                Some(flow) => {
+                    flow.order.poll(now_ns, &mut fx.released);
+                    flow.order.held() > 0
+                }
+                None => false,
+            };
+            if waits {
+                at += 1;
+            } else {
+                self.ordering.swap_remove(at);
+            }
+        }
+        fx.take_released();
+    }
+
+    fn poll_hellos(&mut self, now_ns: u64, fx: &mut Effects) {
+        let usable = (0..self.links.len())
+            .filter(|number| self.links[*number].carries(Via::Waypoint, true))
+            .fold(0, |set, number| set | 1 << number);
+        for number in 0..self.links.len() {
+            let link = &mut self.links[number];
+            if link.heartbeat.dies(now_ns) {
+                self.died(now_ns, number, fx);
+            }
+            let link = &self.links[number];
+            if !self.says_hello(link) || link.heartbeat.next_ns > now_ns {
+                continue;
+            }
+            self.serial += 1;
+            let rate_kbps = link.rate_mbps.map_or(0, |mbps| (mbps * 1e3) as u32);
+            let (to, hello) = (link.endpoint, Hello { serial: self.serial, rate_kbps, usable: usable | 1 << number });
+            if let Some(to) = to {
+                self.tell(now_ns, &Body::Hello(hello), number as u8, 0, to, fx);
+            }
+            let link = &mut self.links[number];
+            let busy = link.is_busy(now_ns);
+            link.heartbeat.asked(now_ns, busy);
+        }
+    }
+
+    /// The waypoint no longer answers over an interface.
+    fn died(&mut self, now_ns: u64, number: usize, fx: &mut Effects) {
+        fx.notices.push(Notice::Dead { link: number as u8 });
+        self.give_again(now_ns, number, fx);
+        self.refresh_all(now_ns, fx);
+        self.hello_at_once(now_ns);
+        let any = self.links.iter().any(|link| link.carries(Via::Waypoint, true) && link.heartbeat.alive == Some(true));
+        if !any && !std::mem::replace(&mut self.waypoint_lost, true) {
+            fx.notices.push(Notice::WaypointLost);
+        }
+    }
+
+    fn poll_wishes(&mut self, now_ns: u64, fx: &mut Effects) {
+        let mut at = 0;
+        while let Some(slot) = self.wishing.get(at).copied() {
+            if self.say_wish(now_ns, slot, fx) {
+                at += 1;
+            } else {
+                self.wishing.swap_remove(at);
+            }
+        }
+    }
+
+    /// True while a flow's wish is to be said again.
+    fn say_wish(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> bool {
+        let (flow, mut wish) = match self.flows.get(slot).and_then(|flow| Some((flow, flow.unconfirmed?))) {
+            Some(found) => found,
+            None => return false,
+        };
+        if wish.again_ns > now_ns {
+            return true;
+        }
+        // The waypoint knows a flow by its first packet.
+        let number = flow.home.map(usize::from).or_else(|| interfaces(flow.accepts).next());
+        let way = number.and_then(|number| Some((number, self.links.get(number)?.endpoint?)));
+        let begun = flow.next_sequence > 1;
+        let (body, flow_number) = (Body::Bind(self.bind_of(flow, wish.serial)), flow.number);
+        let rtt_ns = number.and_then(|number| self.links[number].heartbeat.rtt_ns).unwrap_or(0);
+        wish.again_ns = now_ns + if begun { AGAIN_NS + rtt_ns } else { AGAIN_NS / 10 };
+        wish.tries += u32::from(begun);
+        if let (Some((number, to)), true) = (way, begun) {
+            self.tell(now_ns, &body, number as u8, flow_number, to, fx);
+        }
+        match self.flows.get_mut(slot) {
+            Some(flow) if wish.tries < MOST_TRIES => {
+                flow.unconfirmed = Some(wish);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64, fx: &mut Effects) {
+        for slot in self.flows.expired(now_ns) {
+            self.forget(now_ns, slot, fx);
+        }
+        let slots: Vec<usize> = self.flows.slots().collect();
+        for slot in slots {
+            self.look_after(now_ns, slot, fx);
+        }
+        if self.is_waypoint {
+            for link in &mut self.links {
+                let left = link.state.up && link.heartbeat.silent_for(now_ns) > LEFT_NS;
+                if left {
+                    link.state.up = false;
+                }
+            }
+            self.refresh_all(now_ns, fx);
+        } else {
+            self.balance(now_ns, fx);
+        }
+    }
+
+    /// A direct flow whose interface carries it no longer.
+    fn look_after(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+        let (flow, wire) = match self.flows.get(slot).and_then(|flow| Some((flow, flow.wire?))) {
+            Some(found) if !found.0.dead => found,
+            _ => return,
+        };
+        let link = &self.links[usize::from(wire.link)];
+        let source = wire.tuple.source.address;
+        let is_other = link.state.up && link.state.address(source.is_ipv4()) != Some(source);
+        let down_ns = link.down_ns.map_or(0, |since| now_ns.saturating_sub(since));
+        let gone = is_other || !link.usable || down_ns > if is_connection(flow) { CONNECTION_DOWN_NS } else { 0 };
+        let unanswered = flow.counters.received_packets == 0
+            && flow.counters.sent_packets >= UNANSWERED
+            && now_ns.saturating_sub(flow.begun_ns) > UNANSWERED_NS;
+        let others = self.base(flow) & !(1 << wire.link) != 0;
+        if gone {
+            self.orphan(now_ns, slot, fx);
+        } else if unanswered && others && flow.tuple.protocol == TCP {
+            self.forget(now_ns, slot, fx);
+        }
+    }
+
+    /// An interface that has nothing to do takes a flow from one on which several wait.
+    fn balance(&mut self, now_ns: u64, fx: &mut Effects) {
+        let waiting = |number: usize| {
+            let on = |slot: &usize| {
+                self.flows.get(*slot).map_or(false, |flow| flow.home == Some(number as u8) && flow.queue.len() > 2)
+            };
+            self.flows.slots().filter(on).collect::<Vec<usize>>()
+        };
+        let crowds: Vec<Vec<usize>> = (0..self.links.len()).map(waiting).collect();
+        for (number, _) in crowds.iter().enumerate().filter(|(_, crowd)| crowd.is_empty()) {
+            let movable = |slot: &&usize| {
+                self.flows.get(**slot).map_or(false, |flow| {
+                    flow.via == Via::Waypoint && flow.pinned.is_none() && self.base(flow) >> number & 1 == 1
+                })
+            };
+            let crowded = crowds.iter().filter(|crowd| crowd.len() > 1);
+            let candidate = crowded.max_by_key(|crowd| crowd.len()).and_then(|crowd| crowd.iter().find(movable));
+            if let Some(slot) = candidate.copied() {
+                self.move_home(now_ns, slot, number as u8, fx);
+                self.refresh(now_ns, slot, fx);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The waypoint's shell: the other end of clients' tunnels, one thread, one UDP socket, one TUN.
+//!
+//! Inner packets leave by the TUN with the client's inner address; what becomes of them, forwarding or delivery, is the
+//! host's business. Each client has an engine of its own.
+
+use super::config::{Request, SessionWish};
+use super::control::{Answer, Control, Handler};
+use super::engine::{Effects, Engine, Session};
+use super::options::Options;
+use super::report;
+use super::send::To;
+use super::shell::{BUFFER_BYTES, MOST_BUFFERS};
+use super::tunnel::session_of;
+use crate::edge::buffer::Pool;
+use crate::ip;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::epoll::{Epoll, Event, Interest};
+use crate::sys::process::{die_with_parent, low_latency, Signals};
+use crate::sys::socket::Sent;
+use crate::sys::tun::{Tun, TunOptions};
+use crate::sys::udp::{BoundUdp, DatagramBatch};
+use serde_json::{json, Value};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+const SIGNAL_TOKEN: u64 = 1;
+const TUN_TOKEN: u64 = 2;
+const UDP_TOKEN: u64 = 3;
+const BUDGET: usize = 64;
+const DATAGRAMS: usize = 64;
+const MOST_SESSIONS: usize = 4096;
+/// A full device queue tells nothing when it has room again.
+const RETRY_NS: u64 = 200_000;
+
+struct Client {
+    name: String,
+    engine: Engine,
+    /// Something came or is due.
+    is_active: bool,
+    due_ns: u64,
+}
+
+struct Waypoint {
+    clients: HashMap<u32, Client>,
+    by_address: HashMap<IpAddr, u32>,
+    active: Vec<u32>,
+    fx: Effects,
+    tun: Tun,
+    udp: BoundUdp,
+    datagrams: DatagramBatch,
+    blocked_ns: Option<u64>,
+    strangers: u64,
+    begun_ns: u64,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
+    if options.die_with_parent {
+        die_with_parent(None)?;
+    }
+    let mut epoll = Epoll::new(64)?;
+    let signals = Signals::termination()?;
+    epoll.add(&signals, SIGNAL_TOKEN, Interest::READ)?;
+    let mut control = Control::listen(&options.control, &epoll)?;
+    let udp = BoundUdp::open(None, listen, None)?;
+    epoll.add(&udp, UDP_TOKEN, Interest::READ)?;
+    let tun = Tun::open(&TunOptions {
+        mtu: Some(options.mtu),
+        persistent: true,
+        queue_packets: Some(1000),
+        ..TunOptions::new(&options.tun)
+    })?;
+    epoll.add(&tun, TUN_TOKEN, Interest::READ)?;
+    if let Some(warning) = low_latency(options.realtime) {
+        eprintln!("hyroads-client: warning: {warning}");
+    }
+    let mut waypoint = Waypoint {
+        clients: HashMap::new(),
+        by_address: HashMap::new(),
+        active: Vec::new(),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS)),
+        tun,
+        udp,
+        datagrams: DatagramBatch::new(DATAGRAMS, BUFFER_BYTES),
+        blocked_ns: None,
+        strangers: 0,
+        begun_ns: monotonic_ns(),
+    };
+    let mut events: Vec<Event> = Vec::new();
+    loop {
+        let timeout = waypoint.due_ns().saturating_sub(monotonic_ns());
+        epoll.wait(Some(timeout), &mut events)?;
+        for event in &events {
+            match event.token {
+                SIGNAL_TOKEN if signals.read()?.is_some() => return waypoint.tun.remove(),
+                SIGNAL_TOKEN => {}
+                TUN_TOKEN => waypoint.read_tun()?,
+                UDP_TOKEN => waypoint.on_udp(*event, &epoll),
+                token => control.on_event(token, &epoll, &mut waypoint),
+            }
+        }
+        waypoint.turn(&epoll);
+    }
+}
+
+impl Waypoint {
+    fn due_ns(&self) -> u64 {
+        let due = self.clients.values().map(|client| client.due_ns).fold(u64::MAX, u64::min);
+        self.blocked_ns.map_or(due, |at| due.min(at))
+    }
+
+    fn activate(clients: &mut HashMap<u32, Client>, active: &mut Vec<u32>, session: u32) {
+        if let Some(client) = clients.get_mut(&session) {
+            if !std::mem::replace(&mut client.is_active, true) {
+                active.push(session);
+            }
+        }
+    }
+
+    fn read_tun(&mut self) -> io::Result<()> {
+        let now_ns = monotonic_ns();
+        for _ in 0..BUDGET {
+            let mut buf = match self.fx.pool.take() {
+                Some(buf) => buf,
+                None => {
+                    let mut lost = [0u8; BUFFER_BYTES];
+                    self.fx.drops.overrun += u64::from(self.tun.read(&mut lost)?.is_some());
+                    return Ok(());
+                }
+            };
+            match self.tun.read(buf.space())? {
+                Some(length) => buf.filled(length),
+                None => {
+                    self.fx.pool.give(buf);
+                    return Ok(());
+                }
+            }
+            let to = ip::parse(buf.bytes()).ok().map(|packet| packet.tuple.destination.address);
+            let session = to.and_then(|to| self.by_address.get(&to).copied());
+            match session.and_then(|session| self.clients.get_mut(&session).map(|client| (session, client))) {
+                Some((session, client)) => {
+                    client.engine.from_host(now_ns, buf, &mut self.fx);
+                    Self::activate(&mut self.clients, &mut self.active, session);
+                }
+                None => {
+                    self.fx.drops.unroutable += 1;
+                    self.fx.pool.give(buf);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_udp(&mut self, event: Event, epoll: &Epoll) {
+        if event.writable {
+            self.unblock(epoll);
+        }
+        if !event.readable || self.udp.receive(&mut self.datagrams).is_err() {
+            return;
+        }
+        let now_ns = monotonic_ns();
+        for (from, bytes) in self.datagrams.items() {
+            let session = session_of(bytes).unwrap_or(0);
+            let client = match self.clients.get_mut(&session) {
+                Some(client) => client,
+                None => {
+                    self.strangers += 1;
+                    continue;
+                }
+            };
+            match self.fx.pool.take_with(bytes) {
+                Some(buf) => {
+                    if client.engine.from_tunnel(now_ns, buf, from, &mut self.fx) {
+                        Self::activate(&mut self.clients, &mut self.active, session);
+                    }
+                }
+                None => self.fx.drops.overrun += 1,
+            }
+        }
+    }
+
+    fn unblock(&mut self, epoll: &Epoll) {
+        if self.blocked_ns.take().is_some() {
+            // The socket is there for as long as the program runs.
+            let _ = epoll.modify(&self.udp, UDP_TOKEN, Interest::READ);
+        }
+    }
+
+    /// Does what is due and sends what waits.
+    fn turn(&mut self, epoll: &Epoll) {
+        let now_ns = monotonic_ns();
+        if self.blocked_ns.map_or(false, |at| at <= now_ns) {
+            self.unblock(epoll);
+        }
+        for (session, client) in &mut self.clients {
+            if client.due_ns <= now_ns && !std::mem::replace(&mut client.is_active, true) {
+                self.active.push(*session);
+            }
+        }
+        for session in std::mem::take(&mut self.active) {
+            if let Some(client) = self.clients.get_mut(&session) {
+                client.is_active = false;
+                if client.engine.next_due(now_ns) <= now_ns {
+                    client.engine.poll(now_ns, &mut self.fx);
+                }
+            }
+            for message in self.fx.messages.drain(..) {
+                // A hello that is not answered comes again.
+                let _ = self.udp.send_to(message.bytes(), &[], message.to);
+            }
+            if self.blocked_ns.is_none() {
+                self.send(session, epoll);
+            }
+            if let Some(client) = self.clients.get_mut(&session) {
+                client.due_ns = client.next_due(monotonic_ns());
+            }
+        }
+        for buf in self.fx.to_host.drain(..) {
+            self.fx.drops.overrun += u64::from(!self.tun.write(buf.bytes()).unwrap_or(false));
+            self.fx.pool.give(buf);
+        }
+        self.fx.notices.clear();
+    }
+
+    fn send(&mut self, session: u32, epoll: &Epoll) {
+        let engine = match self.clients.get_mut(&session) {
+            Some(client) => &mut client.engine,
+            None => return,
+        };
+        for number in 0..engine.links.len() {
+            for _ in 0..BUDGET {
+                let now_ns = monotonic_ns();
+                if engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
+                    break;
+                }
+                let taken = match engine.take(now_ns, number, &mut self.fx) {
+                    Some(taken) => taken,
+                    None => break,
+                };
+                let sent = match &taken.to {
+                    To::Tunnel { head, to } => self.udp.send_to(head, taken.bytes(), *to).unwrap_or(Sent::NoRoute),
+                    To::Wire(_) => Sent::NoRoute,
+                };
+                match sent {
+                    Sent::Done => engine.sent(now_ns, number, taken, &mut self.fx),
+                    Sent::TooBig => engine.refused(number, taken, true, &mut self.fx),
+                    Sent::NoRoute => engine.refused(number, taken, false, &mut self.fx),
+                    Sent::NotNow => {
+                        engine.put_back(number, taken);
+                        if epoll.modify(&self.udp, UDP_TOKEN, Interest::BOTH).is_ok() {
+                            self.blocked_ns = Some(now_ns + RETRY_NS);
+                        }
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_session(&mut self, wish: &SessionWish) -> Result<(), String> {
+        let session = Session { number: wish.session, key: wish.key()? };
+        let addresses: Vec<IpAddr> =
+            wish.address4.map(IpAddr::V4).into_iter().chain(wish.address6.map(IpAddr::V6)).collect();
+        for address in &addresses {
+            if self.by_address.get(address).map_or(false, |holder| *holder != wish.session) {
+                return Err(format!("{address} is the address of another session"));
+            }
+        }
+        let is_full = self.clients.len() >= MOST_SESSIONS;
+        match self.clients.get_mut(&wish.session) {
+            Some(client) => {
+                client.engine.config.address4 = wish.address4;
+                client.engine.config.address6 = wish.address6;
+                client.engine.renew(session, &mut self.fx);
+                client.name = wish.client.clone();
+            }
+            None if is_full => return Err(format!("there are {MOST_SESSIONS} sessions")),
+            None => {
+                let engine = Engine::waypoint(session, wish.address4, wish.address6);
+                let client = Client { name: wish.client.clone(), engine, is_active: false, due_ns: 0 };
+                self.clients.insert(wish.session, client);
+            }
+        }
+        self.by_address.retain(|_, holder| *holder != wish.session);
+        self.by_address.extend(addresses.into_iter().map(|address| (address, wish.session)));
+        Ok(())
+    }
+
+    fn end_session(&mut self, session: u32) -> Result<(), String> {
+        let mut client = self.clients.remove(&session).ok_or_else(|| format!("session {session}: there is none"))?;
+        client.engine.end(monotonic_ns(), &mut self.fx);
+        self.by_address.retain(|_, holder| *holder != session);
+        Ok(())
+    }
+
+    fn status(&self) -> Value {
+        let now_ns = monotonic_ns();
+        let mut status = report::head(now_ns - self.begun_ns, &self.fx.drops, self.strangers, self.fx.pool.in_use());
+        let sessions = self.clients.iter().map(|(number, client)| {
+            let links: Vec<Value> = client
+                .engine
+                .link_documents(&|_| (Vec::new(), false))
+                .into_iter()
+                .filter(|link| !link["endpoint"].is_null())
+                .collect();
+            let flows = client.engine.flow_documents(now_ns);
+            let config = &client.engine.config;
+            json!({"session": number, "client": client.name, "address4": config.address4, "address6": config.address6,
+                   "interfaces": links, "flows": flows})
+        });
+        status["sessions"] = sessions.collect::<Vec<Value>>().into();
+        status
+    }
+}
+
+impl Client {
+    fn next_due(&self, now_ns: u64) -> u64 {
+        let links = 0..self.engine.links.len();
+        let ready = links.filter_map(|number| self.engine.ready_at(now_ns, number));
+        ready.fold(self.engine.next_due(now_ns), u64::min)
+    }
+}
+
+impl Handler for Waypoint {
+    fn request(&mut self, request: Request) -> Result<Answer, String> {
+        match request {
+            Request::Session(wish) => self.set_session(&wish).map(|()| Answer::Done),
+            Request::EndSession { session, .. } => self.end_session(session).map(|()| Answer::Done),
+            Request::Status { .. } => Ok(Answer::Status(self.status())),
+            Request::Watch { .. } => Ok(Answer::Watches),
+            Request::Configure(_) | Request::Migrate { .. } => Err("this is a waypoint, not a client".to_string()),
+        }
+    }
+}

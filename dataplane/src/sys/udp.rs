@@ -1,0 +1,180 @@
+//! UDP sockets of a tunnel: bound to an interface or listening on all, many datagrams a call, never fragmented.
+
+use super::socket::{self, RawAddress, SendBound, Sent};
+use super::{check, context};
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+
+/// Room in the kernel for what was not received yet, in bytes.
+const RECEIVE_BYTES: u32 = 4 << 20;
+
+/// An open UDP socket, non-blocking. An IPv6 socket carries IPv6 only.
+#[derive(Debug)]
+pub struct BoundUdp {
+    descriptor: OwnedFd,
+    shown: String,
+    bound: Option<SendBound>,
+}
+
+impl BoundUdp {
+    /// Opens the socket in the current network namespace, with port 0 on a port that the kernel chooses. With an `interface`
+    /// it sends and receives over that one only (open another one when the interface has vanished and come again). With
+    /// `bound_packet_bytes`, the size of a full IP packet in bytes, at most two full packets wait below it.
+    pub fn open(interface: Option<&str>, local: SocketAddr, bound_packet_bytes: Option<u32>) -> io::Result<BoundUdp> {
+        let shown = match interface {
+            Some(name) => format!("UDP socket {local} on {name}"),
+            None => format!("UDP socket {local}"),
+        };
+        let domain = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let descriptor = socket::open(domain, libc::SOCK_DGRAM, 0, &shown)?;
+        if let Some(name) = interface {
+            socket::bind_to_device(&descriptor, name)?;
+        }
+        let name = || format!("don't-fragment option of {shown}");
+        if local.is_ipv4() {
+            let value = libc::IP_PMTUDISC_DO;
+            socket::set_option(&descriptor, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &value, name)?;
+        } else {
+            let only = || format!("IPv6 option of {shown}");
+            socket::set_option(&descriptor, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32, only)?;
+            let value = libc::IPV6_PMTUDISC_DO;
+            socket::set_option(&descriptor, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &value, name)?;
+        }
+        socket::grow_receive_buffer(&descriptor, RECEIVE_BYTES, &shown)?;
+        let bound = match bound_packet_bytes {
+            Some(bytes) => Some(SendBound::set(&descriptor, bytes, &shown)?),
+            None => None,
+        };
+        socket::bind(&descriptor, &RawAddress::new(&local), || format!("bind {shown}"))?;
+        Ok(BoundUdp { descriptor, shown, bound })
+    }
+
+    /// Address and port that the socket is bound to.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        let mut address = RawAddress::empty();
+        let pointer = (&mut address.storage as *mut libc::sockaddr_storage).cast();
+        // SAFETY: the storage holds any address and its length is given.
+        let result = unsafe { libc::getsockname(self.as_raw_fd(), pointer, &mut address.length) };
+        check(result, || format!("address of {}", self.shown))?;
+        address.get().ok_or_else(|| super::invalid(format!("{}: address of another family", self.shown)))
+    }
+
+    /// Sends `head` and `body` as one datagram.
+    pub fn send_to(&self, head: &[u8], body: &[u8], to: SocketAddr) -> io::Result<Sent> {
+        if let Some(bound) = &self.bound {
+            if !bound.has_room(&self.descriptor) {
+                return Ok(Sent::NotNow);
+            }
+        }
+        socket::transmit(&self.descriptor, [head, body], &RawAddress::new(&to))
+            .map_err(|error| context(error, &format!("send to {to} on {}", self.shown)))
+    }
+
+    /// Receives as many datagrams as there are and `batch` holds, in one system call; 0 if there is none now. Datagrams that
+    /// are longer than the batch's buffers are counted but left out of its items.
+    pub fn receive(&self, batch: &mut DatagramBatch) -> io::Result<usize> {
+        batch.count = 0;
+        // Each attempt clears one error that ICMP queued on the socket.
+        for _ in 0..4 {
+            batch.arm();
+            let (pointer, length) = (batch.headers.as_mut_ptr(), batch.headers.len() as libc::c_uint);
+            let flags = libc::MSG_DONTWAIT as _;
+            // SAFETY: every header points into buffers owned by `batch`, set just above.
+            let n = unsafe { libc::recvmmsg(self.as_raw_fd(), pointer, length, flags, std::ptr::null_mut()) };
+            if n >= 0 {
+                batch.count = (n as usize).min(batch.headers.len());
+                break;
+            }
+            if !socket::nothing_now(&format!("receive on {}", self.shown))? {
+                break;
+            }
+        }
+        Ok(batch.count)
+    }
+
+    /// Kernel memory in bytes of datagrams that wait below the socket, with about 800 bytes of overhead each; 0: none.
+    pub fn waiting_bytes(&self) -> u32 {
+        socket::waiting(&self.descriptor).max(0) as u32
+    }
+}
+
+impl AsRawFd for BoundUdp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+/// Largest IP packet in bytes, with its header, that the kernel believes the path to `to` over the interface to carry. `None`
+/// for the interface: over whichever the host's routes choose.
+pub fn path_mtu(interface: Option<&str>, to: SocketAddr) -> io::Result<u32> {
+    let what = format!("path MTU to {to}");
+    let domain = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let descriptor = socket::open(domain, libc::SOCK_DGRAM, 0, &what)?;
+    if let Some(name) = interface {
+        socket::bind_to_device(&descriptor, name)?;
+    }
+    let address = RawAddress::new(&to);
+    // SAFETY: pointer and length describe the address.
+    check(unsafe { libc::connect(descriptor.as_raw_fd(), address.pointer(), address.length) }, || what.clone())?;
+    let (level, name) =
+        if to.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    socket::get_option(&descriptor, level, name, || what.clone()).map(|mtu| mtu.max(0) as u32)
+}
+
+/// Buffers for [`BoundUdp::receive`].
+pub struct DatagramBatch {
+    datagram_bytes: usize,
+    bytes: Vec<u8>,
+    names: Vec<libc::sockaddr_storage>,
+    vectors: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    count: usize,
+}
+
+// SAFETY: the pointers in the headers are set before each use and point into vectors that move with the batch.
+unsafe impl Send for DatagramBatch {}
+
+impl DatagramBatch {
+    /// Room for `capacity` datagrams of at most `datagram_bytes` each.
+    pub fn new(capacity: usize, datagram_bytes: usize) -> DatagramBatch {
+        let capacity = capacity.max(1);
+        // SAFETY: all-zero structures are valid (null pointers, zero lengths).
+        let (vector, header): (libc::iovec, libc::mmsghdr) = unsafe { (mem::zeroed(), mem::zeroed()) };
+        DatagramBatch {
+            datagram_bytes,
+            bytes: vec![0; capacity * datagram_bytes],
+            names: vec![RawAddress::empty().storage; capacity],
+            vectors: vec![vector; capacity],
+            headers: vec![header; capacity],
+            count: 0,
+        }
+    }
+
+    /// Points the message headers at the buffers; done before every call because the kernel writes the lengths over.
+    fn arm(&mut self) {
+        for (i, header) in self.headers.iter_mut().enumerate() {
+            self.vectors[i].iov_base = self.bytes[i * self.datagram_bytes..].as_mut_ptr().cast();
+            self.vectors[i].iov_len = self.datagram_bytes;
+            header.msg_hdr.msg_name = (&mut self.names[i] as *mut libc::sockaddr_storage).cast();
+            header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_hdr.msg_iov = &mut self.vectors[i];
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_flags = 0;
+        }
+    }
+
+    /// The datagrams of the last receive, each with its source.
+    pub fn items(&mut self) -> impl Iterator<Item = (SocketAddr, &mut [u8])> {
+        let (headers, names) = (&self.headers[..self.count], &self.names[..self.count]);
+        let buffers = self.bytes.chunks_mut(self.datagram_bytes.max(1));
+        headers.iter().zip(names).zip(buffers).filter_map(|((header, name), buffer)| {
+            if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                return None;
+            }
+            let from = RawAddress { storage: *name, length: header.msg_hdr.msg_namelen }.get()?;
+            Some((from, buffer.get_mut(..header.msg_len as usize)?))
+        })
+    }
+}
