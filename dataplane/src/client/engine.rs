@@ -374,10 +374,18 @@ impl Engine {
                 },
             },
         };
-        self.accept(slot, accepts);
+        self.accept(now_ns, slot, accepts, fx);
     }
 
-    fn accept(&mut self, slot: usize, accepts: Accepts) {
+    fn accept(&mut self, now_ns: u64, slot: usize, accepts: Accepts, fx: &mut Effects) {
+        let before = match self.flows.get(slot) {
+            Some(flow) if flow.rights.spread || flow.rights.copies => flow.accepts,
+            _ => accepts,
+        };
+        if before != 0 && accepts != 0 && before != accepts {
+            self.say_used(now_ns, slot, before & !accepts, accepts & !before, fx);
+            self.wish_if_special(now_ns, slot);
+        }
         if let Some(flow) = self.flows.get_mut(slot) {
             let rights = Some((flow.rights.weight, flow.rights.urgent));
             if flow.accepts == accepts && flow.scheduled == rights {
@@ -425,15 +433,33 @@ impl Engine {
             return;
         }
         flow.counters.migrations += 1;
-        let begun = flow.next_sequence > 1;
         fx.notices.push(Notice::Migrated { number, from, to });
-        if let (Some(from), true) = (from, begun) {
-            // The other end waits for nothing more on the old interface. If that is dead, it hears so on the new one,
-            // behind what is sent again.
-            self.say(now_ns, slot, Kind::Pause, from, from, fx);
-            self.say(now_ns, slot, Kind::Resume, to, from, fx);
+        if let Some(from) = from {
+            self.say_used(now_ns, slot, 1 << from, 1 << to, fx);
         }
         self.wish(now_ns, slot);
+    }
+
+    /// Tells the other end which interfaces a flow has left, and which it uses from now on. It waits for nothing more on
+    /// those that were left; of one that carries nothing any more it hears on another, on which what that one was given
+    /// last comes again.
+    fn say_used(&mut self, now_ns: u64, slot: usize, left: Accepts, joined: Accepts, fx: &mut Effects) {
+        let (flow, open) = match self.flows.get(slot) {
+            Some(flow) if flow.next_sequence > 1 => (flow, self.open(Via::Waypoint, true)),
+            _ => return,
+        };
+        let others = (flow.accepts & !left | joined) & open;
+        let over = |link: usize, set: Accepts| if open >> link & 1 == 1 { Some(link) } else { interfaces(set).next() };
+        for link in interfaces(left) {
+            if let Some(over) = over(link, others) {
+                self.say(now_ns, slot, Kind::Pause, link as u8, over as u8, fx);
+            }
+        }
+        for link in interfaces(joined) {
+            if let Some(over) = interfaces(left & open).next() {
+                self.say(now_ns, slot, Kind::Resume, link as u8, over as u8, fx);
+            }
+        }
     }
 
     /// Says something about a flow's order: `path` is the interface that it is about, `over` the one to say it on.
