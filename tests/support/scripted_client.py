@@ -16,8 +16,11 @@ class ScriptedClient:
     """Has a policy and flows, and does what it is asked unless ``refusal`` says why not. Runs as a context."""
 
     def __init__(self, client: str, port: int, token: str) -> None:
-        self.policy: dict[str, Any] = {"interfaces": {"wlan0": {}, "wwan0": {"metered": True}}, "mode": "full-speed",
-                                       "waypoint": {"address": "192.0.2.1", "token_file": "/etc/hyroads/w"}}  # fmt: skip
+        self.policy: dict[str, Any] = {
+            "interfaces": {"wlan0": {}, "wwan0": {"metered": True}},
+            "mode": "full-speed",
+            "waypoint": {"address": "192.0.2.1", "token_file": "/etc/hyroads/w"},
+        }
         self.mode: str | None = None
         self.interface_of = {12: "wlan0", 13: "wwan0"}
         self.refusal: str | None = None
