@@ -135,7 +135,7 @@ class Reporter:
         """Tell of an event of ``hyroads-client``, as it comes over its control socket. Those that are not among
         ``EVENTS``, and all without a session, are left out.
         """
-        kind = EVENTS.get(event.get("event", ""))
+        kind = EVENTS.get(str(event.get("event")))
         if kind is None:
             return
         told = {name: event[key] for key, name in _EVENT.items() if event.get(key) is not None}

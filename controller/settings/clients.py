@@ -88,6 +88,10 @@ def parse_clients(place: Place | None, base: Path) -> Mapping[str, str]:
         return {}
     tokens: dict[str, str] = {}
     for name, entry in place.entries():
+        if not isinstance(entry.value, Mapping):
+            # The value itself stays out of the message: it may be the token.
+            entry.fail("expected a mapping with token or token_file")
+            continue
         token = _client_token(entry.section(("token", "token_file")), base)
         if token is not None and token in tokens.values():
             entry.fail("expected a token that no other client has")
