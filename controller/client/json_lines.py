@@ -63,14 +63,14 @@ class ControlServer:
     def __init__(self, path: Path, answer: Answer) -> None:
         self._path, self._answer = path, answer
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen; a socket that a killed process left is replaced."""
         self._path.unlink(missing_ok=True)
         old = os.umask(0o177)
         try:
-            self._server = await asyncio.start_unix_server(self._serve, self._path, limit=1 << 16)
+            self._server = await asyncio.start_unix_server(self._accept, self._path, limit=1 << 16)
         finally:
             os.umask(old)
 
@@ -79,14 +79,18 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
-        for writer in self._open:
-            writer.close()
+        for task in self._open:
+            task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MOST_ASKERS:
             writer.close()
             return
-        self._open.add(writer)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await self._request(reader, writer)) is not None:
                 try:
@@ -98,7 +102,6 @@ class ControlServer:
         except OSError:
             return
         finally:
-            self._open.discard(writer)
             writer.close()
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Document | None:

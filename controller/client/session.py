@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import os
 import random
 import re
 import socket
@@ -37,6 +38,12 @@ _MOST_SESSION = 0xFFFFFFFF
 
 class SessionError(HyroadsError):
     """The waypoint does not answer, is another one, or refuses."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection failed, without numbers and addresses."""
+    number = getattr(error, "errno", None)
+    return getattr(error, "reason", None) or (os.strerror(number) if number else str(error)) or "closed"
 
 
 def is_token(text: str) -> bool:
@@ -68,8 +75,7 @@ def tls_context(policy: WaypointPolicy) -> ssl.SSLContext:
     try:
         context.load_verify_locations(policy.ca_file)
     except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or error.strerror or error
-        raise ConfigError(policy.ca_file, "", f"expected PEM certificates: {reason}") from error
+        raise ConfigError(policy.ca_file, "", f"expected PEM certificates: {reason_of(error)}") from error
     return context
 
 
@@ -149,7 +155,7 @@ class SessionClient:
         except ssl.SSLCertVerificationError as error:
             raise self._fail(interface, f"wrong certificate: {error.verify_message}") from error
         except (OSError, EOFError) as error:
-            raise self._fail(interface, getattr(error, "reason", None) or error) from error
+            raise self._fail(interface, reason_of(error)) from error
         try:
             self._compare(writer)
             writer.write(encode({"type": "hello", "version": VERSION, "client": self._name, "token": self._token}))

@@ -29,7 +29,7 @@ from .host import HostError, WaypointHost
 from .json_lines import ControlServer, Document, LineError, close, encode, read
 from .process import Process
 from .program import Program, ProgramError
-from .session import MAX_LINE, VERSION, is_token
+from .session import MAX_LINE, VERSION, is_token, reason_of
 
 LOG = logging.getLogger("hyroads.waypoint")
 NETWORK4 = ipaddress.IPv4Network("100.72.0.0/16")
@@ -148,8 +148,20 @@ class Sessions:
         self._connections = 0
         self._strangers: Counter[str] = Counter()
         self._said_s = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A new connection, without TLS yet."""
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """End all connections."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its TLS handshake to its end."""
         peer = str((writer.get_extra_info("peername") or ("?",))[0])
         if self._connections >= MOST_CONNECTIONS or self._strangers[peer] >= MOST_STRANGERS_PER_ADDRESS:
@@ -228,7 +240,7 @@ class Sessions:
         try:
             await writer.start_tls(self.context, ssl_handshake_timeout=HANDSHAKE_WITHIN_S)
         except (OSError, EOFError) as error:
-            raise Stranger(f"no TLS: {getattr(error, 'reason', None) or error or 'closed'}") from error
+            raise Stranger(f"no TLS: {reason_of(error)}") from error
         client = self._client(await asyncio.wait_for(read(reader), HELLO_WITHIN_S))
         session = self._sessions.get(client) or _Session(client, self._numbers.of(client))
         before, key = session.key, secrets.token_hex(16)
@@ -319,7 +331,7 @@ class Waypoint(Process):
         """Serves until it is told to end."""
         settings = self._settings
         server = await asyncio.start_server(
-            self._sessions.serve, settings.listen.host, settings.listen.port, limit=MAX_LINE
+            self._sessions.accept, settings.listen.host, settings.listen.port, limit=MAX_LINE
         )
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
@@ -329,6 +341,7 @@ class Waypoint(Process):
         finally:
             server.close()
             control.close()
+            self._sessions.close()
             for task in tasks:
                 task.cancel()
             await self._program.stop()
