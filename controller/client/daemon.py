@@ -28,13 +28,15 @@ from .process import Process
 from .program import Program, ProgramError, RefusedError
 from .session import SessionClient, usable_interfaces
 from .status import Facts, Meter, document
-from .usage import Caps, UsageFile, counter_bytes
+from .usage import GIB, Caps, UsageFile, counter_bytes
 
 LOG = logging.getLogger("hyroads.client")
 POLL_S = 1.0
 CHECK_HOST_EVERY = 15
 """Polls between two looks whether the host still is as it should be."""
 FIRST_SESSION_WITHIN_S = 3.0
+PACKETS_SHARE = 0.95
+"""Of what an interface carries: the rest are headers of the link, and packets that are cut into pieces there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,11 @@ class Daemon(Process):
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
         self._count()
-        self._begin_session()
-        tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._poll())]
+        tasks: list[asyncio.Task[None]] = []
         try:
+            self._host.prepare(self._wanted_plan())
+            self._begin_session()
+            tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._poll())]
             await self.until_ended(tasks)
         finally:
             control.close()
@@ -192,17 +196,28 @@ class Daemon(Process):
     async def _apply(self, *, anew: bool = False) -> None:
         """Brings host and program to what policy, modes, caps and session ask for."""
         async with self._changing:
-            address4, address6 = own_addresses(self._policy, self._session)
-            waypoint = None if self._policy.waypoint is None else self._policy.waypoint.address
-            used_up, tun = tuple(sorted(self._used_up)), self._settings.tun
-            plan = ClientPlan(tuple(self._policy.interfaces), address4, address6, waypoint, used_up, tun)
+            plan = self._wanted_plan()
             if anew or plan != self._plan:
-                self._host.apply(plan)
+                self._host.apply(plan, self._left_bytes())
                 self._plan = plan
             wanted = configuration(self._policy, self._modes, self._used_up, self._session)
             if anew or wanted != self._configured:
                 await self._program.request(wanted)
                 self._configured = wanted
+
+    def _wanted_plan(self) -> ClientPlan:
+        address4, address6 = own_addresses(self._policy, self._session)
+        waypoint = None if self._policy.waypoint is None else self._policy.waypoint.address
+        used_up, tun = tuple(sorted(self._used_up)), self._settings.tun
+        return ClientPlan(tuple(self._policy.interfaces), address4, address6, waypoint, used_up, tun)
+
+    def _left_bytes(self) -> dict[str, int]:
+        """What interfaces with a cap may still carry in this month, as the packet filter counts: without the headers
+        that interfaces add.
+        """
+        self._count()
+        used = {name: self._usage.usage.used_bytes(name, time.time()) for name in self._cap_gib()}
+        return {name: max(0, int(PACKETS_SHARE * (gib * GIB - used[name]))) for name, gib in self._cap_gib().items()}
 
     def _event(self, event: Document) -> None:
         name = str(event.get("event"))
@@ -214,7 +229,7 @@ class Daemon(Process):
     async def _check_host(self) -> None:
         async with self._changing:
             if self._plan is not None and self._program.connected:
-                self._host.apply(self._plan)
+                self._host.apply(self._plan, self._left_bytes())
 
     async def _poll(self) -> None:
         polls = 0

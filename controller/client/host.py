@@ -160,10 +160,14 @@ class ClientHost:
     def __init__(self, folder: Path) -> None:
         self._sysctls = Sysctls(folder / "client-host.json")
 
-    def apply(self, plan: ClientPlan) -> None:
-        """Needs the TUN device; may be called again with the same or another plan."""
-        self._filter(plan)
-        self._set_sysctls(plan)
+    def apply(self, plan: ClientPlan, left_bytes: Mapping[str, int]) -> None:
+        """Needs the TUN device; may be called again with the same or another plan. ``left_bytes`` is what interfaces
+        with a cap may still carry.
+        """
+        name = "inet hyroads_client"
+        lines = "\n".join(client_filter(plan, left_bytes))
+        run("nft", "-f", "-", text=f"table {name}\ndelete table {name}\ntable {name} {{\n{lines}\n}}\n")
+        self.prepare(plan)
         _set_addresses(plan.tun, {4: plan.address4, 6: plan.address6}, {4: 32, 6: 128})
         self._set_routes(plan)
 
@@ -179,12 +183,8 @@ class ClientHost:
             run("nft", "delete", "table", "inet", "hyroads_client")
         self._sysctls.restore()
 
-    def _filter(self, plan: ClientPlan) -> None:
-        name = "inet hyroads_client"
-        lines = "\n".join(client_filter(plan))
-        run("nft", "-f", "-", text=f"table {name}\ndelete table {name}\ntable {name} {{\n{lines}\n}}\n")
-
-    def _set_sysctls(self, plan: ClientPlan) -> None:
+    def prepare(self, plan: ClientPlan) -> None:
+        """What connections over each single interface need, before there is a TUN."""
         sysctls = self._sysctls
         reserved = read_sysctl(_RESERVED_PORTS)
         if reserved is not None and not _mapped() <= _ports(reserved):
@@ -210,12 +210,20 @@ class ClientHost:
             _set_rules(version, dict(wanted), plan.waypoint)
 
 
-def client_filter(plan: ClientPlan) -> Iterator[str]:
+def client_filter(plan: ClientPlan, left_bytes: Mapping[str, int]) -> Iterator[str]:
     """The rules of the client's table of nftables."""
     low, high = MAPPED_PORTS
+    quotas = {f"cap{number}": name for number, name in enumerate(left_bytes)}
     own = [
         (family, address) for family, address in (("ip", plan.address4), ("ip6", plan.address6)) if address is not None
     ]
+    for quota, name in quotas.items():
+        yield f"quota {quota} {{ over {left_bytes[name]} bytes }}"
+    yield "chain arrive {"
+    yield "type filter hook prerouting priority -300; policy accept;"
+    for quota, name in quotas.items():
+        yield f'iifname "{name}" quota name "{quota}"'
+    yield "}"
     yield "chain input {"
     yield "type filter hook input priority -160; policy accept;"
     if plan.interfaces:
@@ -233,15 +241,18 @@ def client_filter(plan: ClientPlan) -> Iterator[str]:
     yield "type filter hook postrouting priority -160; policy accept;"
     for family, address in own:
         yield f'{family} saddr {address} oifname != {{ "{plan.tun}", "lo" }} drop'
+    # Whatever happens to our programs: not a byte more than the cap allows but what keeps the address.
+    if quotas or plan.used_up:
+        yield f"oifname {_set_of([*quotas.values(), *plan.used_up])} udp dport {{ 67, 547 }} accept"
+    for quota, name in quotas.items():
+        yield f'oifname "{name}" quota name "{quota}" meta l4proto != ipv6-icmp drop'
     if plan.used_up:
-        # Whatever happens to the program: not a byte more but what keeps the address.
-        yield f"oifname {_set_of(plan.used_up)} udp dport {{ 67, 547 }} accept"
         yield f"oifname {_set_of(plan.used_up)} meta l4proto != ipv6-icmp drop"
     yield "}"
 
 
 def _set_of(names: Sequence[str]) -> str:
-    return "{ " + ", ".join(f'"{name}"' for name in names) + " }"
+    return "{ " + ", ".join(f'"{name}"' for name in dict.fromkeys(names)) + " }"
 
 
 def _rules(plan: ClientPlan, version: int) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -29,7 +29,7 @@ from .policy import WaypointPolicy
 VERSION = 1
 MAX_LINE = 4096
 MIN_TOKEN_LENGTH, MAX_TOKEN_LENGTH = 16, 512
-CONNECT_WITHIN_S = 3.0
+CONNECT_WITHIN_S = 4.0
 PING_EVERY_S, DEAD_S = 5.0, 12.0
 BACKOFF_S = (0.25, 15.0)
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -149,9 +149,9 @@ class SessionClient:
 
     async def _open(self, interface: str | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, WaypointSession]:
         try:
-            reader, writer = await asyncio.wait_for(self._dial(interface), 2 * CONNECT_WITHIN_S)
+            reader, writer = await asyncio.wait_for(self._dial(interface), CONNECT_WITHIN_S)
         except TimeoutError as error:
-            raise self._fail(interface, f"no answer within {2 * CONNECT_WITHIN_S:g} s") from error
+            raise self._fail(interface, f"no answer within {CONNECT_WITHIN_S:g} s") from error
         except ssl.SSLCertVerificationError as error:
             raise self._fail(interface, f"wrong certificate: {error.verify_message}") from error
         except (OSError, EOFError) as error:
@@ -177,12 +177,11 @@ class SessionClient:
             if interface is not None:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
             address = self._policy.address, self._policy.port
-            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, address), CONNECT_WITHIN_S)
+            await asyncio.get_running_loop().sock_connect(connection, address)
             return await asyncio.open_connection(
                 sock=connection,
                 ssl=self._context,
                 server_hostname=self._policy.address,
-                ssl_handshake_timeout=CONNECT_WITHIN_S,
                 limit=MAX_LINE,
             )
         except BaseException:
