@@ -22,7 +22,7 @@ from hyroads.controller.files.text import read_text
 
 from .host import ClientHost, ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
-from .modes import Modes, WaypointSession, configuration, own_addresses
+from .modes import Addresses, Modes, WaypointSession, configuration, own_addresses
 from .policy import Policy, load_text
 from .process import Process
 from .program import Program, ProgramError, RefusedError
@@ -67,16 +67,20 @@ class Daemon(Process):
         self._modes = Modes()
         self._client = self._session_client(self._policy)
         self._session: WaypointSession | None = None
+        self._addresses: Addresses | None = None
+        self._session_program: int | None = None
         self._session_task: asyncio.Task[None] | None = None
         self._has_session = asyncio.Event()
         self._host = ClientHost(settings.run_directory)
         self._plan: ClientPlan | None = None
+        self._quota_bytes: dict[str, int] = {}
         self._configured: Document | None = None
         self._changing = asyncio.Lock()
         self._meter, self._caps = Meter(), Caps()
         self._usage = UsageFile(settings.state_directory / "client-usage.json")
         self._used_up: set[str] = set()
-        options = ["--state", str(settings.run_directory / "client-flows.state"), "--tun", settings.tun]
+        self._flows = settings.run_directory / "client-flows.state"
+        options = ["--state", str(self._flows), "--tun", settings.tun]
         self._program = Program(options, self.data_socket, self._ready, self._event, LOG.warning)
 
     async def main(self) -> None:
@@ -100,6 +104,7 @@ class Daemon(Process):
                 await self._program.stop()
             finally:
                 self._host.undo(self._settings.tun)
+                self._flows.unlink(missing_ok=True)
                 self._count()
                 self._save(self._usage.save)
 
@@ -121,11 +126,13 @@ class Daemon(Process):
         client = self._session_client(policy) if new_waypoint else self._client
         session = self._session
         self._policy, self._modes = policy, Modes()
-        self._session = None if new_waypoint else session
+        addresses = self._addresses
+        if new_waypoint:
+            self._session = self._addresses = None
         try:
             await self._apply()
         except HyroadsError:
-            (self._policy, self._modes), self._session = old, session
+            (self._policy, self._modes), self._session, self._addresses = old, session, addresses
             with contextlib.suppress(HyroadsError):
                 await self._apply()
             raise
@@ -168,6 +175,7 @@ class Daemon(Process):
 
     async def _established(self, session: WaypointSession) -> None:
         first, self._session = self._session is None, session
+        self._addresses, self._session_program = own_addresses(self._policy, session), self._program.starts
         self._has_session.set()
         if first:
             LOG.info("waypoint %s: session %d", session.address, session.session)
@@ -179,6 +187,10 @@ class Daemon(Process):
 
     async def _ready(self) -> None:
         """The program is there, for the first time or again."""
+        if self._session is not None and self._session_program != self._program.starts and self._client is not None:
+            # A program that was started again can't use an old key; without the waypoint flows go direct.
+            self._session = None
+            await self._client.renew(FIRST_SESSION_WITHIN_S)
         if self._configured is None and self._client is not None:
             # Connections that begin with the waypoint's address need not end when the session comes.
             with contextlib.suppress(asyncio.TimeoutError):
@@ -198,18 +210,22 @@ class Daemon(Process):
         async with self._changing:
             plan = self._wanted_plan()
             if anew or plan != self._plan:
-                self._host.apply(plan, self._left_bytes())
-                self._plan = plan
-            wanted = configuration(self._policy, self._modes, self._used_up, self._session)
+                self._apply_host(plan)
+            wanted = configuration(self._policy, self._modes, self._used_up, self._session, self._addresses)
             if anew or wanted != self._configured:
                 await self._program.request(wanted)
                 self._configured = wanted
 
     def _wanted_plan(self) -> ClientPlan:
-        address4, address6 = own_addresses(self._policy, self._session)
+        address4, address6 = self._addresses or own_addresses(self._policy, None)
         waypoint = None if self._policy.waypoint is None else self._policy.waypoint.address
         used_up, tun = tuple(sorted(self._used_up)), self._settings.tun
         return ClientPlan(tuple(self._policy.interfaces), address4, address6, waypoint, used_up, tun)
+
+    def _apply_host(self, plan: ClientPlan) -> None:
+        left = self._left_bytes()
+        self._host.apply(plan, left)
+        self._plan, self._quota_bytes = plan, left
 
     def _left_bytes(self) -> dict[str, int]:
         """What interfaces with a cap may still carry in this month, as the packet filter counts: without the headers
@@ -229,7 +245,7 @@ class Daemon(Process):
     async def _check_host(self) -> None:
         async with self._changing:
             if self._plan is not None and self._program.connected:
-                self._host.apply(self._plan, self._left_bytes())
+                self._apply_host(self._plan)
 
     async def _poll(self) -> None:
         polls = 0
@@ -255,7 +271,9 @@ class Daemon(Process):
             self._used_up = used_up
         # Nothing happens unless something differs, or could not be done a second ago.
         await self._apply()
-        if check_host:
+        # The kernel's quotas are a little less than what is left, and are set anew in time.
+        left = self._left_bytes()
+        if check_host or any(left[name] < self._quota_bytes.get(name, 0) / 2 for name in left):
             await self._check_host()
         await self._measure()
 

@@ -320,14 +320,14 @@ def _addresses(device: str) -> list[tuple[str, int]]:
 def _set_addresses(device: str, wanted: Mapping[int, str | None], lengths: Mapping[int, int]) -> None:
     """A device has these addresses and no others, and is up."""
     now = _addresses(device)
-    kept = {(address, lengths[version]) for version, address in wanted.items() if address is not None}
-    for address, length in sorted(kept - set(now)):
+    right = {(address, lengths[version]) for version, address in wanted.items() if address is not None}
+    for address, length in sorted(right - set(now)):
         if ":" in address and read_sysctl(f"ipv6/conf/{device}/disable_ipv6") != "0":
             continue
         more = ("nodad",) if ":" in address else ()
         run("ip", "address", "replace", f"{address}/{length}", "dev", device, *more)
     for address, length in now:
-        if (address, length) not in kept:
+        if (address, length) not in right:
             run("ip", "address", "delete", f"{address}/{length}", "dev", device)
     run("ip", "link", "set", device, "up")
 

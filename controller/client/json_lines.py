@@ -17,7 +17,7 @@ from hyroads.controller.core.errors import HyroadsError
 Document = dict[str, Any]
 MAX_LINE = 4 << 20
 """Of our own programs: a status of thousands of flows."""
-MOST_ASKERS = 16
+MAX_CONNECTIONS = 16
 ASK_WITHIN_S = 10.0
 
 
@@ -83,7 +83,7 @@ class ControlServer:
             task.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_ASKERS:
+        if len(self._open) >= MAX_CONNECTIONS:
             writer.close()
             return
         task = asyncio.create_task(self._serve(reader, writer))

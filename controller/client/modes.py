@@ -69,7 +69,10 @@ class WaypointSession:
         return {"address": self.address, "port": self.port, "session": self.session, "key": self.key}
 
 
-def own_addresses(policy: Policy, session: WaypointSession | None) -> tuple[str | None, str | None]:
+Addresses = tuple[str | None, str | None]
+
+
+def own_addresses(policy: Policy, session: WaypointSession | None) -> Addresses:
     """The addresses of hr0, IPv4 and IPv6: what the waypoint gave, else the policy's."""
     if session is None:
         return policy.address4, policy.address6
@@ -77,14 +80,19 @@ def own_addresses(policy: Policy, session: WaypointSession | None) -> tuple[str 
 
 
 def configuration(
-    policy: Policy, modes: Modes, used_up: Collection[str] = (), session: WaypointSession | None = None
+    policy: Policy,
+    modes: Modes,
+    used_up: Collection[str] = (),
+    session: WaypointSession | None = None,
+    addresses: Addresses | None = None,
 ) -> Document:
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this
     month: they are not usable, even if no other one is.
 
     Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order.
+    ``addresses`` are hr0's, where they are not those of session or policy.
     """
-    address4, address6 = own_addresses(policy, session)
+    address4, address6 = addresses or own_addresses(policy, session)
     rules = [rule for flow in policy.flows for rule in _rules(policy, flow, modes.of(policy, flow), session)]
     main = {name for rule in rules for name in rule["interfaces"]}
     return {

@@ -31,6 +31,8 @@ SPREADS = ("flow", "packet")
 DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
 PROTOCOLS = ("tcp", "udp", "icmp")
 MAX_INTERFACES, MAX_FLOWS, MAX_RANGES, MAX_DNS = 16, 256, 32, 4
+MAX_RULES = 1000
+"""Pairs of port ranges, of all flows together."""
 CONTROLLER_PORT, WAYPOINT_PORT = 6654, 6656
 DEFAULT_ADDRESS4, DEFAULT_ADDRESS6 = "10.171.0.2", "fd68:7972:6f61::2"
 DEFAULT_WAYPOINT_TOKEN, DEFAULT_WAYPOINT_CA = "waypoint.token", "waypoint-ca.pem"
@@ -40,7 +42,7 @@ _RESERVED = ("lo", "hr0", "hrw0")
 _FLOW_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-_MOST_MBPS, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e6, 1e9
+_MOST_MBPS, _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e-3, 1e6, 1e9
 _PORT_KEYS = ("tcp_dst", "udp_dst", "tcp_src", "udp_src")
 _MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp")
 _FLOW_KEYS = ("name", "match", "weight", "urgent", "mode", "interfaces", "spread", "via")
@@ -239,6 +241,9 @@ def _flows(place: Place, interfaces: tuple[str, ...], has_waypoint: bool) -> lis
         if section.valid and not section.values.get("match") and number < len(entries) - 1:
             entry.fail("a flow without a match takes everything: expected it to be the last one")
         flows.append(flow)
+    rules = sum(len(flow.match.source_ports or " ") * len(flow.match.destination_ports or " ") for flow in flows)
+    if rules > MAX_RULES:
+        place.fail(f"expected at most {MAX_RULES} pairs of source and destination ports, got {rules}")
     return flows
 
 
@@ -247,7 +252,7 @@ def _flow(section: Section, interfaces: tuple[str, ...], has_waypoint: bool) -> 
     if "name" in section:
         name = _word(section["name"], _FLOW_NAME, "a name of 1 to 32 letters, digits, '.', '_' or '-'")
     if "weight" in section:
-        weight = section["weight"].number(1.0, 0.0, _MOST_WEIGHT, open_low=True, what="a weight above 0")
+        weight = section["weight"].number(1.0, _LEAST_WEIGHT, _MOST_WEIGHT, what="a weight above 0")
     if "interfaces" in section:
         accepted = _accepted(section["interfaces"], interfaces)
     match = _match(section["match"]) if section.values.get("match") is not None else Match()

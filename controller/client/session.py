@@ -96,8 +96,23 @@ class SessionClient:
         self._name = policy.name or socket.gethostname()
         self._token = read_token(policy.token_file)
         self._context = tls_context(policy)
+        self._writer: asyncio.StreamWriter | None = None
+        self._renewed = asyncio.Event()
         self.connected = False
         self.problem: str | None = None
+
+    async def renew(self, within_s: float) -> bool:
+        """Ask for a new key, as is needed after the program that had the old one was started again; whether a session
+        was established meanwhile.
+        """
+        self._renewed.clear()
+        if self._writer is not None:
+            self._writer.write(encode({"type": "renew"}))
+        try:
+            await asyncio.wait_for(self._renewed.wait(), within_s)
+        except TimeoutError:
+            return False
+        return True
 
     async def keep(self) -> None:
         """Makes a session, and another one whenever it ends; for ever."""
@@ -115,7 +130,7 @@ class SessionClient:
                 except SessionError as error:
                     self._complain(str(error))
                 finally:
-                    self.connected = False
+                    self.connected, self._writer = False, None
                     await close(writer)
                 break
             await asyncio.sleep(backoff_s * random.uniform(0.75, 1.25))  # noqa: S311 - spreads clients, no secret
@@ -216,14 +231,16 @@ class SessionClient:
 
     async def _hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: WaypointSession) -> None:
         """Until the connection ends, or the waypoint is silent."""
-        await self._established(session)
-        self.connected, self.problem = True, None
+        await self._tell(session)
+        self.connected, self.problem, self._writer = True, None, writer
         pinging = asyncio.create_task(_ping(writer))
         try:
             while True:
                 message = await asyncio.wait_for(read(reader), DEAD_S)
                 if message is None:
                     raise SessionError("it closed the connection")
+                if message.get("type") == "session":
+                    await self._tell(self._session(message))
                 if message.get("type") == "error":
                     raise SessionError(f"it says {str(message.get('message'))[:200]!a}")
         except TimeoutError as error:
@@ -232,6 +249,10 @@ class SessionClient:
             raise self._fail(None, error) from error
         finally:
             pinging.cancel()
+
+    async def _tell(self, session: WaypointSession) -> None:
+        await self._established(session)
+        self._renewed.set()
 
 
 async def _ping(writer: asyncio.StreamWriter) -> None:

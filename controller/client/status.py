@@ -115,7 +115,7 @@ def _interface(name: str, told: Document | None, meter: Meter, facts: Facts) -> 
 def _flow(meter: Meter, told: Document) -> Document:
     rate = meter.mbps("flows", told.get("id"), "sent_bytes")
     weight = told.get("weight") or 1.0
-    kept = ("source", "destination", "protocol", "via", "queue_packets", "dropped_packets")
+    shown = ("source", "destination", "protocol", "via", "queue_packets", "dropped_packets")
     return {
         "id": told.get("id"),
         "name": flow_name(str(told.get("rule", ""))),
@@ -126,7 +126,7 @@ def _flow(meter: Meter, told: Document) -> Document:
         "level_mbps": _rounded(rate / weight),
         "weight": weight,
         "migrations": told.get("migrations", 0),
-        **{key: told.get(key) for key in kept},
+        **{key: told.get(key) for key in shown},
     }
 
 

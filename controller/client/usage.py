@@ -18,7 +18,7 @@ FORMAT = Format(1, {"boot": str, "counters": dict, "months": dict}, {}, 1, whole
 SAVE_EVERY_S = 60.0
 SAVE_SHARE = 0.01
 """Of a cap: a crash loses at most that, or a minute."""
-MONTHS_KEPT = 13
+MONTHS_SAVED = 13
 _LEAST_RESERVE_BYTES = 4 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STATISTICS = "/sys/class/net/{}/statistics"
@@ -58,8 +58,8 @@ class Usage:
         return self._months.get(month_of(now_s), {}).get(interface, 0)
 
     def document(self) -> dict[str, Any]:
-        """What is saved; the last ``MONTHS_KEPT`` months."""
-        months = {month: dict(self._months[month]) for month in sorted(self._months)[-MONTHS_KEPT:]}
+        """What is saved; the last ``MONTHS_SAVED`` months."""
+        months = {month: dict(self._months[month]) for month in sorted(self._months)[-MONTHS_SAVED:]}
         return {"boot": self._boot, "counters": dict(self._counters), "months": months}
 
 

@@ -1,7 +1,8 @@
 """The waypoint's end of clients' control sessions: who may have one, their addresses and keys, and the data plane.
 
-A client is known by its token. It has one session, whose number and inner addresses stay the same for ever; each
-connection makes a new key. A session stays while its client makes a new connection, for ``KEPT_S`` at most.
+A client is known by its token. It has one session, whose number and inner addresses stay the same for ever. Each
+connection makes a new key, and so does each start of the program at either end: with an old key its packets would be
+taken for repeated ones. A session stays while its client makes a new connection, for ``AWAY_S`` at most.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hyroads.controller.core.checking import Endpoint, Problems, TlsFiles, id_problem
@@ -38,9 +39,10 @@ OWN_NUMBER, FIRST_NUMBER, LAST_NUMBER = 1, 2, 65_534
 STATE = Format(1, {"clients": dict}, {}, 1)
 HANDSHAKE_WITHIN_S, HELLO_WITHIN_S, SILENT_S = 5.0, 3.0, 30.0
 MOST_CONNECTIONS, MOST_STRANGERS_PER_ADDRESS = 1024, 8
-KEPT_S = 3600.0
+AWAY_S = 3600.0
 SWEEP_EVERY_S = 30.0
 _REFUSED_AFTER_S = 0.5
+_RENEW_EVERY_S = 0.1
 _SAY_EVERY_S = 1.0
 
 
@@ -113,14 +115,13 @@ class _Session:
 
     client: str
     number: int
-    key: str = field(repr=False, default="")
     writer: asyncio.StreamWriter | None = None
     left_s: float = 0.0
 
-    def document(self) -> Document:
+    def document(self, key: str) -> Document:
         """As in the message ``session`` to the program."""
         address4, address6 = inner_addresses(self.number)
-        named = {"type": "session", "session": self.number, "client": self.client, "key": self.key}
+        named = {"type": "session", "session": self.number, "client": self.client, "key": key}
         return {**named, "address4": address4, "address6": address6}
 
 
@@ -194,13 +195,12 @@ class Sessions:
                 LOG.info("client %s: connection from %s ended", session.client, peer)
             await close(writer)
 
-    async def restore(self) -> None:
-        """The program began anew: it gets all sessions, those without a key yet excepted."""
-        if self.program is None:
-            return
-        for session in self._sessions.values():
-            if session.key:
-                await self.program.request(session.document())
+    async def renew(self) -> None:
+        """The program began anew: all clients that are connected get new keys, the others when they connect."""
+        for session in [*self._sessions.values()]:
+            if session.writer is not None:
+                with contextlib.suppress(OSError):
+                    await self._give(session, session.writer)
 
     def adopt(self, status: Document) -> None:
         """Sessions that the program had before this process began: they end with the others."""
@@ -214,7 +214,7 @@ class Sessions:
         now_s = time.monotonic()
         for session in [*self._sessions.values()]:
             unknown = session.client not in self.tokens
-            if not unknown and (session.writer is not None or now_s - session.left_s < KEPT_S):
+            if not unknown and (session.writer is not None or now_s - session.left_s < AWAY_S):
                 continue
             del self._sessions[session.client]
             if session.writer is not None:
@@ -243,27 +243,25 @@ class Sessions:
             raise Stranger(f"no TLS: {reason_of(error)}") from error
         client = self._client(await asyncio.wait_for(read(reader), HELLO_WITHIN_S))
         session = self._sessions.get(client) or _Session(client, self._numbers.of(client))
-        before, key = session.key, secrets.token_hex(16)
-        session.key = key
-        try:
-            if self.program is None:
-                raise ProgramError("the data plane is being started, try again")
-            # The data plane knows the key before the client does.
-            await self.program.request(session.document())
-        except ProgramError:
-            session.key = before
-            raise
+        await self._give(session, writer)
         self._sessions[client] = session
         old, session.writer = session.writer, writer
         if old is not None:
             await _tell(old, "replaced by a new connection")
             old.close()
-        answer = {**session.document(), "port": self._port}
-        del answer["client"]
-        writer.write(encode(answer))
-        await writer.drain()
         LOG.info("client %s: session %d, %s", client, session.number, inner_addresses(session.number)[0])
         return session
+
+    async def _give(self, session: _Session, writer: asyncio.StreamWriter) -> None:
+        """A new key, for the data plane first."""
+        if self.program is None:
+            raise ProgramError("the data plane is being started, try again")
+        document = session.document(secrets.token_hex(16))
+        await self.program.request(document)
+        answer = {**document, "port": self._port}
+        del answer["client"]
+        writer.write(encode(answer))
+        await asyncio.wait_for(writer.drain(), HELLO_WITHIN_S)
 
     def _client(self, hello: Document | None) -> str:
         if hello is None:
@@ -288,6 +286,9 @@ class Sessions:
             if message.get("type") == "ping":
                 writer.write(encode({"type": "pong"}))
                 await asyncio.wait_for(writer.drain(), SILENT_S)
+            elif message.get("type") == "renew":
+                await self._give(session, writer)
+                await asyncio.sleep(_RENEW_EVERY_S)
 
     def _forget_stranger(self, peer: str) -> None:
         self._strangers[peer] -= 1
@@ -368,7 +369,7 @@ class Waypoint(Process):
             return
         self._sessions.adopt(await self._program.request({"type": "status"}))
         self._sessions.program = self._program
-        await self._sessions.restore()
+        await self._sessions.renew()
         LOG.info("ready")
 
     def _event(self, event: Document) -> None:

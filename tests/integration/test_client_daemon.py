@@ -188,7 +188,7 @@ def test_a_killed_daemon_s_program_goes_on_and_its_successor_takes_it_over(world
 
 def test_a_cap_ends_the_traffic_and_outlives_the_daemon(world: World, host: Host) -> None:
     host.start()
-    flood = ("ping", "-q", "-I", "wwan0", "-s", "60000", "-i", "0.002", "-c", "2000", "-W", "1", SERVER)
+    flood = ("ping", "-q", "-f", "-I", "wwan0", "-s", "1400", "-c", "20000", "-W", "1", "-w", "10", SERVER)
     world.start(world.client, *flood, log=host.folder / "ping")
     wait_until(lambda: not host.told("configure")[-1]["interfaces"][1]["usable"], 30)
     interface = host.status()["interfaces"]["wwan0"]

@@ -254,14 +254,26 @@ def test_a_client_without_a_token_any_more_is_sent_away(lab: Lab) -> None:
     run(work())
 
 
-def test_a_program_that_is_started_again_gets_all_sessions(lab: Lab) -> None:
+def test_a_program_that_is_started_again_needs_new_keys(lab: Lab) -> None:
     async def work() -> None:
         async with lab.waypoint() as sessions:
-            one, two = await lab.client().check(), await lab.client("laptop2").check()
+            client = lab.client()
+            keeping = asyncio.create_task(client.keep())
+            await until(lambda: client.connected)
+            await lab.client("laptop2").check()
             lab.program.asked.clear()
-            await sessions.restore()
-            assert {each["key"] for each in lab.program.asked} == {one.key, two.key}
+            await sessions.renew()
+            await until(lambda: len(lab.sessions) == 2)
+            assert [each["key"] for each in lab.program.asked] == [lab.sessions[1].key]
+            assert lab.sessions[0].key != lab.sessions[1].key
             assert "key" not in json.dumps(sessions.document())
+            # And a client whose own program was started again asks for one.
+            assert await client.renew(5.0)
+            assert len({each.key for each in lab.sessions}) == 3
+            assert lab.sessions[-1].key == lab.program.asked[-1]["key"]
+            assert client.connected, "over the same connection"
+            keeping.cancel()
+        assert not await client.renew(0.1), "there is no waypoint any more"
 
     run(work())
 
