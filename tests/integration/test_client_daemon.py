@@ -8,15 +8,11 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import scripted_client_program as scripted
-from multihomed import HYROADS, SERVER, World, wait_until
-from waypoint_certificates import make_certificate
+from multihomed import HYROADS, SERVER, Host, World, make_tokens, wait_until, waypoint_of
 
 pytestmark = [
     pytest.mark.root,
@@ -29,50 +25,6 @@ flows:
   - {name: voice, match: {udp_dst: 5060}, weight: 4, urgent: true}
   - {name: video, match: {tcp_dst: 443}, interfaces: [wlan0]}
 """
-
-
-class Host:
-    """A daemon in a namespace, its files and its stand-in."""
-
-    def __init__(self, world: World, namespace: str, name: str) -> None:
-        self.world, self.namespace = world, namespace
-        self.folder = world.folder / name
-        self.policy, self.asked, self.log = self.folder / "client.yaml", self.folder / "asked", self.folder / "log"
-        scripted.install(self.folder / "bin", self.asked)
-        self.folders = ["--run-directory", str(self.folder / "run"), "--state-directory", str(self.folder / "state")]
-        self.daemon: subprocess.Popen[bytes] | None = None
-
-    def start(self, verb: str = "run", *words: str) -> None:
-        given = words or ("--config", str(self.policy))
-        environment = f"HYROADS_BIN={self.folder / 'bin'}"
-        command = ("env", environment, *HYROADS, "client", verb, *given, *self.folders)
-        before = self.said().count(" ready")
-        self.daemon = self.world.start(self.namespace, *command, log=self.log)
-        daemon = self.daemon
-        wait_until(lambda: self.said().count(" ready") > before or daemon.poll() is not None)
-        assert daemon.poll() is None, self.said()
-
-    def said(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
-
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        return scripted.asked(self.asked, kind)
-
-    def hyroads(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*HYROADS, "client", verb, *words, *self.folders[:2]]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)
-
-    def status(self) -> dict[str, Any]:
-        return dict(json.loads(self.hyroads("status", "--json").stdout))
-
-    def signal(self, number: int) -> None:
-        assert self.daemon is not None
-        self.daemon.send_signal(number)
-
-    def end(self) -> int:
-        assert self.daemon is not None
-        self.signal(signal.SIGTERM)
-        return self.daemon.wait(10)
 
 
 @pytest.fixture
@@ -224,19 +176,9 @@ def test_what_can_t_run_says_so_in_one_line_and_leaves_nothing(world: World, hos
 
 def test_a_session_with_a_waypoint_from_its_certificate_to_the_program(world: World, host: Host) -> None:
     gate = Host(world, world.net, "waypoint")
-    gate.folder.mkdir(exist_ok=True)
-    make_certificate(gate.folder, "waypoint", SERVER)
-    tokens = gate.folder / "tokens"
-    tokens.write_text("laptop1 0123456789abcdef\n")
-    tokens.chmod(0o600)
     before = world.state(world.net)
-    files = ("--certificate", str(gate.folder / "waypoint.pem"), "--key", str(gate.folder / "waypoint.key"))
-    gate.start("waypoint", *files, "--tokens", str(tokens))
-    token = host.folder / "token"
-    token.write_text("0123456789abcdef\n")
-    token.chmod(0o600)
-    identity = f"token_file: {token}, ca_file: {gate.folder / 'waypoint.pem'}, name: laptop1"
-    host.policy.write_text(f"{POLICY}\nmode: high-robustness\nwaypoint: {{address: {SERVER}, {identity}}}\n")
+    gate.start("waypoint", *make_tokens(gate.folder))
+    host.policy.write_text(f"{POLICY}\nmode: high-robustness\nwaypoint: {waypoint_of(gate.folder)}\n")
     checked = world.inside(world.client, *HYROADS, "client", "check", "--connect", str(host.policy))
     assert f"waypoint {SERVER}: session 2, addresses 100.72.0.2" in checked
     host.start()
@@ -261,12 +203,8 @@ def test_a_session_with_a_waypoint_from_its_certificate_to_the_program(world: Wo
 
 
 def test_a_waypoint_that_does_not_answer_keeps_nobody_off_the_net(world: World, host: Host) -> None:
-    token = host.folder / "token"
-    token.write_text("0123456789abcdef\n")
-    token.chmod(0o600)
-    make_certificate(host.folder, "waypoint", SERVER)
-    identity = f"token_file: {token}, ca_file: {host.folder / 'waypoint.pem'}, name: laptop1"
-    host.policy.write_text(f"{POLICY}\nwaypoint: {{address: {SERVER}, {identity}}}\n")
+    make_tokens(host.folder)
+    host.policy.write_text(f"{POLICY}\nwaypoint: {waypoint_of(host.folder)}\n")
     host.start()
     assert f"waypoint {SERVER} port 6656 over wlan0: Connection refused" in host.said()
     assert host.told("configure")[-1]["waypoint"] is None

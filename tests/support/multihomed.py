@@ -1,6 +1,7 @@
-"""A client with two interfaces and the world behind them, in two network namespaces of this process's own.
+"""A client with two interfaces and the world behind them, in network namespaces of this process's own.
 
-``wlan0`` (10.1.0.2, gateway 10.1.0.1) and ``wwan0`` (10.2.0.2, gateway 10.2.0.1); the server is 198.51.100.9.
+``wlan0`` (10.1.0.2, gateway 10.1.0.1) and ``wwan0`` (10.2.0.2, gateway 10.2.0.1) lead to a router, which is also the
+server 198.51.100.9; behind it is the host 203.0.113.2.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import scripted_client_program as scripted
+from waypoint_certificates import make_certificate
+
 SERVER = "198.51.100.9"
+FAR = "203.0.113.2"
 HYROADS = (sys.executable, "-m", "hyroads.controller.cli")
 _NUMBERS = itertools.count(1)
 
@@ -37,11 +42,11 @@ class World:
     def __init__(self, folder: Path) -> None:
         number = f"{os.getpid()}-{next(_NUMBERS)}"
         self.folder = folder
-        self.client, self.net = f"hr-client-{number}", f"hr-world-{number}"
+        self.client, self.net, self.far = (f"hr-{name}-{number}" for name in ("client", "world", "far"))
         self.children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> World:
-        for name in (self.client, self.net):
+        for name in (self.client, self.net, self.far):
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
         for place, interface in enumerate(("wlan0", "wwan0"), start=1):
@@ -53,6 +58,11 @@ class World:
             metric = ("metric", str(100 * place)) if place > 1 else ()
             run("ip", "-n", self.client, "route", "add", "default", "via", f"10.{place}.0.1", *metric)
         run("ip", "-n", self.net, "address", "add", f"{SERVER}/32", "dev", "lo")
+        run("ip", "-n", self.net, "link", "add", "to-far", "type", "veth", "peer", "far0", "netns", self.far)
+        for name, device, address in ((self.net, "to-far", "203.0.113.1"), (self.far, "far0", FAR)):
+            run("ip", "-n", name, "address", "add", f"{address}/24", "dev", device)
+            run("ip", "-n", name, "link", "set", device, "up")
+        run("ip", "-n", self.far, "route", "add", "default", "via", "203.0.113.1")
         self.inside(self.net, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0")
         self.inside(self.client, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
         return self
@@ -62,7 +72,7 @@ class World:
             if child.poll() is None:
                 child.kill()
             child.wait()
-        for name in (self.client, self.net):
+        for name in (self.client, self.net, self.far):
             for pid in run("ip", "netns", "pids", name, check=False).stdout.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
@@ -102,9 +112,76 @@ class World:
         return {what: self.inside(name, *command.split(), check=False) for what, command in commands.items()}
 
 
+class Host:
+    """A daemon in a namespace, its files, and the stand-in for ``hyroads-client`` unless it is the ``real`` one."""
+
+    def __init__(self, world: World, namespace: str, name: str, *, real: str | None = None) -> None:
+        self.world, self.namespace = world, namespace
+        self.folder = world.folder / name
+        self.policy, self.asked, self.log = self.folder / "client.yaml", self.folder / "asked", self.folder / "log"
+        self.programs = self.folder / "bin" if real is None else Path(real).parent
+        self.folder.mkdir(exist_ok=True)
+        if real is None:
+            scripted.install(self.programs, self.asked)
+        self.folders = ["--run-directory", str(self.folder / "run"), "--state-directory", str(self.folder / "state")]
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self, verb: str = "run", *words: str) -> None:
+        given = words or ("--config", str(self.policy))
+        command = ("env", f"HYROADS_BIN={self.programs}", *HYROADS, "client", verb, *given, *self.folders)
+        before = self.said().count(" ready")
+        self.daemon = self.world.start(self.namespace, *command, log=self.log)
+        daemon = self.daemon
+        wait_until(lambda: self.said().count(" ready") > before or daemon.poll() is not None)
+        assert daemon.poll() is None, self.said()
+
+    def said(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return scripted.asked(self.asked, kind)
+
+    def hyroads(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*HYROADS, "client", verb, *words, *self.folders[:2]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.hyroads("status", "--json").stdout))
+
+    def signal(self, number: int) -> None:
+        assert self.daemon is not None
+        self.daemon.send_signal(number)
+
+    def end(self) -> int:
+        assert self.daemon is not None
+        self.signal(signal.SIGTERM)
+        return self.daemon.wait(10)
+
+
+TOKEN = "0123456789abcdef"
+
+
+def make_tokens(folder: Path) -> tuple[str, ...]:
+    """Certificate, key and tokens of a waypoint at ``SERVER``, and the token of its client; options of the command."""
+    make_certificate(folder, "waypoint", SERVER)
+    for name, text in (("tokens", f"laptop1 {TOKEN}\n"), ("token", TOKEN)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+    files = {"certificate": "waypoint.pem", "key": "waypoint.key", "tokens": "tokens"}
+    words = [word for option, name in files.items() for word in (f"--{option}", str(folder / name))]
+    # The router has several addresses: it must answer from the one that clients know.
+    return ("--listen", f"{SERVER}:6656", *words)
+
+
+def waypoint_of(folder: Path) -> str:
+    """The client's end of that, for its policy."""
+    files = f"token_file: {folder / 'token'}, ca_file: {folder / 'waypoint.pem'}"
+    return f"{{address: {SERVER}, {files}, name: laptop1}}"
+
+
 @contextlib.contextmanager
-def tcp_server(world: World, port: int) -> Iterator[None]:
-    """A server that says from where it was called."""
+def tcp_server(world: World, port: int, namespace: str | None = None) -> Iterator[None]:
+    """A server that says from where it was called; in the router's namespace unless another is named."""
     code = (
         "import socket\n"
         f"s = socket.create_server(('0.0.0.0', {port}))\n"
@@ -113,7 +190,7 @@ def tcp_server(world: World, port: int) -> Iterator[None]:
         "    c, a = s.accept(); c.sendall(a[0].encode()); c.close()\n"
     )
     child = subprocess.Popen(
-        ["ip", "netns", "exec", world.net, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        ["ip", "netns", "exec", namespace or world.net, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
