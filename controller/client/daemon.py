@@ -220,7 +220,8 @@ class Daemon(Process):
         address4, address6 = self._addresses or own_addresses(self._policy, None)
         waypoint = None if self._policy.waypoint is None else self._policy.waypoint.address
         used_up, tun = tuple(sorted(self._used_up)), self._settings.tun
-        return ClientPlan(tuple(self._policy.interfaces), address4, address6, waypoint, used_up, tun)
+        ipv6 = self._addresses is not None and address6 is not None
+        return ClientPlan(tuple(self._policy.interfaces), address4, address6, waypoint, used_up, tun, ipv6)
 
     def _apply_host(self, plan: ClientPlan) -> None:
         left = self._left_bytes()

@@ -152,6 +152,7 @@ class ClientPlan:
     waypoint: str | None = None
     used_up: tuple[str, ...] = ()
     tun: str = "hr0"
+    waypoint_has_ipv6: bool = False
 
 
 class ClientHost:
@@ -301,7 +302,7 @@ def default_gateways(version: int) -> Mapping[str, str | None]:
 
 def _has_default(plan: ClientPlan, version: int) -> bool:
     """IPv6 goes over hr0 only if it gets out anywhere; the waypoint gives IPv6 where no interface has it."""
-    if version == 4 or (plan.waypoint is not None and plan.address6 is not None):
+    if version == 4 or plan.waypoint_has_ipv6:
         return True
     return bool(default_gateways(6).keys() & set(plan.interfaces))
 

@@ -118,7 +118,7 @@ def _flow(meter: Meter, told: Document) -> Document:
     shown = ("source", "destination", "protocol", "via", "queue_packets", "dropped_packets")
     return {
         "id": told.get("id"),
-        "name": flow_name(str(told.get("rule", ""))),
+        "name": flow_name(str(told.get("rule") or "")),
         "interface": told.get("interface"),
         "interfaces": told.get("interfaces", []),
         "rate_mbps": _rounded(rate),

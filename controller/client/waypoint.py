@@ -26,7 +26,7 @@ from hyroads.controller.files.state import Format, StateFile
 from hyroads.controller.files.text import read_private
 from hyroads.controller.files.tls import server_side
 
-from .host import HostError, WaypointHost
+from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
 from .process import Process
 from .program import Program, ProgramError
@@ -118,11 +118,11 @@ class _Session:
     writer: asyncio.StreamWriter | None = None
     left_s: float = 0.0
 
-    def document(self, key: str) -> Document:
+    def document(self, key: str, has_ipv6: bool) -> Document:
         """As in the message ``session`` to the program."""
         address4, address6 = inner_addresses(self.number)
         named = {"type": "session", "session": self.number, "client": self.client, "key": key}
-        return {**named, "address4": address4, "address6": address6}
+        return {**named, "address4": address4, "address6": address6 if has_ipv6 else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,8 @@ class Sessions:
     def __init__(self, tokens: Mapping[str, str], context: ssl.SSLContext, numbers: Numbers, port: int) -> None:
         self.tokens, self.context = tokens, context
         self.program: Program | None = None
+        self.has_ipv6 = True
+        """Clients get IPv6 addresses only if IPv6 leads anywhere from here."""
         self.counters: Counter[str] = Counter()
         self._numbers, self._port = numbers, port
         self._sessions: dict[str, _Session] = {}
@@ -256,7 +258,7 @@ class Sessions:
         """A new key, for the data plane first."""
         if self.program is None:
             raise ProgramError("the data plane is being started, try again")
-        document = session.document(secrets.token_hex(16))
+        document = session.document(secrets.token_hex(16), self.has_ipv6)
         await self.program.request(document)
         answer = {**document, "port": self._port}
         del answer["client"]
@@ -367,6 +369,7 @@ class Waypoint(Process):
         except HostError as error:
             self.fail(error)
             return
+        self._sessions.has_ipv6 = bool(default_gateways(6))
         self._sessions.adopt(await self._program.request({"type": "status"}))
         self._sessions.program = self._program
         await self._sessions.renew()

@@ -180,7 +180,7 @@ def test_a_session_with_a_waypoint_from_its_certificate_to_the_program(world: Wo
     gate.start("waypoint", *make_tokens(gate.folder))
     host.policy.write_text(f"{POLICY}\nmode: high-robustness\nwaypoint: {waypoint_of(gate.folder)}\n")
     checked = world.inside(world.client, *HYROADS, "client", "check", "--connect", str(host.policy))
-    assert f"waypoint {SERVER}: session 2, addresses 100.72.0.2" in checked
+    assert f"waypoint {SERVER}: session 2, addresses 100.72.0.2 None" in checked
     host.start()
     told, session = host.told("configure")[-1], gate.told("session")[-1]
     assert told["waypoint"] == {"address": SERVER, "port": 6656, "session": 2, "key": session["key"]}
