@@ -87,6 +87,8 @@ class Installer:
             self._set_sysctls(sysctls)
             _ip([item.remove for item in reversed(before) if item not in wanted and item.remove], force=True)
             _ip([item.add for item in plan.items if item.again or item not in known])
+            for name in tunnels_of(plan):
+                _write_sysctl(f"net/ipv4/conf/{name}/rp_filter", "2")
             self._load(plan)
         except (KernelPlaneError, NetlinkError) as error:
             _ip([item.remove for item in reversed(new) if item.remove], force=True)
@@ -174,6 +176,11 @@ def change_of(table: str, name: str, now: Mapping[bytes, bytes], wanted: Mapping
     """The difference between two states of a set or map."""
     add = {key: value for key, value in wanted.items() if now.get(key) != value}
     return Change(table, name, tuple(key for key in now if key not in wanted or key in add), add)
+
+
+def tunnels_of(plan: Plan) -> list[str]:
+    """Names of the tunnels' devices. Their reverse path filter is loose: answers come by the one that suits now."""
+    return [item.add.split()[2] for item in plan.items if item.add.startswith("link add hrw")]
 
 
 class KernelPlane:
@@ -315,7 +322,7 @@ class KernelWaypoint:
         Raises ConfigError if the document is wrong and KernelPlaneError if the kernel refuses; then nothing changes.
         """
         sessions = read_sessions(document)
-        plan = waypoint_plan(sessions, self._port, self._ports)
+        plan = waypoint_plan(sessions, self._port)
         self._installer.apply(plan, dict.fromkeys(_FORWARDING, "1"))
         self._sessions = sessions
         self._ports = {}
@@ -332,10 +339,10 @@ class KernelWaypoint:
         for session in self._sessions:
             for path in session.paths:
                 network = kernel_rules.vni(session.session, path.number)
-                port = ports.get(network, self._ports.get(network, self._port))
-                if port != self._ports.get(network, self._port):
+                port = ports.get(network, 0)
+                if port and port != self._ports.get(network):
                     commands.append(remote_command(session.session, path, port))
-                self._ports[network] = port
+                    self._ports[network] = port
         if commands:
             _run(["bridge", "-batch", "-"], "\n".join(commands) + "\n")
 
@@ -447,7 +454,7 @@ def _write_sysctl(name: str, value: str) -> None:
 
 
 def _ip(commands: Sequence[str], *, force: bool = False) -> None:
-    """Run commands of ``ip``: devices, then IPv4, then IPv6, a process each; with ``force`` failures are passed over."""
+    """Run commands of ``ip``: devices, IPv4, IPv6, a process each; with ``force`` what fails is passed over."""
     for family in ("", "-4 ", "-6 "):
         lines = [line.removeprefix(family) for line in commands if line[:3] == family or not (family or line[0] == "-")]
         if lines:

@@ -457,8 +457,10 @@ def _jumps(match: Match, chain: str) -> Iterator[str]:
     if match.dscp is None:
         yield " ".join([*words, "goto", chain])
         return
+    versions = {6 if ":" in network else 4 for network in (match.source, match.destination) if network is not None}
     for family, version in (("ip", 4), ("ip6", 6)):
-        yield " ".join([f"meta nfproto ipv{version}", *words, f"{family} dscp {match.dscp} goto {chain}"])
+        if version in (versions or (4, 6)):
+            yield " ".join([f"meta nfproto ipv{version}", *words, f"{family} dscp {match.dscp} goto {chain}"])
 
 
 LITTLE = mark_key(1)[0] == 1

@@ -30,6 +30,7 @@ from .kernel_rules import (
     mark_key,
     rule_item,
     tunnel_items,
+    tunnel_mac,
     tunnel_name,
     vni,
 )
@@ -102,10 +103,10 @@ def _path(place: Place) -> ClientPath:
     return ClientPath(number, endpoint, section["usable"].boolean(True) if "usable" in section else True)
 
 
-def waypoint_plan(sessions: Sequence[WaypointSession], port: int, ports: Mapping[int, int]) -> Plan:
-    """What a waypoint installs. ``ports`` are the UDP ports at which a NAT has put clients, by VNI."""
+def waypoint_plan(sessions: Sequence[WaypointSession], port: int) -> Plan:
+    """What a waypoint installs; ``port`` is the UDP port of all tunnels."""
     return Plan(
-        items=tuple(_items(sessions, port, ports)),
+        items=tuple(_items(sessions, port)),
         ruleset=_ruleset(port),
         elements={
             "endpoints4": {endpoint_key(p.endpoint, vni(s.session, p.number)): b"" for s, p in _all(sessions, 4)},
@@ -163,7 +164,7 @@ def _route(sessions: Sequence[WaypointSession]) -> dict[bytes, bytes]:
     return elements
 
 
-def _items(sessions: Sequence[WaypointSession], port: int, ports: Mapping[int, int]) -> Iterator[Item]:
+def _items(sessions: Sequence[WaypointSession], port: int) -> Iterator[Item]:
     for number in range(1, MOST_INTERFACES + 1):
         for version in (4, 6):
             yield rule_item(version, f"fwmark {PACKET_MARK + number:#x} lookup {ROUTES + number} pref {PREFERENCE}")
@@ -180,7 +181,9 @@ def _items(sessions: Sequence[WaypointSession], port: int, ports: Mapping[int, i
 def remote_command(session: int, path: ClientPath, port: int) -> str:
     """The ``bridge`` command that sends a tunnel's packets to the port at which a NAT has put the client."""
     name = tunnel_name(session, path.number)
-    return f"fdb replace 00:00:00:00:00:00 dev {name} dst {path.endpoint} port {port} self permanent"
+    return (
+        f"fdb replace {tunnel_mac(path.number, CLIENT_END)} dev {name} dst {path.endpoint} port {port} self permanent"
+    )
 
 
 def _ruleset(port: int) -> str:

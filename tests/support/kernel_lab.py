@@ -7,13 +7,18 @@ Each is a network namespace; all links are plain veth pairs to the network, whic
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import subprocess
 import sys
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hyroads.mininet.isolation import enter_network_namespace
 from hyroads.mininet.programs import run
 
 SERVER4, SERVER6 = "198.51.100.9", "fd09::9"
@@ -117,6 +122,35 @@ class KernelLab:
         paths = [{"number": k, "endpoint": each, "usable": k in usable} for k, each in found.items()]
         return [{"session": SESSION, "address4": CLIENT4, "address6": CLIENT6, "paths": paths}]
 
+    def socket(self, side: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> socket.socket:
+        """A socket in a namespace, made by a thread that ends there; it waits at most 10 s."""
+        made: list[socket.socket] = []
+
+        def work() -> None:
+            enter_network_namespace(Path("/run/netns") / self.namespace(side))
+            made.append(socket.socket(family, kind))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        made[0].settimeout(10.0)
+        if kind == socket.SOCK_STREAM:
+            made[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        return made[0]
+
+    def sent(self, interface: str) -> int:
+        """Packets that the client has sent by an interface."""
+        told = json.loads(run("ip", "-json", "-s", "-n", self.namespace("client"), "link", "show", interface))
+        return int(told[0]["stats64"]["tx"]["packets"])
+
+    def add_lan(self) -> None:
+        """A host behind the client, which then is a router: namespace ``lan``, 10.9.0.2 and fd0a::2."""
+        run("ip", "netns", "add", self.namespace("lan"))
+        self._stack.callback(run, "ip", "netns", "del", self.namespace("lan"))
+        self.run("client", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        self._link("lan", "eth", "10.9.0.2", "10.9.0.1", "fd0a::2", "fd0a::1", far_side="client")
+
     def _build(self) -> None:
         for side in ("client", "net", "waypoint", "server"):
             run("ip", "netns", "add", self.namespace(side))
@@ -129,8 +163,10 @@ class KernelLab:
         self._link("waypoint", "wan", WAYPOINT4, "192.0.2.254", WAYPOINT6, "fd08::254")
         self._link("server", "wan", SERVER4, "198.51.100.254", SERVER6, "fd09::254")
 
-    def _link(self, side: str, name: str, own4: str, far4: str, own6: str, far6: str, metric: int = 1) -> None:
-        namespace, net, far = self.namespace(side), self.namespace("net"), f"{name}-{side[0]}"
+    def _link(
+        self, side: str, name: str, own4: str, far4: str, own6: str, far6: str, metric: int = 1, far_side: str = "net"
+    ) -> None:
+        namespace, net, far = self.namespace(side), self.namespace(far_side), f"{name}-{side[0]}"
         run("ip", "link", "add", name, "netns", namespace, "type", "veth", "peer", "name", far, "netns", net)
         for space, device, four, six in ((namespace, name, own4, own6), (net, far, far4, far6)):
             run("ip", "-n", space, "addr", "add", f"{four}/24", "dev", device)
@@ -152,3 +188,81 @@ class KernelLab:
                 "metric",
                 str(metric),
             )
+
+
+class Stream:
+    """A running TCP connection: numbers flow from one side to the other, and whoever reads them checks each.
+
+    ``rate_mbps`` is what the sender offers, in a portion each millisecond. Stopped, it knows the longest time between
+    two arrivals (``gap_s``) and all arrivals since (``received_bytes``); ``error`` is what broke it.
+    """
+
+    def __init__(
+        self, lab: KernelLab, address: str = SERVER4, port: int = 7000, *, down: bool = False, rate_mbps: float = 40.0
+    ) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = lab.socket("server", family)
+        listener.bind((address, port))
+        listener.listen(1)
+        self.client = lab.socket("client", family)
+        self.client.connect((address, port))
+        self.server, self.peer = listener.accept()
+        listener.close()
+        self.server.settimeout(10.0)
+        self.gap_s, self.received_bytes = 0.0, 0
+        self.error: Exception | None = None
+        self._portion = int(rate_mbps * 1e6 / 8 / 1000) // 8
+        self._stop = threading.Event()
+        ends = (self.server, self.client) if down else (self.client, self.server)
+        self._sender, self._receiver = ends
+        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let the sender end and the reader read all; raises what broke the connection."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(20)
+        for each in (self.client, self.server):
+            each.close()
+        if self.error is not None:
+            raise self.error
+        if self.received_bytes != self.sent_bytes:
+            raise AssertionError(f"{self.sent_bytes} bytes sent, {self.received_bytes} received")
+
+    def forget_gap(self) -> None:
+        """Count gaps from now on."""
+        self.gap_s = 0.0
+
+    def _guard(self, work: Any) -> None:
+        try:
+            work()
+        except (OSError, AssertionError) as error:
+            self.error = self.error or error
+            self._stop.set()
+
+    def _send(self) -> None:
+        count, self.sent_bytes = 0, 0
+        next_s = time.monotonic()
+        while not self._stop.is_set():
+            data = struct.pack(f">{self._portion}Q", *range(count, count + self._portion))
+            self._sender.sendall(data)
+            count += self._portion
+            self.sent_bytes += len(data)
+            next_s = max(next_s + 0.001, time.monotonic() - 0.02)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+        self._sender.shutdown(socket.SHUT_WR)
+
+    def _receive(self) -> None:
+        rest, count = b"", 0
+        last_s = time.monotonic()
+        while data := self._receiver.recv(1 << 16):
+            now_s = time.monotonic()
+            self.gap_s, last_s = max(self.gap_s, now_s - last_s), now_s
+            self.received_bytes += len(data)
+            data = rest + data
+            whole = len(data) // 8
+            expected = struct.pack(f">{whole}Q", *range(count, count + whole))
+            assert data[: whole * 8] == expected, f"wrong bytes near number {count}"
+            rest, count = data[whole * 8 :], count + whole
