@@ -4,10 +4,11 @@
 
 Throughput: ten TCP connections (iperf3, cubic) over four unshaped veth pairs and a forwarding namespace. *direct* is a
 multipath route with no nftables rule, *plane* the same connections bound by the kernel plane, *waypoint* through its
-tunnels; each round measures all three. RTT: medians of 500 pings. Migrations: one TCP connection of 40 Mb/s moves to and
-fro; every byte is checked; the gap is the longest time between two arrivals at the receiver, the goodput what arrived
-beside what would have arrived at the same rate without a migration. *Order to last packet* is from the call of the
-daemon to the last data packet that leaves by the old interface.
+tunnels; each round measures all three. RTT: medians of 500 pings.
+
+Migrations: one TCP connection of 40 Mb/s moves to and fro; every byte is checked. The gap is the longest time between
+two arrivals at the receiver. The goodput is what arrived beside what arrives in the same time without a migration.
+*Order to last packet* is from the daemon's call to the last data packet that leaves by the old interface.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import json
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -67,19 +67,45 @@ class _State:
     numbers: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """All that a plane may ever install: its nftables table, routing tables, preferences of rules, and devices."""
+
+    table: str
+    routes: range
+    preferences: frozenset[int]
+    devices: tuple[str, ...]
+    """How the names of the plane's own devices begin."""
+
+
+CLIENT = Footprint(
+    kernel_rules.TABLE,
+    range(kernel_rules.ROUTES, kernel_rules.ROUTES + 2 * TUNNEL_PATHS + 1),
+    kernel_rules.PREFERENCES,
+    (HR0, "hrw"),
+)
+WAYPOINT = Footprint(
+    kernel_waypoint.TABLE,
+    range(kernel_waypoint.ROUTES, kernel_waypoint.ROUTES + TUNNEL_PATHS + 1),
+    frozenset((kernel_waypoint.PREFERENCE,)),
+    ("hrw",),
+)
+
+
 class Installer:
     """Brings the kernel from what is installed to what a plan wants. ``state`` names the file that remembers it."""
 
-    def __init__(self, table: str, state: Path) -> None:
-        self.table = table
+    def __init__(self, footprint: Footprint, state: Path) -> None:
+        self._footprint = footprint
+        self.table = footprint.table
         self._path = state
         self.state = _read_state(state)
         self._elements: dict[str, dict[bytes, bytes]] | None = None
 
     def apply(self, plan: Plan, sysctls: Mapping[str, str]) -> None:
         """Install a plan. If a part is refused, what is new of it is taken back and KernelPlaneError raised."""
-        before, known = list(self.state.items), set(self.state.items)
-        wanted = set(plan.items)
+        before, wanted = self._present(), set(plan.items)
+        known = set(before)
         new = [item for item in plan.items if item not in known]
         self.state.items = before + new
         self._save()
@@ -113,21 +139,34 @@ class Installer:
         self._elements = {name: dict(each) for name, each in elements.items()}
         return bool(changes)
 
-    def remove(self, devices: Callable[[str], bool], tables: Iterable[int], preferences: Iterable[int]) -> None:
+    def remove(self) -> None:
         """Take away all that this plane ever installs, whether the state file still names it or not."""
-        _run(["nft", "-f", "-"], f"table inet {self.table}\ndelete table inet {self.table}\n")
-        wanted = set(preferences)
-        commands: list[str] = []
-        for version in (4, 6):
-            rules = _json(f"-{version}", "rule", "show")
-            commands += [f"-{version} rule del pref {rule['priority']}" for rule in rules if rule["priority"] in wanted]
-            commands += [f"-{version} route flush table {table}" for table in tables]
-        commands += [f"link del {link['ifname']}" for link in _json("link", "show") if devices(link["ifname"])]
-        _ip(commands, force=True)
+        self._sweep()
         for name, value in self.state.sysctls.items():
             _write_sysctl(name, value)
         self.state, self._elements = _State(), None
         self._path.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        _run(["nft", "-f", "-"], f"table inet {self.table}\ndelete table inet {self.table}\n")
+        own, commands = self._footprint, [f"link del {name}" for name in self._devices()]
+        for version in (4, 6):
+            found = [rule["priority"] for rule in _json(f"-{version}", "rule", "show")]
+            commands += [f"-{version} rule del pref {number}" for number in found if number in own.preferences]
+            commands += [f"-{version} route flush table {table}" for table in own.routes]
+        _ip(commands, force=True)
+
+    def _devices(self) -> set[str]:
+        """The plane's own devices that there are."""
+        return {each["ifname"] for each in _json("link", "show") if each["ifname"].startswith(self._footprint.devices)}
+
+    def _present(self) -> list[Item]:
+        """The installed items, but for devices that have gone. Without the table nothing else is believed either."""
+        if not self._table_exists():
+            self._sweep()
+            return []
+        devices = self._devices()
+        return [item for item in self.state.items if not item.device or item.device in devices]
 
     def _load(self, plan: Plan) -> None:
         """The table is loaded by ``nft`` if its text has changed or it is gone, else only elements change."""
@@ -180,14 +219,14 @@ def change_of(table: str, name: str, now: Mapping[bytes, bytes], wanted: Mapping
 
 def tunnels_of(plan: Plan) -> list[str]:
     """Names of the tunnels' devices. Their reverse path filter is loose: answers come by the one that suits now."""
-    return [item.add.split()[2] for item in plan.items if item.add.startswith("link add hrw")]
+    return [item.device for item in plan.items if item.device.startswith("hrw")]
 
 
 class KernelPlane:
     """The client's side. ``state`` is a file that survives the daemon but not the machine, such as one below /run."""
 
     def __init__(self, state: Path) -> None:
-        self._installer = Installer(kernel_rules.TABLE, state)
+        self._installer = Installer(CLIENT, state)
         self._configuration: Configuration | None = None
         self._links: dict[str, Link] = {}
         self._down_since_s: dict[str, float] = {}
@@ -253,14 +292,7 @@ class KernelPlane:
         with NetfilterSocket() as netfilter:
             for each in connections(netfilter):
                 _forget(netfilter, each)
-        tables = range(kernel_rules.ROUTES, kernel_rules.ROUTES + 2 * TUNNEL_PATHS + 1)
-        preferences = (
-            kernel_rules.PREFERENCE_MARK,
-            kernel_rules.PREFERENCE_SOURCE,
-            kernel_rules.PREFERENCE_MAIN,
-            kernel_rules.PREFERENCE_DEFAULT,
-        )
-        self._installer.remove(lambda name: name == HR0 or name.startswith("hrw"), tables, preferences)
+        self._installer.remove()
         self._configuration = None
 
     def _configured(self) -> Configuration:
@@ -311,7 +343,7 @@ class KernelWaypoint:
     """The waypoint's side: tunnels of its sessions, their way back and the address towards servers."""
 
     def __init__(self, state: Path, port: int) -> None:
-        self._installer = Installer(kernel_waypoint.TABLE, state)
+        self._installer = Installer(WAYPOINT, state)
         self._port = port
         self._sessions: tuple[WaypointSession, ...] = ()
         self._ports: dict[int, int] = {}
@@ -348,10 +380,7 @@ class KernelWaypoint:
 
     def remove(self) -> None:
         """Take all away that was installed, now or before the daemon died."""
-        first = kernel_waypoint.ROUTES
-        self._installer.remove(
-            lambda name: name.startswith("hrw"), range(first, first + 17), (kernel_waypoint.PREFERENCE,)
-        )
+        self._installer.remove()
         self._sessions = ()
 
 

@@ -29,6 +29,7 @@ ROUTES = 6650
 """Routing table of hr0's default route; that of path p is ``ROUTES + p``, the packet mark ``PACKET_MARK + p``."""
 PACKET_MARK = 0x06650000
 PREFERENCE_MARK, PREFERENCE_SOURCE, PREFERENCE_MAIN, PREFERENCE_DEFAULT = 6600, 6605, 6610, 6611
+PREFERENCES = frozenset((PREFERENCE_MARK, PREFERENCE_SOURCE, PREFERENCE_MAIN, PREFERENCE_DEFAULT))
 RESET_AFTER_S = 3.0
 """An interface without carrier for so long will hardly come back: its direct TCP connections are reset."""
 CLIENT_END, WAYPOINT_END = 0, 1
@@ -72,6 +73,11 @@ class Item:
     remove: str = ""
     again: bool = False
     index: int = 0
+
+    @property
+    def device(self) -> str:
+        """The device that this makes; empty if it is something else."""
+        return self.add.split()[2] if self.add.startswith("link add ") else ""
 
 
 @dataclass(frozen=True)

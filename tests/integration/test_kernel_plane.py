@@ -304,6 +304,24 @@ def test_nothing_is_left_behind(lab: KernelLab, crashed: bool) -> None:
     assert [snapshot(lab, side) for side in ("client", "waypoint")] == before
 
 
+def test_a_state_file_that_is_not_true_does_no_harm(lab: KernelLab) -> None:
+    """It survived what it tells of (a namespace, a device), or it is broken."""
+    client, _ = through_waypoint(lab)
+    listener = listen(lab, SERVER4, 7000)
+    state = lab.folder / "client.json"
+    told = state.read_text()
+    run("ip", "-n", lab.namespace("client"), "link", "del", "hrw70")
+    client.do("install", document=lab.through_waypoint())
+    echo(*connect(lab, listener)[:2])
+    client.do("remove")
+    for text in (told, "{", '{"items": [[1]], "ruleset": 1, "sysctls": [], "numbers": {}}'):
+        client.kill()
+        state.write_text(text)
+        client = lab.end("client")
+        client.do("install", document=lab.through_waypoint())
+        echo(*connect(lab, listener)[:2])
+
+
 def test_what_is_refused_changes_nothing(lab: KernelLab) -> None:
     client, _ = through_waypoint(lab)
     before = lab.run("client", "nft", "list", "ruleset")
