@@ -5,6 +5,7 @@ The mark of an entry says which rule a flow belongs to and which path it takes (
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from dataclasses import dataclass
@@ -52,6 +53,18 @@ def connections(netfilter: NetfilterSocket) -> list[Connection]:
     """All connections that carry a mark."""
     found = (read_connection(family, body) for family, body in netfilter.dump(CONNTRACK_GET, family=socket.AF_UNSPEC))
     return [each for each in found if each is not None and each.mark != 0]
+
+
+def connection_now(netfilter: NetfilterSocket, before: Connection) -> Connection | None:
+    """The same connection as it is now, None if it has ended. Takes microseconds, where a list of all takes 20 ms."""
+    try:
+        family, body = netfilter.get(CONNTRACK_GET, attribute(_TUPLE_ORIGINAL | NESTED, before.key), before.family)
+    except NetlinkError as error:
+        if error.number == errno.ENOENT:
+            return None
+        raise
+    found = read_connection(family, body)
+    return found if found is not None and found.id == before.id and found.mark != 0 else None
 
 
 def set_mark(netfilter: NetfilterSocket, connection: Connection, mark: int) -> None:

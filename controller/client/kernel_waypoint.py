@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hyroads.controller.core.checking import Place, Problems
 
 from .kernel_document import MOST_INTERFACES, MOST_SESSION, host_address
-from .kernel_rules import (
+from .kernel_items import (
     CLAMP,
     CLIENT_END,
     NEIGHBOURS,

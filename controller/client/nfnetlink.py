@@ -237,6 +237,17 @@ class NetfilterSocket:
         self._send(request(kind, _ACK | (_CREATE if create else 0), self._sequence, body, family=family))
         self._acknowledged(1)
 
+    def get(self, kind: int, body: bytes, family: int) -> tuple[int, bytes]:
+        """Family and attributes of the one entry that a request names; raises NetlinkError if there is none."""
+        self._sequence += 1
+        self._send(request(kind, 0, self._sequence, body, family=family))
+        for message in messages(self._receive()):
+            if message.kind == _ERROR:
+                raise error_of(message) or NetlinkError("netlink request went without an answer")
+            if len(message.payload) >= _NETFILTER_HEADER.size:
+                return message.payload[0], message.payload[_NETFILTER_HEADER.size :]
+        raise NetlinkError("netlink answer is broken")
+
     def dump(self, kind: int, body: bytes = b"", *, family: int = _INET_FAMILY) -> list[tuple[int, bytes]]:
         """Family and attributes of each entry that the kernel has; a table that changes meanwhile is still listed."""
         self._sequence += 1

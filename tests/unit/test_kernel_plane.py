@@ -18,16 +18,10 @@ from hypothesis import strategies as st
 
 from hyroads.controller.client import conntrack, kernel_rules, nfnetlink
 from hyroads.controller.client.kernel_document import Configuration, read_configuration
-from hyroads.controller.client.kernel_plane import change_of, number_rules
-from hyroads.controller.client.kernel_rules import (
-    PACKET_MARK,
-    TUNNEL_PATHS,
-    Link,
-    client_plan,
-    flow_mark,
-    mark_key,
-    slots,
-)
+from hyroads.controller.client.kernel_install import change_of
+from hyroads.controller.client.kernel_items import Link, Plan, mark_key
+from hyroads.controller.client.kernel_plane import number_rules
+from hyroads.controller.client.kernel_rules import PACKET_MARK, TUNNEL_PATHS, client_plan, flow_mark, slots
 from hyroads.controller.client.kernel_waypoint import endpoint_key, read_sessions, seen_ports, waypoint_plan
 from hyroads.controller.client.nfnetlink import Change, NetlinkError, attribute, attributes, batch, messages, nested
 from hyroads.controller.core.errors import ConfigError
@@ -55,7 +49,7 @@ def marks(elements: Any) -> dict[int, int]:
     return {struct.unpack("=I", key)[0]: struct.unpack("=I", value)[0] for key, value in elements.items()}
 
 
-def plan(document: dict[str, Any] | None = None, **changes: Any) -> kernel_rules.Plan:
+def plan(document: dict[str, Any] | None = None, **changes: Any) -> Plan:
     return client_plan(read_configuration(document or DOCUMENT), links(**changes), {"call": 1, "rest": 2})
 
 
