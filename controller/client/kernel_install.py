@@ -54,7 +54,7 @@ class Installer:
         self._elements: dict[str, dict[bytes, bytes]] | None = None
 
     def apply(self, plan: Plan, sysctls: Mapping[str, str]) -> None:
-        """Install a plan. If a part is refused, what is new of it is taken back and KernelPlaneError raised."""
+        """Install a plan. If a part is refused, all is put back as it was and KernelPlaneError raised."""
         before, wanted = self._present(), set(plan.items)
         known = set(before)
         new = [item for item in plan.items if item not in known]
@@ -69,7 +69,8 @@ class Installer:
             self._load(plan)
         except (KernelPlaneError, NetlinkError) as error:
             _ip([item.remove for item in reversed(new) if item.remove], force=True)
-            self.state.items = [item for item in before if item in wanted]
+            _ip([item.add for item in before], force=True)
+            self.state.items = before
             self._save()
             raise KernelPlaneError(str(error)) from error
         self.state.items = list(plan.items)

@@ -94,7 +94,7 @@ class KernelPlane:
         """Follow the interfaces' carriers: in one batch, without a process. Whether anything had to change.
 
         Call it when netlink tells of a link, and once a second, as flows of an interface that stays away are reset
-        after ``RESET_AFTER_S``.
+        after ``RESET_AFTER_S``. Other addresses, gateways or devices need ``install``.
         """
         if self._configuration is None:
             return False
