@@ -216,7 +216,10 @@ class _Bars:
             if number not in self._tasks:
                 name = each.path.name[-40:].replace("[", "\\[")
                 self._tasks[number] = self._progress.add_task(name, total=each.length, rates="")
-            rates = " ".join(f"{name} {self._rate(number, name, count, now_s):.1f} MB/s" for name, count in tuple(each.bytes_by_interface.items()))
+            rates = " ".join(
+                f"{name} {self._rate(number, name, count, now_s):.1f} MB/s"
+                for name, count in tuple(each.bytes_by_interface.items())
+            )
             there = each.received_bytes + each.resumed_bytes
             self._progress.update(self._tasks[number], total=each.length, completed=there, rates=rates)
         self._progress.refresh()

@@ -81,7 +81,9 @@ class Limiter:
     @property
     def most_bytes(self) -> int:
         """How much a reader may take at once."""
-        return _BUFFER_BYTES if self._bytes_per_s is None else max(4096, min(_BUFFER_BYTES, int(self._bytes_per_s / 50)))
+        return (
+            _BUFFER_BYTES if self._bytes_per_s is None else max(4096, min(_BUFFER_BYTES, int(self._bytes_per_s / 50)))
+        )
 
     def took(self, count: int) -> None:
         """Wait for as long as the bytes that were taken are worth."""
@@ -363,9 +365,7 @@ class _Worker:
         else:
             self.engine.dead(self.interface)
 
-    def _is_the_piece(
-        self, answer: Answer, piece: Piece, end: int, transfer: Transfer, source: Source
-    ) -> bool:
+    def _is_the_piece(self, answer: Answer, piece: Piece, end: int, transfer: Transfer, source: Source) -> bool:
         """Whether a response holds what was asked for, of the same version; an error that ends all if it lies."""
         name = source.url.short
         if answer.status != 206:

@@ -127,7 +127,9 @@ class Fetcher:
         """Fetch all; ``watch`` is called ten times a second. Ends at once on KeyboardInterrupt, with journals written."""
         paths = paths_of(requests)
         parts = _parts(requests, paths)
-        downloads = [Download(request, parse_url(request.url), path) for request, path in zip(requests, paths, strict=True)]
+        downloads = [
+            Download(request, parse_url(request.url), path) for request, path in zip(requests, paths, strict=True)
+        ]
         threads = [
             threading.Thread(target=self._fetch, args=(download, part), daemon=True)
             for download, part in zip(downloads, parts, strict=True)
@@ -266,7 +268,9 @@ class Fetcher:
             ):
                 if here != there and not (what != "length" and request.checksum):
                     hint = "" if what == "length" else " (with --checksum only lengths must agree)"
-                    raise DownloadError(f"{url.short}: not the file of {download.url.short}: {what} {_shown(there)}, not {_shown(here)}{hint}")
+                    raise DownloadError(
+                        f"{url.short}: not the file of {download.url.short}: {what} {_shown(there)}, not {_shown(here)}{hint}"
+                    )
             if mirror.answer.status == 206:
                 found.append(self._source(mirror, url, headers))
             else:

@@ -155,11 +155,6 @@ class RangeScheduler:
             self._scheduler.emptied(number)
         return left
 
-    def set_window(self, number: int, window: int) -> None:
-        """Another bound on what is asked for beyond what was delivered."""
-        self._flows[number].window = window
-        self._refresh(number)
-
     def delivered(self, number: int, offset: int) -> None:
         """All bytes before ``offset`` have left memory."""
         self._flows[number].delivered = offset
@@ -271,11 +266,15 @@ class RangeScheduler:
         rate = self.bytes_per_s(interface, now_s)
         size = FIRST_BYTES if rate is None else _clamped(rate * PIECE_S)
         sizes = [size] * self._numbers
+        for number, flow in self._flows.items():
+            if flow.window is not None:
+                # A window holds what all interfaces have on their way, and what has to wait for the slowest.
+                sizes[number] = max(LEAST_BYTES, min(size, flow.window // (4 * len(flow.accepts))))
         if len(waiting) > 1:
             known = [each for k in range(len(self._rates)) if (each := self.bytes_per_s(k, now_s)) is not None]
             self._scheduler.set_packet_bytes(_clamped(_TURN_S * min(known, default=0.0)))
             for number in waiting:
-                sizes[number] = min(size, int(self._scheduler.quantum_bytes(number)))
+                sizes[number] = min(sizes[number], int(self._scheduler.quantum_bytes(number)))
         return sizes
 
     def _begin(self, number: int, interface: int, begin: int, end: int, now_s: float) -> Piece:

@@ -103,7 +103,9 @@ class Server:
             return self._send(connection, "200 OK", [f"Content-Length: {len(body)}", f"X-Method: {method}"], body)
         if fault in {"redirect", "loop", "downgrade"}:
             host = headers["host"]
-            where = {"redirect": target.path, "loop": f"{target.path}?fault=loop", "downgrade": f"http://{host}/"}[fault]
+            where = {"redirect": target.path, "loop": f"{target.path}?fault=loop", "downgrade": f"http://{host}/"}[
+                fault
+            ]
             return self._send(connection, "302 Found", [f"Location: {where}", "Content-Length: 0"])
         if (fault == "forbidden-later" and count > 1) or (fault == "busy" and count % 2 == 0):
             return self._send(connection, "403 Forbidden" if fault != "busy" else "503 Busy", ["Content-Length: 0"])
@@ -115,7 +117,12 @@ class Server:
             return self._send(connection, "404 Not Found", ["Content-Length: 0"])
         length = path.stat().st_size
         etag = f'"{length}-{int(other)}"'
-        lines = [f"Date: {OLD.replace('2024', '2025')}", f"Last-Modified: {OLD}", f"ETag: {etag}", "Accept-Ranges: bytes"]
+        lines = [
+            f"Date: {OLD.replace('2024', '2025')}",
+            f"Last-Modified: {OLD}",
+            f"ETag: {etag}",
+            "Accept-Ranges: bytes",
+        ]
         if fault == "no-etag":
             del lines[1:3]
         if fault == "weak-etag":
@@ -135,7 +142,9 @@ class Server:
             lines.append(f"Content-Range: bytes {begin}-{stop - 1}/{total}")
         if fault == "chunked":
             data = path.read_bytes()
-            pieces = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (data[k : k + 65536] for k in range(0, length, 65536)))
+            pieces = b"".join(
+                b"%x\r\n%s\r\n" % (len(p), p) for p in (data[k : k + 65536] for k in range(0, length, 65536))
+            )
             return self._send(connection, status, [*lines, "Transfer-Encoding: chunked"], pieces + b"0\r\n\r\n")
         claimed = (stop - begin) * (2 if fault == "short" and status.startswith("200") else 1)
         lines.append(f"Content-Length: {claimed}")
