@@ -85,8 +85,8 @@ class _Rate:
         self.known = True
         self._total += count
         if self._arrivals and self._busy_s - self._arrivals[-1][0] < 0.01:
-            count += self._arrivals.pop()[1]
-            self._arrivals.append((self._busy_s, count))
+            since_s, before = self._arrivals.pop()
+            self._arrivals.append((since_s, before + count))
         else:
             self._arrivals.append((self._busy_s, count))
 
@@ -273,9 +273,13 @@ class RangeScheduler:
         if len(waiting) > 1:
             known = [each for k in range(len(self._rates)) if (each := self.bytes_per_s(k, now_s)) is not None]
             self._scheduler.set_packet_bytes(_clamped(_TURN_S * min(known, default=0.0)))
+            # Two pieces of this size cover the time until a new one begins to arrive.
+            least = 2 * self._latency_s[interface] * (rate or 0.0)
             for number in waiting:
-                sizes[number] = min(sizes[number], int(self._scheduler.quantum_bytes(number)))
-        return sizes
+                sizes[number] = int(min(sizes[number], max(least, self._scheduler.quantum_bytes(number))))
+        lefts = [piece.end - piece.at for piece in self.pieces if piece.interface == interface]
+        apart = int(2 * self._latency_s[interface] * (rate or 0.0))
+        return [_apart_from(size, lefts, apart) for size in sizes]
 
     def _begin(self, number: int, interface: int, begin: int, end: int, now_s: float) -> Piece:
         piece = Piece(number, interface, begin, end, begin, now_s, now_s)
@@ -350,6 +354,16 @@ class RangeScheduler:
     def _piece_rate(self, piece: Piece, now_s: float) -> float:
         rate = self._rates[piece.interface]
         return max(_LEAST_RATE, rate.bytes_per_s(now_s) / max(1, rate.active))
+
+
+def _apart_from(size: int, lefts: list[int], apart: int) -> int:
+    """A size that does not end together with one of the others over the same interface, which share its rate: both
+    connections would wait for an answer together, and nothing would arrive meanwhile.
+    """
+    if not apart and lefts:
+        return size // 2
+    near = [left for left in lefts if abs(size - left) < apart]
+    return min(MOST_BYTES, max(near) + apart) if near else size
 
 
 def _clamped(size: float) -> int:
