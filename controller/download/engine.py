@@ -443,4 +443,4 @@ def _pause_s(answer: Answer, refusals: int) -> float:
     told = answer.text(b"retry-after") or ""
     if told.isdecimal() and len(told) < 6:
         return min(_MOST_PAUSE_S, float(told))
-    return min(_MOST_PAUSE_S, 0.2 * 2**refusals)
+    return min(_MOST_PAUSE_S, 0.05 * 2**refusals)

@@ -65,6 +65,11 @@ class Lab:
     def _route(self, k: int) -> None:
         gateway = ["via", f"10.90.{k}.1", "dev", self.names[k], "metric", str(100 + k)]
         run("ip", "-n", self.client, "route", "replace", "default", *gateway)
+        # For programs that choose an interface by its address, such as aria2.
+        run("ip", "-n", self.client, "route", "replace", "default", *gateway[:4], "table", str(100 + k))
+        rule = ["from", f"10.90.{k}.2", "lookup", str(100 + k)]
+        if f"10.90.{k}.2 lookup" not in run("ip", "-n", self.client, "rule", "show"):
+            run("ip", "-n", self.client, "rule", "add", *rule)
 
     def set_rate(self, k: int, mbps: float) -> None:
         """What the client receives over an interface, from now on; queues for 50 ms."""

@@ -5,7 +5,7 @@
 ``/N.bin`` is N bytes that :func:`content` makes; all else is a file of FOLDER. ``?fault=...``:
 ``no-range`` (ignores Range), ``no-etag``, ``weak-etag``, ``chunked``, ``changes`` (another ETag after the first answer),
 ``changes-late`` (another ETag and other bytes after a few), ``total`` (another length in Content-Range after the first
-answer), ``short`` (claims twice its length), ``cut`` (ends in the midst of a body, each third time),
+answer), ``short`` (no ranges, claims twice its length), ``cut`` (ends in the midst of a body, each third time),
 ``cut-always`` (half the body), ``stall`` (each fourth body stands still for 3 s), ``shifted`` (another range than asked
 for), ``forbidden-later`` (403 after the first answer), ``busy`` (503 each second time), ``more`` (bytes behind the end),
 ``redirect`` (302 to the same without a fault), ``loop`` (302 to itself), ``downgrade`` (302 to http://).
@@ -66,7 +66,9 @@ class Server:
         with self._lock:
             if (length, version) not in self._made:
                 path = self.folder / f"{length}.{version}"
-                path.write_bytes(content(length, version))
+                new = path.with_name(f"{path.name}.{self.port}")
+                new.write_bytes(content(length, version))
+                new.replace(path)
                 self._made[length, version] = path
         return self._made[length, version]
 
@@ -90,6 +92,10 @@ class Server:
             name, _, value = line.partition(b":")
             headers[name.strip().lower().decode()] = value.strip().decode()
         body = reader.read(int(headers.get("content-length", 0)))
+        while "transfer-encoding" in headers and (size := int(reader.readline(), 16) + 2) > 0:
+            body += reader.read(size)[:-2]
+            if size == 2:
+                break
         target = urlsplit(first[1].decode())
         fault = parse_qs(target.query).get("fault", [""])[0]
         with self._lock:
@@ -130,7 +136,7 @@ class Server:
         begin, stop, status = 0, length, "200 OK"
         ranged = headers.get("range", "").removeprefix("bytes=")
         same = headers.get("if-range") in (None, etag, OLD)
-        if ranged and same and fault not in {"no-range", "chunked"}:
+        if ranged and same and fault not in {"no-range", "chunked", "short"}:
             first, _, last = ranged.partition("-")
             begin, stop = int(first), min(length, int(last) + 1 if last else length)
             if begin >= stop:
