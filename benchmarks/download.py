@@ -47,7 +47,7 @@ def median(values: list[float]) -> str:
 
 
 def compare(rates: list[float], size: int, repeats: int, folder: Path) -> None:
-    """Ratios to what all interfaces can carry: fetch by its own clock, and both programs from their start to their end."""
+    """Ratios to what all interfaces can carry: fetch by its own clock, both programs from their start to their end."""
     found: dict[str, list[float]] = {"fetch": [], "fetch, whole process": [], "aria2, whole process": []}
     with Lab(rates, folder / "served") as lab:
         lab.serve()
@@ -64,12 +64,29 @@ def compare(rates: list[float], size: int, repeats: int, folder: Path) -> None:
             target.unlink()
             words = [f"--multiple-interface={','.join(lab.names)}", "-x16", "-s16", "-k1M", "--file-allocation=none"]
             began_s = time.monotonic()
-            lab.start(lab.client, "aria2c", "-q", *words, "-d", str(folder), "-o", "file", f"http://{SERVER}:{PORT}/{size}.bin").wait()
+            lab.start(
+                lab.client,
+                "aria2c",
+                "-q",
+                *words,
+                "-d",
+                str(folder),
+                "-o",
+                "file",
+                f"http://{SERVER}:{PORT}/{size}.bin",
+            ).wait()
             found["aria2, whole process"].append(possible_s / (time.monotonic() - began_s))
             assert target.read_bytes() == (folder / "served" / f"{size}.0").read_bytes()
-    print(f"{size / 1e6:g} MB over {', '.join(f'{rate:g}' for rate in rates)} Mb/s, of the possible {sum(rates) * GOODPUT:.1f}:")
+    over = ", ".join(f"{rate:g}" for rate in rates)
+    print(f"{size / 1e6:g} MB over {over} Mb/s, of the possible {sum(rates) * GOODPUT:.1f}:")
     for what, values in found.items():
         print(f"  {what:<24}{median(values)}", flush=True)
+
+
+def peak_kib(pid: int) -> int:
+    """The greatest memory that a process ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def read_through_proxy(names: list[str], ports: list[int], seconds: float) -> None:
@@ -98,10 +115,14 @@ def rates(folder: Path) -> None:
     ports = [PORT + k for k in range(len(FLOWS))]
     with Lab(list(CHANGES[0][1]), folder / "served") as lab:
         lab.serve(ports)
-        rules = [{"name": n, "match": {"port": p}, "interfaces": i} for (n, i), p in zip(FLOWS.items(), ports, strict=True)]
+        rules = [
+            {"name": n, "match": {"port": p}, "interfaces": i} for (n, i), p in zip(FLOWS.items(), ports, strict=True)
+        ]
         (folder / "flows.json").write_text(json.dumps({"flows": rules}))
         for port in ports:
-            lab.start(lab.client, "curl", "-sSo", "/dev/null", "-r", "0-9", f"http://{SERVER}:{port}/{LARGE}.bin").wait()
+            lab.start(
+                lab.client, "curl", "-sSo", "/dev/null", "-r", "0-9", f"http://{SERVER}:{port}/{LARGE}.bin"
+            ).wait()
         words = [sys.executable, "-m", "hyroads.controller.cli", "proxy", "--interfaces", "if0,if1"]
         proxy = lab.start(lab.client, *words, "--flows", str(folder / "flows.json"), stderr=subprocess.PIPE, text=True)
         proxy.stderr.readline()
@@ -113,13 +134,14 @@ def rates(folder: Path) -> None:
             for k, mbps in enumerate(pair):
                 lab.set_rate(k, mbps)
         counts = json.loads(reader.communicate(timeout=60)[0])
-        with open(f"/proc/{int(subprocess.run(['pgrep', '-P', str(proxy.pid)], capture_output=True, text=True).stdout or proxy.pid)}/status") as file:
-            memory = next(line.split()[1] for line in file if line.startswith("VmHWM"))
-    print(f"three GETs through the proxy, Mb/s of the file; greatest memory {int(memory) / 1024:.1f} MiB")
+        memory = peak_kib(proxy.pid)
+    print(f"three GETs through the proxy, Mb/s of the file; greatest memory {memory / 1024:.1f} MiB")
     ends = [at_s for at_s, _ in CHANGES[1:]] + [END_S]
     worst = 0.0
     for (at_s, pair), end_s in zip(CHANGES, ends, strict=True):
-        fair = allocate(Shares({"if0": pair[0], "if1": pair[1]}, {n: Flow(1.0, frozenset(i)) for n, i in FLOWS.items()}))
+        fair = allocate(
+            Shares({"if0": pair[0], "if1": pair[1]}, {n: Flow(1.0, frozenset(i)) for n, i in FLOWS.items()})
+        )
         cells = []
         for name in FLOWS:
             bins = counts[name][int((at_s + 1.0) / BIN_S) : int(end_s / BIN_S) - 1]
@@ -128,7 +150,9 @@ def rates(folder: Path) -> None:
             windows = [sum(bins[k : k + width]) * unit for k in range(len(bins) - width + 1)]
             whole = sum(bins) * 8e-6 / (len(bins) * BIN_S * fair.rate_mbps[name] * GOODPUT)
             worst = max(worst, *(abs(each - 1) for each in windows))
-            cells.append(f"{name} {fair.rate_mbps[name] * GOODPUT:5.2f} x {whole:.3f} ({min(windows):.3f}..{max(windows):.3f})")
+            cells.append(
+                f"{name} {fair.rate_mbps[name] * GOODPUT:5.2f} x {whole:.3f} ({min(windows):.3f}..{max(windows):.3f})"
+            )
         print(f"  from {at_s:4.0f} s, {pair[0]:g} and {pair[1]:g} Mb/s: " + "   ".join(cells))
     print(f"  farthest from max-min in any {WINDOW_S:g} s from 1 s after a change: {worst:.1%}", flush=True)
 
@@ -137,14 +161,26 @@ def loopback(repeats: int, folder: Path) -> None:
     """Of curl's rate: fetch beside ``curl -o``, the proxy's GET and CONNECT beside curl without a proxy."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     server = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/support/range_server.py"), "--listen", "127.0.0.1:8790", str(folder)], stdout=subprocess.PIPE
+        [sys.executable, str(ROOT / "tests/support/range_server.py"), "--listen", "127.0.0.1:8790", str(folder)],
+        stdout=subprocess.PIPE,
     )
     server.stdout.readline()
     url = f"http://127.0.0.1:8790/{LOOPBACK_BYTES}.bin"
     hyroads = [sys.executable, "-m", "hyroads.controller.cli"]
     proxy = subprocess.Popen(
-        [*hyroads, "proxy", "--listen", "127.0.0.1:3190", "--interfaces", "lo", "--allow-local", "--connect-ports", "all"],
-        env=environment, stderr=subprocess.PIPE,
+        [
+            *hyroads,
+            "proxy",
+            "--listen",
+            "127.0.0.1:3190",
+            "--interfaces",
+            "lo",
+            "--allow-local",
+            "--connect-ports",
+            "all",
+        ],
+        env=environment,
+        stderr=subprocess.PIPE,
     )
     proxy.stderr.readline()
 
@@ -153,7 +189,11 @@ def loopback(repeats: int, folder: Path) -> None:
         return float(done.stdout) * 8e-6
 
     target = folder / "file"
-    found: dict[str, list[float]] = {"fetch / curl -o": [], "GET by the proxy / curl": [], "CONNECT by the proxy / curl": []}
+    found: dict[str, list[float]] = {
+        "fetch / curl -o": [],
+        "GET by the proxy / curl": [],
+        "CONNECT by the proxy / curl": [],
+    }
     peaks = []
     curl("-o", "/dev/null")
     for _ in range(repeats):
@@ -163,19 +203,20 @@ def loopback(repeats: int, folder: Path) -> None:
         found["CONNECT by the proxy / curl"].append(curl("-p", *by) / direct)
         to_file = curl("-o", str(target))
         target.unlink()
-        fetch = ["/usr/bin/time", "-f", "%M", *hyroads, "fetch", "--json", "-o", str(target), url]
-        done = subprocess.run(fetch, env=environment, capture_output=True, text=True)
-        found["fetch / curl -o"].append(json.loads(done.stdout)["files"][0]["rate_mbps"] / to_file)
-        peaks.append(int(done.stderr.split()[-1]) / 1024)
+        words = [*hyroads, "fetch", "--json", "-o", str(target), url]
+        fetch = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+        document = json.loads(fetch.stdout.read())
+        peaks.append(os.wait4(fetch.pid, 0)[2].ru_maxrss / 1024)
+        found["fetch / curl -o"].append(document["files"][0]["rate_mbps"] / to_file)
         target.unlink()
-    memory = next(line.split()[1] for line in Path(f"/proc/{proxy.pid}/status").read_text().splitlines() if "VmHWM" in line)
+    memory = peak_kib(proxy.pid)
     for program in (proxy, server):
         program.terminate()
         program.wait()
     print(f"loopback, {LOOPBACK_BYTES / 1e9:g} GB; curl {direct:.0f} Mb/s, into a file {to_file:.0f}")
     for what, values in found.items():
         print(f"  {what:<28}{median(values)}")
-    print(f"  greatest memory: fetch {max(peaks):.1f} MiB, proxy {int(memory) / 1024:.1f} MiB", flush=True)
+    print(f"  greatest memory: fetch {max(peaks):.1f} MiB, proxy {memory / 1024:.1f} MiB", flush=True)
 
 
 def main() -> int:

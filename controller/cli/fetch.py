@@ -121,7 +121,7 @@ def _checksum(text: str) -> tuple[str, str]:
 def _header(text: str) -> tuple[bytes, bytes]:
     match = _HEADER.fullmatch(text)
     if match is None:
-        raise InputError(f"--header {text.split(':')[0][:40]!a}: expected 'Name: value' in printable ASCII")
+        raise InputError(f"--header {text.partition(':')[0][:40]!a}: expected 'Name: value' in printable ASCII")
     name, value = match[1].encode(), match[2].encode()
     if name.lower() in _OUR_HEADERS:
         raise InputError(f"--header {match[1]}: is set by hyroads fetch itself")

@@ -22,7 +22,8 @@ from hyroads.controller.download.interfaces import (
     default_interfaces,
     named_interfaces,
 )
-from hyroads.controller.download.proxy import CONNECT_PORTS, Policy, Proxy, Rule, print_record
+from hyroads.controller.download.proxy import Proxy
+from hyroads.controller.download.proxy_policy import CONNECT_PORTS, Policy, Rule, print_record
 
 from .main import Command, argument
 
@@ -167,9 +168,9 @@ def _rule(place: Place, names: list[str]) -> Rule:
 
 
 COMMAND = Command(
-    "A forward HTTP proxy for the programs of this machine. Large answers to http:// requests are fetched in parts over "
-    "several interfaces; everything else, and each CONNECT tunnel (https), goes over the interface that is expected to "
-    "serve it best. Use it with http_proxy=http://127.0.0.1:3128 and https_proxy=http://127.0.0.1:3128.",
+    "A forward HTTP proxy for the programs of this machine. Large answers to http:// requests are fetched in parts "
+    "over several interfaces; everything else, and each CONNECT tunnel (https), goes over the interface that is "
+    "expected to serve it best. Use it with http_proxy=http://127.0.0.1:3128 and https_proxy=http://127.0.0.1:3128.",
     _run,
     argument(
         "--listen", default="127.0.0.1:3128", metavar="ADDRESS:PORT", help="where to listen (default %(default)s)"

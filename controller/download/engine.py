@@ -140,6 +140,7 @@ class Engine:
         transfer: Transfer,
         weight: float,
         accepts: Iterable[int],
+        *,
         done: Iterable[tuple[int, int]] = (),
         window: int | None = None,
         stream: tuple[Connection, Interface, int] | None = None,
@@ -370,9 +371,9 @@ class _Worker:
         name = source.url.short
         if answer.status != 206:
             return self._other_status(answer, transfer, source)
-        if (etag := answer.header(b"etag")) is not None and source.validator not in {None, etag}:
-            if source.validator is not None and source.validator.startswith(b'"'):
-                raise changed(name, "ETag", source.validator, etag)
+        was, now = source.validator or b"", answer.header(b"etag")
+        if now is not None and was.startswith(b'"') and was != now:
+            raise changed(name, "ETag", was, now)
         found = answer.content_range
         if found is None:
             kind = answer.text(b"content-type") or "nothing"
@@ -399,9 +400,9 @@ class _Worker:
             raise DownloadError(f"{name}: the server said {transfer.length} bytes, and now that there are fewer")
         transfer.last_problem = f"{name}: status {answer.status}"
         source.refusals += 1
-        if source.refusals > _MOST_REFUSALS * len(self.engine.interfaces):
-            if all(each.refusals > _MOST_REFUSALS for each in transfer.sources):
-                raise DownloadError(f"{name}: status {answer.status} for a part of a file whose beginning it sent")
+        much = source.refusals > _MOST_REFUSALS * len(self.engine.interfaces)
+        if much and all(each.refusals > _MOST_REFUSALS for each in transfer.sources):
+            raise DownloadError(f"{name}: status {answer.status} for a part of a file whose beginning it sent")
         source.paused_until_s = time.monotonic() + _pause_s(answer, source.refusals)
         if answer.status in {301, 302, 303, 307, 308, 401, 403, 404, 410} and source.renew is not None:
             source.url = source.renew(self.interface)
@@ -443,4 +444,4 @@ def _pause_s(answer: Answer, refusals: int) -> float:
     told = answer.text(b"retry-after") or ""
     if told.isdecimal() and len(told) < 6:
         return min(_MOST_PAUSE_S, float(told))
-    return min(_MOST_PAUSE_S, 0.05 * 2**refusals)
+    return min(_MOST_PAUSE_S, 0.05 * float(2**refusals))

@@ -124,7 +124,7 @@ class Fetcher:
         self._stop = threading.Event()
 
     def run(self, requests: Sequence[Request], watch: Callable[[Sequence[Download]], None]) -> list[Download]:
-        """Fetch all; ``watch`` is called ten times a second. Ends at once on KeyboardInterrupt, with journals written."""
+        """Fetch all; ``watch`` is called ten times a second. KeyboardInterrupt ends it, with journals written."""
         paths = paths_of(requests)
         parts = _parts(requests, paths)
         downloads = [
@@ -268,9 +268,8 @@ class Fetcher:
             ):
                 if here != there and not (what != "length" and request.checksum):
                     hint = "" if what == "length" else " (with --checksum only lengths must agree)"
-                    raise DownloadError(
-                        f"{url.short}: not the file of {download.url.short}: {what} {_shown(there)}, not {_shown(here)}{hint}"
-                    )
+                    found_there = f"{what} {_shown(there)}, not {_shown(here)}{hint}"
+                    raise DownloadError(f"{url.short}: not the file of {download.url.short}: {found_there}")
             if mirror.answer.status == 206:
                 found.append(self._source(mirror, url, headers))
             else:
@@ -297,9 +296,9 @@ class Fetcher:
     # -- in parts, over all interfaces ---------------------------------------------------------------------------------
 
     def _in_parts(self, download: Download, part: PartFile, opened: _Opened, sources: Sequence[Source]) -> bool:
-        found = opened.answer.content_range
-        assert found is not None and opened.length is not None
-        version = Version(str(download.url), opened.length, opened.answer.validator)
+        # The answer was checked when it came: it holds the first bytes.
+        _, first_end, length = opened.answer.content_range or (0, 0, 0)
+        version = Version(str(download.url), length, opened.answer.validator)
         done, why = part.resume(version) if not download.request.no_resume else ([], "")
         if why:
             self._say(f"{download.path}: begins again: {why}")
@@ -311,10 +310,10 @@ class Fetcher:
         transfer = Transfer(download.url.short, version.length, sources, part)
         transfer.bytes_by_interface = download.bytes_by_interface
         download.transfer = transfer
-        fresh = not any(begin < found[1] for begin, _ in done)
-        stream = (opened.connection, opened.interface, found[1]) if fresh else None
+        fresh = not any(begin < first_end for begin, _ in done)
+        stream = (opened.connection, opened.interface, first_end) if fresh else None
         accepts = {each.number for source in sources for each in self._reaching(source.url)}
-        self._engine.add(transfer, download.request.weight, accepts, done, stream=stream)
+        self._engine.add(transfer, download.request.weight, accepts, done=done, stream=stream)
         try:
             whole = self._journal(download, transfer, part, version)
         finally:

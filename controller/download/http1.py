@@ -199,8 +199,7 @@ class Connection:
             head = machine.send(h11.Request(method=method, target=target, headers=[*headers]))
         except h11.LocalProtocolError as error:
             raise InputError(f"request to {self.origin.authority}: {error}") from error
-        assert head is not None
-        self.send(head)
+        self.send(head or b"")
         if body is not None:
             body()
         else:
@@ -297,7 +296,8 @@ class Connection:
     def read_chunk(self) -> bytes:
         """The next bytes of a chunked body; none at its end."""
         machine = self._chunks
-        assert machine is not None
+        if machine is None:
+            return b""
         try:
             while True:
                 event = machine.next_event()

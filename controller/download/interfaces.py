@@ -160,13 +160,12 @@ class Interface:
         usable = [address for address in addresses if allowed(address)]
         if not usable:
             raise RefusedAddressError(f"the address of {host[:80]} may not be reached from here")
-        problem: OSError | None = None
+        problem = OSError(errno.EADDRNOTAVAIL, "no address")
         for address in usable[:4]:
             try:
                 return self._connect(address, port, timeout_s / min(2, len(usable)))
             except OSError as error:
                 problem = error
-        assert problem is not None
         raise problem
 
     def _in_order(self, addresses: Sequence[_IPAddress]) -> list[_IPAddress]:

@@ -32,7 +32,7 @@ _BLOCK = 1 << 20
 
 def name_of(target: str) -> str:
     """A file name for a URL's path: its last part, decoded, without anything that could lead elsewhere."""
-    last = unquote_to_bytes(target.split("?")[0].rsplit("/", 1)[-1]).decode("utf-8", "replace")
+    last = unquote_to_bytes(target.partition("?")[0].rsplit("/", 1)[-1]).decode("utf-8", "replace")
     kept = "".join(letter if letter.isprintable() and letter not in "/\\" else "_" for letter in last).strip()
     kept = re.sub(r"^[.-]+", lambda match: "_" * len(match[0]), kept)
     while len(kept.encode()) > _MOST_NAME_BYTES:

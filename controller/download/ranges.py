@@ -193,7 +193,9 @@ class RangeScheduler:
             return self._take_over(interface, now_s)
         flow = self._flows[number]
         gap = flow.taken.first_gap(0, flow.reach)
-        assert gap is not None, "a flow without a gap has no turn"
+        if gap is None:
+            # A flow without a gap has no turn.
+            return None
         end = min(gap[1], gap[0] + sizes[number])
         # No remainder that is not worth a request of its own.
         end = gap[1] if gap[1] - end < _LEAST_TAIL_BYTES else end

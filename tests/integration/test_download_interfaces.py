@@ -14,7 +14,7 @@ from range_server import content
 
 pytestmark = pytest.mark.root
 
-SIZE = 14_000_000
+SIZE = 20_000_000
 URL = f"http://{SERVER}:{PORT}/{SIZE}.bin"
 
 
@@ -34,26 +34,29 @@ def ended(program: subprocess.Popen) -> tuple[dict, str]:
 def test_all_interfaces_are_used_to_the_end(lab, tmp_path):
     status, document, error, _ = lab.fetched("-o", str(tmp_path / "file"), URL)
     assert status == 0 and (tmp_path / "file").read_bytes() == content(SIZE), error
-    # 98 % is measured in benchmarks/download.py; here others use the machine, and 14 MB are over soon.
+    # 98 % is measured in benchmarks/download.py; here others use the machine, and 20 MB are over soon.
     assert document["files"][0]["rate_mbps"] >= 0.85 * lab.possible_mbps
-    assert {name: each["mbps"] > 0.6 * rate for (name, each), rate in zip(sorted(document["files"][0]["interfaces"].items()), (20, 30), strict=True)} == {"if0": True, "if1": True}
+    assert {
+        name: each["mbps"] > 0.6 * rate
+        for (name, each), rate in zip(sorted(document["files"][0]["interfaces"].items()), (20, 30), strict=True)
+    } == {"if0": True, "if1": True}
 
 
-@pytest.mark.parametrize("how", ["carrier", "silent"])
-def test_an_interface_dies_and_comes_back(lab, tmp_path, how):
+@pytest.mark.parametrize(("how", "away_s"), [("carrier", 1.5), ("silent", 2.5)])
+def test_an_interface_dies_and_comes_back(lab, tmp_path, how, away_s):
     change = lab.set_silent if how == "silent" else lambda k, off: lab.set_link(k, up=not off)
     program = lab.fetch("--json", "-o", str(tmp_path / "file"), "--interfaces", "if0,if1", URL)
     time.sleep(1.2)
     change(1, True)
-    time.sleep(1.5)
+    time.sleep(away_s)
     change(1, False)
     document, error = ended(program)
     assert (tmp_path / "file").read_bytes() == content(SIZE)
     assert "if1: nothing arrives" in error and "if1: carries again" in error
-    # What would be best: 30 Mb/s less for 1.5 s; a second more until each change is believed.
-    best_s = (SIZE * 8e-6 / GOODPUT + 30 * 1.5) / 50
+    # What would be best: 30 Mb/s less while it is away; a second more until each change is believed.
+    best_s = (SIZE * 8e-6 / GOODPUT + 30 * away_s) / 50
     assert document["seconds"] <= best_s + 2.5
-    assert document["interfaces"]["if1"]["bytes"] > 0.3 * SIZE, "it was used again"
+    assert document["interfaces"]["if1"]["bytes"] > 0.25 * SIZE, "it was used again"
 
 
 def test_an_interface_that_never_carries_does_no_harm(lab, tmp_path):

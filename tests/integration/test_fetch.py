@@ -1,4 +1,4 @@
-"""``hyroads fetch`` against a server with faults, over loopback: the right bytes or one clear error, never wrong ones."""
+"""``hyroads fetch`` against a server with faults, over loopback: the right bytes or one clear error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,12 @@ def test_all_bytes_arrive_in_parts(server, tmp_path, capsys, fault):
 
 @pytest.mark.parametrize(
     ("fault", "why"),
-    [("no-range", "takes no ranges"), ("chunked", "takes no ranges"), ("no-etag", "names no version"), ("weak-etag", "names no version")],
+    [
+        ("no-range", "takes no ranges"),
+        ("chunked", "takes no ranges"),
+        ("no-etag", "names no version"),
+        ("weak-etag", "names no version"),
+    ],
 )
 def test_what_cannot_be_split_comes_over_one_connection(server, tmp_path, capsys, fault, why):
     status, target, error, document = fetch(tmp_path, capsys, url(server, fault))
@@ -120,7 +125,9 @@ def test_mirrors_share_the_work_and_must_agree(server, folder, tmp_path, capsys)
         status, _, error, _ = fetch(tmp_path, capsys, "--mirror", url(other, "changes"), url(server))
         assert status == 1 and "not the file of" in error and "version" in error
         # One that breaks in the midst is left alone, the other one is enough.
-        status, target, error, _ = fetch(tmp_path, capsys, "--mirror", url(other, "forbidden-later", SIZE + 2), url(server, size=SIZE + 2))
+        status, target, error, _ = fetch(
+            tmp_path, capsys, "--mirror", url(other, "forbidden-later", SIZE + 2), url(server, size=SIZE + 2)
+        )
         assert status == 0 and target.read_bytes() == content(SIZE + 2), error
     finally:
         other.close()
@@ -130,7 +137,9 @@ def test_mirrors_share_the_work_and_must_agree(server, folder, tmp_path, capsys)
 def test_it_goes_on_where_it_was_ended(server, tmp_path, capsys, how):
     target = tmp_path / "file"
     program = subprocess.Popen(
-        [*COMMAND, "--limit-mbps", "8", "-o", str(target), url(server)], stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        [*COMMAND, "--limit-mbps", "8", "-o", str(target), url(server)],
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
     )
     journal = tmp_path / "file.part.json"
     over_s = time.monotonic() + 20
@@ -212,7 +221,7 @@ def test_a_certificate_that_nobody_signed_is_an_error(folder, tmp_path, capsys):
 def test_a_disk_that_is_too_small_is_known_at_once(server, tmp_path, capsys):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=True)
     try:
-        status, target, error, _ = fetch(tmp_path, capsys, url(server))
+        status, _, error, _ = fetch(tmp_path, capsys, url(server))
         assert status == 1 and "no room for 3,000,000 bytes" in error
         assert not list(tmp_path.iterdir())
     finally:

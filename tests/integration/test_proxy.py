@@ -17,7 +17,9 @@ import pytest
 from range_server import Server, content
 
 from hyroads.controller.download.engine import Engine
-from hyroads.controller.download.proxy import Policy, Proxy, Record, Rule
+from hyroads.controller.download.http1 import Origin
+from hyroads.controller.download.proxy import Proxy
+from hyroads.controller.download.proxy_policy import Policy, Record, Rule
 
 SIZE = 6_000_000
 ROOT = Path(__file__).parents[2]
@@ -81,7 +83,15 @@ def url(server: Server, fault: str = "", size: int = SIZE) -> str:
 
 @pytest.mark.parametrize(
     ("fault", "size", "split"),
-    [("", SIZE, True), ("cut", SIZE, True), ("", 300_000, False), ("no-etag", SIZE, False), ("weak-etag", SIZE, False), ("chunked", SIZE, False), ("", 0, False)],
+    [
+        ("", SIZE, True),
+        ("cut", SIZE, True),
+        ("", 300_000, False),
+        ("no-etag", SIZE, False),
+        ("weak-etag", SIZE, False),
+        ("chunked", SIZE, False),
+        ("", 0, False),
+    ],
 )
 def test_every_byte_of_a_get(server, proxy, fault, size, split):
     server.requests.clear()
@@ -142,7 +152,10 @@ def test_methods_bodies_and_connections_that_stay(server, proxy):
     body = os.urandom(200_000)
     for extra in ([], ["-H", "Transfer-Encoding: chunked"], ["-H", "Expect: 100-continue"]):
         done = subprocess.run(
-            ["curl", "-sS", "-x", f"http://127.0.0.1:{proxy.port}", "--data-binary", "@-", *extra, echo], input=body, capture_output=True, timeout=20
+            ["curl", "-sS", "-x", f"http://127.0.0.1:{proxy.port}", "--data-binary", "@-", *extra, echo],
+            input=body,
+            capture_output=True,
+            timeout=20,
         )
         assert done.stdout == body, done.stderr
     done = proxy.curl("-X", "PUT", "-i", "-d", "x", echo)
@@ -219,7 +232,10 @@ def test_a_hostile_head_is_refused_and_reaches_no_server(server, proxy, what):
 def test_headers_of_one_hop_end_at_the_proxy(server, proxy):
     server.log.clear()
     head = b"GET %s HTTP/1.1\r\nHost: other\r\nConnection: close, X-Mine, Content-Length\r\nX-Mine: 1\r\nX-Yours: 2\r\n"
-    proxy.raw(head % url(server, size=10).encode() + b"Proxy-Authorization: Basic eDp5\r\nKeep-Alive: 5\r\nUpgrade: h2c\r\n\r\n")
+    proxy.raw(
+        head % url(server, size=10).encode()
+        + b"Proxy-Authorization: Basic eDp5\r\nKeep-Alive: 5\r\nUpgrade: h2c\r\n\r\n"
+    )
     names = server.log[0][1]
     assert names["host"] == f"127.0.0.1:{server.port}" and names["x-yours"] == "2" and "hyroads-" in names["via"]
     assert not {"x-mine", "proxy-authorization", "keep-alive", "upgrade", "connection"} & set(names)
@@ -235,7 +251,15 @@ def test_a_loop_ends(server, proxy):
 def test_this_machine_and_odd_ports_are_out_of_reach_unless_allowed(server):
     running = Running(Policy())
     try:
-        for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "2130706433"):
+        for host in (
+            "127.0.0.1",
+            "localhost",
+            "0.0.0.0",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "169.254.169.254",
+            "2130706433",
+        ):
             answer = running.raw(f"GET http://{host}:{server.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert answer.startswith(b"HTTP/1.1 403 "), (host, answer)
             answer = running.raw(f"CONNECT {host}:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -259,24 +283,37 @@ def test_rules_bind_requests_to_interfaces(server):
     rules = (Rule("a", "127.0.0.1", server.port, ("lo",), 2.0),)
     policy = Policy(rules)
     proxy = Proxy(Engine(["lo", "other"]), policy, lambda *_: None)
-    from hyroads.controller.download.http1 import Origin
 
     assert proxy.rule_of(Origin("http", "127.0.0.1", server.port)).name == "a"
     assert proxy.rule_of(Origin("http", "127.0.0.1", 1)).name == "other"
     assert [each.name for each in proxy.accepted(rules[0])] == ["lo"]
     below = Rule("b", "*.example.org")
-    assert [below.matches(Origin("http", host, 80)) for host in ("a.example.org", "example.org", "A.EXAMPLE.org.", "aexample.org")] == [True, False, True, False]
+    assert [
+        below.matches(Origin("http", host, 80))
+        for host in ("a.example.org", "example.org", "A.EXAMPLE.org.", "aexample.org")
+    ] == [True, False, True, False]
 
 
 def test_a_slow_head_is_not_waited_for(proxy, monkeypatch):
-    monkeypatch.setattr("hyroads.controller.download.proxy._HEAD_S", 0.5)
+    monkeypatch.setattr("hyroads.controller.download.proxy_client.HEAD_S", 0.5)
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection:
         connection.sendall(b"GET http://")
         assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
 def test_the_command_serves_and_ends(server, tmp_path):
-    command = [sys.executable, "-m", "hyroads.controller.cli", "proxy", "--listen", "127.0.0.1:0", "--interfaces", "lo", "--allow-local", "--json-log"]
+    command = [
+        sys.executable,
+        "-m",
+        "hyroads.controller.cli",
+        "proxy",
+        "--listen",
+        "127.0.0.1:0",
+        "--interfaces",
+        "lo",
+        "--allow-local",
+        "--json-log",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     line = program.stderr.readline()

@@ -3,12 +3,12 @@
     python range_server.py --listen 0.0.0.0:8000 [--tls CERTIFICATE,KEY] FOLDER
 
 ``/N.bin`` is N bytes that :func:`content` makes; all else is a file of FOLDER. ``?fault=...``:
-``no-range`` (ignores Range), ``no-etag``, ``weak-etag``, ``chunked``, ``changes`` (another ETag after the first answer),
-``changes-late`` (another ETag and other bytes after a few), ``total`` (another length in Content-Range after the first
-answer), ``short`` (no ranges, claims twice its length), ``cut`` (ends in the midst of a body, each third time),
-``cut-always`` (half the body), ``stall`` (each fourth body stands still for 3 s), ``shifted`` (another range than asked
-for), ``forbidden-later`` (403 after the first answer), ``busy`` (503 each second time), ``more`` (bytes behind the end),
-``redirect`` (302 to the same without a fault), ``loop`` (302 to itself), ``downgrade`` (302 to http://).
+``no-range`` (ignores Range), ``no-etag``, ``weak-etag``, ``chunked``, ``changes`` (another ETag after the first
+answer), ``changes-late`` (another ETag and other bytes after a few), ``total`` (another length in Content-Range
+after the first answer), ``short`` (no ranges, claims twice its length), ``cut`` (ends in the midst of a body, each third time),
+``cut-always`` (half the body), ``stall`` (each fourth body stands still for 3 s), ``shifted`` (another range than
+asked for), ``forbidden-later`` (403 after the first answer), ``busy`` (503 each second time), ``more`` (bytes behind
+the end), ``redirect`` (302 to the same without a fault), ``loop`` (302 to itself), ``downgrade`` (302 to http://).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Server:
         self._body(connection, path, begin, stop)
         if fault == "more":
             connection.sendall(b"more than was said")
-        return not cut and claimed == stop - begin or (fault not in {"short", "cut", "cut-always"})
+        return (not cut and claimed == stop - begin) or (fault not in {"short", "cut", "cut-always"})
 
     def _body(self, connection, path: Path, begin: int, stop: int) -> None:
         with path.open("rb") as file:

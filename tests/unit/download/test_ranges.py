@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 
@@ -104,7 +105,7 @@ def test_intervals_are_a_set(steps: list[tuple[bool, int, int]]) -> None:
         model = model | set(range(begin, end)) if adds else model - set(range(begin, end))
         pairs = list(intervals)
         assert {n for b, e in pairs for n in range(b, e)} == model
-        assert all(b < e for b, e in pairs) and all(e < b for (_, e), (b, _) in zip(pairs, pairs[1:], strict=False))
+        assert all(b < e for b, e in pairs) and all(e < b for (_, e), (b, _) in itertools.pairwise(pairs))
         assert intervals.total == len(model)
         for at in range(0, 41, 5):
             gap = intervals.first_gap(at, 41)
@@ -115,7 +116,13 @@ def test_intervals_are_a_set(steps: list[tuple[bool, int, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("mbps", "megabytes", "share"),
-    [([20, 30], 30, 0.98), ([*range(3, 33, 3)], 60, 0.96), ([1, 100], 40, 0.97), ([5], 4, 0.97), ([8, 8, 8, 8], 20, 0.97)],
+    [
+        ([20, 30], 30, 0.98),
+        ([*range(3, 33, 3)], 60, 0.96),
+        ([1, 100], 40, 0.97),
+        ([5], 4, 0.97),
+        ([8, 8, 8, 8], 20, 0.97),
+    ],
 )
 def test_all_interfaces_work_until_the_end(mbps: list[float], megabytes: int, share: float) -> None:
     simulation = Simulation([Link(each) for each in mbps])
