@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from socket import gaierror
-from ssl import SSLCertVerificationError
 from typing import Protocol
 
 from .http1 import Answer, Connection, Headers, Origin, TlsClient, Url
@@ -354,9 +353,9 @@ class _Worker:
     def _failed(self, transfer: Transfer, source: Source | None, error: OSError, *, asked: bool) -> None:
         """A connection broke or was not made. Who refuses is there, so only the server rests; else the interface."""
         transfer.last_problem = f"{error.strerror or error} (over {self.interface.name})"
-        if isinstance(error, SSLCertVerificationError):
+        if (problem := certificate_problem(error)) is not None:
             origin = source.url.origin.authority if source is not None else ""
-            self.engine.end(transfer, DownloadError(f"{transfer.name}: {origin}: {error.verify_message}"))
+            self.engine.end(transfer, DownloadError(f"{transfer.name}: {origin}: {problem}"))
         elif source is not None and isinstance(error, ConnectionRefusedError | gaierror | RefusedAddressError):
             source.refusals += 1
             source.paused_until_s = time.monotonic() + min(1.0, 0.1 * source.refusals)
@@ -431,6 +430,11 @@ class _Worker:
             engine.limiter.took(count)
             if transfer.over or not more:
                 return
+
+
+def certificate_problem(error: BaseException) -> str | None:
+    """What is wrong with a server's certificate, if that is what the error says."""
+    return getattr(error, "verify_message", None)
 
 
 def changed(name: str, what: str, was: bytes, now: bytes) -> DownloadError:

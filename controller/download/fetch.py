@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .engine import Engine, Source, Transfer, changed
+from .engine import Engine, Source, Transfer, certificate_problem, changed
 from .http1 import Answer, Connection, Headers, ProtocolError, Url, parse_url
 from .interfaces import LOOPBACK, DownloadError, InputError, Interface, is_this_machine, resolve
 from .partfile import PartFile, Version, name_of
@@ -214,9 +213,7 @@ class Fetcher:
         problem = problems[-1] if problems else TimeoutError(f"no answer within {_OPEN_S:g} s")
         if isinstance(problem, DownloadError):
             raise problem
-        if isinstance(problem, ssl.SSLCertVerificationError):
-            raise DownloadError(f"{url.short}: {url.origin.host}: {problem.verify_message}") from problem
-        text = getattr(problem, "strerror", None) or str(problem)
+        text = certificate_problem(problem) or getattr(problem, "strerror", None) or str(problem)
         raise DownloadError(f"{url.short}: {url.origin.authority}: {text}") from problem
 
     def _reaching(self, url: Url) -> list[Interface]:

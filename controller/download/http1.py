@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import h11
 
 from .interfaces import InputError, Interface
+
+if TYPE_CHECKING:
+    import ssl
 
 Headers = Sequence[tuple[bytes, bytes]]
 PORTS = {"http": 80, "https": 443}
@@ -122,6 +123,9 @@ class Answer:
         modified, date = self.text(b"last-modified"), self.text(b"date")
         if modified is None or date is None:
             return None
+        # Late, and so is ssl: what most downloads need not is not imported for them.
+        from email.utils import parsedate_to_datetime
+
         try:
             age = parsedate_to_datetime(date) - parsedate_to_datetime(modified)
         except (ValueError, TypeError):
@@ -225,8 +229,6 @@ class Connection:
                 return self.sock.recv(count)
             except TimeoutError:
                 self.tick()
-            except ssl.SSLWantReadError:
-                self.tick()
 
     def _framed(self, machine: h11.Connection, event: h11.Response, method: str) -> Answer:
         headers = [(bytes(name), bytes(value)) for name, value in event.headers]
@@ -290,8 +292,6 @@ class Connection:
                 return self.sock.recv_into(view)
             except TimeoutError:
                 self.tick()
-            except ssl.SSLWantReadError:
-                self.tick()
 
     def read_chunk(self) -> bytes:
         """The next bytes of a chunked body; none at its end."""
@@ -329,6 +329,8 @@ class TlsClient:
     def context(self) -> ssl.SSLContext:
         """Certificates and names of hosts are verified."""
         if self._context is None:
+            import ssl
+
             context = ssl.create_default_context()
             context.set_alpn_protocols(["http/1.1"])
             self._context = context

@@ -3,12 +3,19 @@
     python range_server.py --listen 0.0.0.0:8000 [--tls CERTIFICATE,KEY] FOLDER
 
 ``/N.bin`` is N bytes that :func:`content` makes; all else is a file of FOLDER. ``?fault=...``:
-``no-range`` (ignores Range), ``no-etag``, ``weak-etag``, ``chunked``, ``changes`` (another ETag after the first
-answer), ``changes-late`` (another ETag and other bytes after a few), ``total`` (another length in Content-Range
-after the first answer), ``short`` (no ranges, claims twice its length), ``cut`` (ends in the midst of a body, each third time),
-``cut-always`` (half the body), ``stall`` (each fourth body stands still for 3 s), ``shifted`` (another range than
-asked for), ``forbidden-later`` (403 after the first answer), ``busy`` (503 each second time), ``more`` (bytes behind
-the end), ``redirect`` (302 to the same without a fault), ``loop`` (302 to itself), ``downgrade`` (302 to http://).
+
+    no-range, no-etag, weak-etag, chunked, redirect (to the same without a fault)
+    changes          another ETag after the first answer
+    changes-late     another ETag and other bytes after a few answers
+    total            another length in Content-Range after the first answer
+    short            no ranges, claims twice its length
+    cut, cut-always  each third body, or each, ends after half of it
+    stall            each fourth body stands still for 3 s
+    shifted          another range than asked for
+    forbidden-later  403 after the first answer
+    busy             503 each second time
+    more             bytes behind the end of a body
+    loop             a redirect to itself
 """
 
 from __future__ import annotations
