@@ -292,7 +292,9 @@ class _Worker:
             if self._is_the_piece(answer, piece, end, transfer, source):
                 self._read(piece, transfer, connection)
         except NotWantedError:
-            pass
+            # Others were faster: perhaps because nothing comes over this interface at all.
+            if engine.scheduler.suspect(self.interface.number):
+                engine.dead(self.interface)
         except DownloadError as error:
             engine.end(transfer, error)
         except OSError as error:

@@ -26,6 +26,8 @@ MOST_BYTES = 4 * 1024 * 1024
 # What an interface of unknown rate is asked for first.
 FIRST_BYTES = 128 * 1024
 PIECE_S = 0.25
+# The same where bytes are delivered in order.
+_STEADY_S = 0.1
 # While several downloads want an interface, a turn of the slowest one lasts about this long.
 _TURN_S = 0.1
 # A remainder below this is not cut but asked for twice, if that gains at least _GAIN_S.
@@ -243,6 +245,10 @@ class RangeScheduler:
         """An interface that was silent has answered."""
         self._suspect[interface] = False
 
+    def suspect(self, interface: int) -> bool:
+        """Whether an interface was silent and has not answered since."""
+        return self._suspect[interface]
+
     def silence_s(self, interface: int) -> float:
         """How long a piece may get no byte before others are asked: twice the usual time until the first one."""
         return max(_LEAST_SILENCE_S, 2 * self._latency_s[interface])
@@ -270,8 +276,10 @@ class RangeScheduler:
         sizes = [size] * self._numbers
         for number, flow in self._flows.items():
             if flow.window is not None:
-                # A window holds what all interfaces have on their way, and what has to wait for the slowest.
-                sizes[number] = max(LEAST_BYTES, min(size, flow.window // (4 * len(flow.accepts))))
+                # What arrives has to wait for all that is before it, so short pieces make a steady flow; and a window
+                # holds what all interfaces have on their way.
+                steady = _clamped(max(_STEADY_S, 2 * self._latency_s[interface]) * (rate or 0.0))
+                sizes[number] = max(LEAST_BYTES, min(size, steady, flow.window // (4 * len(flow.accepts))))
         if len(waiting) > 1:
             known = [each for k in range(len(self._rates)) if (each := self.bytes_per_s(k, now_s)) is not None]
             self._scheduler.set_packet_bytes(_clamped(_TURN_S * min(known, default=0.0)))
