@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.file.write_bytes(content(arguments.bytes))
+    print(f"{arguments.bytes} bytes at port {arguments.port}", flush=True)
     serve(arguments.port, arguments.file)
 
 

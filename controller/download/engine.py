@@ -26,7 +26,7 @@ _WATCH_S = 0.1
 _BUFFER_BYTES = 256 * 1024
 _MOST_REFUSALS = 5
 _MOST_PAUSE_S = 10.0
-_CONNECTIONS_KEPT = 4
+_MOST_CONNECTIONS = 4
 
 
 class Sink(Protocol):
@@ -337,7 +337,7 @@ class _Worker:
     def _connection(self, origin: Origin) -> Connection:
         connection = self._connections.pop(origin, None)
         if connection is None:
-            while len(self._connections) >= _CONNECTIONS_KEPT:
+            while len(self._connections) >= _MOST_CONNECTIONS:
                 self._connections.pop(next(iter(self._connections))).close()
             engine = self.engine
             connection = Connection.open(origin, self.interface, engine.tls, self._connect_s, allowed=engine.allowed)

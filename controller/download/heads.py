@@ -133,5 +133,5 @@ def _target(method: bytes, target: bytes) -> tuple[Origin, Url | None]:
 def response_headers(headers: Headers, via: bytes) -> list[tuple[bytes, bytes]]:
     """The headers of a response to pass on; the length of its body is the caller's to add."""
     named = {word.strip().lower() for key, value in headers if key == b"connection" for word in value.split(b",")}
-    kept = [(name, value) for name, value in headers if name not in _HOP and name not in named]
-    return [*kept, (b"Via", b"1.1 " + via)]
+    passed = [(name, value) for name, value in headers if name not in _HOP and name not in named]
+    return [*passed, (b"Via", b"1.1 " + via)]

@@ -33,11 +33,11 @@ _BLOCK = 1 << 20
 def name_of(target: str) -> str:
     """A file name for a URL's path: its last part, decoded, without anything that could lead elsewhere."""
     last = unquote_to_bytes(target.partition("?")[0].rsplit("/", 1)[-1]).decode("utf-8", "replace")
-    kept = "".join(letter if letter.isprintable() and letter not in "/\\" else "_" for letter in last).strip()
-    kept = re.sub(r"^[.-]+", lambda match: "_" * len(match[0]), kept)
-    while len(kept.encode()) > _MOST_NAME_BYTES:
-        kept = kept[1:]
-    return kept or "download"
+    clean = "".join(letter if letter.isprintable() and letter not in "/\\" else "_" for letter in last).strip()
+    clean = re.sub(r"^[.-]+", lambda match: "_" * len(match[0]), clean)
+    while len(clean.encode()) > _MOST_NAME_BYTES:
+        clean = clean[1:]
+    return clean or "download"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ _LEAST_WINDOW_BYTES = 1024 * 1024
 _MOST_CLIENTS = 256
 _NO_CARRIER_S = 3.0
 _ACTIVE_S = 2.0
-_KEPT_S = 10.0
-_MOST_KEPT = 32
+_IDLE_S = 10.0
+_MOST_IDLE = 32
 
 
 @dataclass(eq=False)
@@ -84,7 +84,7 @@ class Proxy:
         self._uses: set[_Use] = set()
         self._peaks: dict[Interface, tuple[float, float]] = {}
         self._no_carrier_s: dict[Interface, float] = {}
-        self._kept: dict[tuple[Interface, Origin], list[tuple[float, Connection]]] = {}
+        self._idle: dict[tuple[Interface, Origin], list[tuple[float, Connection]]] = {}
         self._window_bytes = _WINDOWS_BYTES
         self._clients = 0
         self._lock = threading.Lock()
@@ -185,12 +185,12 @@ class Proxy:
                 for use in gone:
                     abort(*use.sockets)
         with self._lock:
-            for key, kept in list(self._kept.items()):
-                for entry in [entry for entry in kept if now_s - entry[0] > _KEPT_S]:
+            for key, idle in list(self._idle.items()):
+                for entry in [entry for entry in idle if now_s - entry[0] > _IDLE_S]:
                     entry[1].close()
-                    kept.remove(entry)
-                if not kept:
-                    del self._kept[key]
+                    idle.remove(entry)
+                if not idle:
+                    del self._idle[key]
 
     # -- connections and memory ----------------------------------------------------------------------------------------
 
@@ -198,10 +198,10 @@ class Proxy:
         """An idle connection to a server, if there is one that still lives."""
         while True:
             with self._lock:
-                kept = self._kept.get((interface, origin))
-                if not kept:
+                idle = self._idle.get((interface, origin))
+                if not idle:
                     return None
-                connection = kept.pop()[1]
+                connection = idle.pop()[1]
             connection.sock.setblocking(False)
             try:
                 connection.sock.recv(1, socket.MSG_PEEK)
@@ -215,10 +215,10 @@ class Proxy:
     def keep(self, connection: Connection) -> None:
         """A connection whose response has ended may serve another request."""
         with self._lock:
-            if connection.reusable and sum(map(len, self._kept.values())) < _MOST_KEPT:
+            if connection.reusable and sum(map(len, self._idle.values())) < _MOST_IDLE:
                 connection.sock.settimeout(TICK_S)
                 key = (connection.interface, connection.origin)
-                self._kept.setdefault(key, []).append((time.monotonic(), connection))
+                self._idle.setdefault(key, []).append((time.monotonic(), connection))
                 return
         connection.close()
 
