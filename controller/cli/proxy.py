@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import sys
@@ -28,6 +29,7 @@ from hyroads.controller.download.proxy_policy import CONNECT_PORTS, Policy, Rule
 from .main import Command, argument
 
 _STACK_BYTES = 512 * 1024
+_DESCRIPTORS = 4096
 _MOST_WEIGHT = 1000.0
 _LEAST_TOKEN = 16
 
@@ -59,6 +61,11 @@ def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: b
     except OSError as error:
         raise InputError(f"--listen {host}:{port}: {error.strerror}") from error
     threading.stack_size(_STACK_BYTES)
+    # A tunnel needs six descriptors.
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= now < _DESCRIPTORS:
+        wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
     ended = threading.Event()
 
     def tell(event: str, name: str) -> None:

@@ -219,6 +219,9 @@ class Engine:
                 if self.scheduler.offer_silent(now_s):
                     self.changed.notify_all()
                 for transfer in self._transfers.values():
+                    if not self.scheduler.wants(transfer.number):
+                        # Whoever takes the bytes away is slow, not the servers.
+                        transfer.moved_s = now_s
                     if not transfer.over and now_s - transfer.moved_s > self._timeout_s:
                         why = f"; last: {transfer.last_problem}" if transfer.last_problem else ""
                         self.end(transfer, DownloadError(f"{transfer.name}: no byte for {self._timeout_s:g} s{why}"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .engine import Engine, Source, Transfer, certificate_problem, changed
 from .http1 import Answer, Connection, Headers, ProtocolError, Url, parse_url
-from .interfaces import LOOPBACK, DownloadError, InputError, Interface, is_this_machine, resolve
+from .interfaces import DownloadError, InputError, Interface, is_this_machine, reaching, resolve
 from .partfile import PartFile, Version, name_of
 from .ranges import FIRST_BYTES
 
@@ -161,6 +161,8 @@ class Fetcher:
             download.error = DownloadError(f"{download.url.short}: {error.strerror or error}")
         finally:
             download.ended_s = download.ended_s or time.monotonic()
+            if not keep and download.error is None:
+                download.error = DownloadError(f"{download.url.short}: ended early")
             part.close(discard=not keep and not part.journal.exists())
 
     def _fetched(self, download: Download, part: PartFile) -> bool:
@@ -218,9 +220,7 @@ class Fetcher:
 
     def _reaching(self, url: Url) -> list[Interface]:
         """The interfaces that may lead to a server."""
-        local = is_local(url)
-        every = self._engine.interfaces
-        return [each for each in every if (each.name == LOOPBACK) == local] or list(every)
+        return reaching(self._engine.interfaces, url.origin.host, url.origin.port)
 
     def _follow(self, url: Url, headers: Headers, interface: Interface, *, ranged: bool = True) -> _Opened:
         """Ask for the first bytes (all of them if not ``ranged``), and follow redirects."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[bytes, bytes]]
 PORTS = {"http": 80, "https": 443}
+# No file system has larger files.
+MOST_LENGTH = 1 << 62
 MOST_HEAD_BYTES = 64 * 1024
 # Waits are cut into these, so that whoever waits sees soon that its piece is not wanted any more.
 TICK_S = 0.1
@@ -237,6 +239,8 @@ class Connection:
         if lengths and chunked:
             self._broken("both Content-Length and Transfer-Encoding")
         length = int(lengths[0]) if lengths else None
+        if length is not None and length > MOST_LENGTH:
+            self._broken(f"a body of {length} bytes")
         if method == "HEAD" or event.status_code in {204, 304}:
             left: int | None = 0
             chunked = False

@@ -129,6 +129,15 @@ def is_this_machine(address: _IPAddress) -> bool:
     return True
 
 
+def reaching(interfaces: Sequence[Interface], host: str, port: int) -> list[Interface]:
+    """The interfaces that may lead to a host; this machine itself is behind ``lo`` only, and nothing else is."""
+    try:
+        local = is_this_machine(resolve(host, port)[0])
+    except OSError:
+        local = False
+    return [each for each in interfaces if (each.name == LOOPBACK) == local] or list(interfaces)
+
+
 def is_public(address: _IPAddress) -> bool:
     """Whether a program on this machine may lend its place in the network to reach an address: not this machine itself,
     no link-local address (which cloud providers answer secrets at) and no group.

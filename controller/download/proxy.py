@@ -8,6 +8,7 @@ is expected to serve it best: its rate divided by the weights of all that use it
 from __future__ import annotations
 
 import contextlib
+import errno
 import secrets
 import socket
 import threading
@@ -18,11 +19,13 @@ from dataclasses import dataclass
 
 from .engine import Engine
 from .http1 import TICK_S, Connection, Origin
-from .interfaces import Interface, is_public
+from .interfaces import Interface, is_public, reaching
 from .proxy_client import HEAD_S, ClientConnection
 from .proxy_policy import Policy, Record, Rule
 from .tunnel import abort
 
+# Errors of accept() that end by themselves: too many open files, no memory, a client that has gone already.
+_LATER = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EPERM})
 _WINDOWS_BYTES = 20 * 1024 * 1024
 _MOST_WINDOW_BYTES = 5 * 1024 * 1024
 _LEAST_WINDOW_BYTES = 1024 * 1024
@@ -96,8 +99,11 @@ class Proxy:
         while True:
             try:
                 connection, address = listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in _LATER:
+                    return
+                time.sleep(0.1)
+                continue
             if self._clients >= _MOST_CLIENTS or not self.policy.admits(address[0]):
                 connection.close()
                 continue
@@ -123,13 +129,14 @@ class Proxy:
         """The first rule that matches, or that of all others."""
         return next((rule for rule in self.policy.rules if rule.matches(origin)), Rule("other"))
 
-    def accepted(self, rule: Rule) -> list[Interface]:
-        """The interfaces that a rule lets use."""
-        every = self.engine.interfaces
-        return [each for each in every if each.name in rule.interfaces] if rule.interfaces else list(every)
+    def accepted(self, rule: Rule, origin: Origin) -> list[Interface]:
+        """The interfaces that lead to a server and that a rule lets use. This machine itself is behind ``lo`` only."""
+        leading = reaching(self.engine.interfaces, origin.host, origin.port)
+        return [each for each in leading if each.name in rule.interfaces] if rule.interfaces else leading
 
-    def ordered(self, rule: Rule) -> list[Interface]:
+    def ordered(self, rule: Rule, origin: Origin) -> list[Interface]:
         """The same, the one with the greatest expected level first; those that carry nothing come last."""
+        accepted = self.accepted(rule, origin)
         with self.engine.changed:
             now_s = time.monotonic()
             peaks = {each: self._peak(each, now_s) for each in self.engine.interfaces}
@@ -145,7 +152,7 @@ class Proxy:
                 dead = bool(each.failures) or not each.carrier
                 return dead, -(peaks[each] or guess) / load[each], each.number
 
-            return sorted(self.accepted(rule), key=rank)
+            return sorted(accepted, key=rank)
 
     def _peak(self, interface: Interface, now_s: float) -> float:
         """The greatest rate of an interface lately, B/s; what it carries now may be all that it is asked for."""

@@ -14,7 +14,7 @@ import h11
 from .engine import CONNECT_S, Source, Transfer
 from .heads import MOST_BYTES, Head, RefusedError, end_of_head, parse_head, response_headers
 from .http1 import Answer, Connection, Origin, Url
-from .interfaces import Interface, RefusedAddressError
+from .interfaces import DownloadError, Interface, RefusedAddressError
 from .proxy_policy import Record, Rule
 from .tunnel import Pipe, abort, bound_waits, end_of_stream
 
@@ -27,6 +27,8 @@ _STREAM_BYTES = 128 * 1024
 HEAD_S = 15.0
 _IDLE_S = 60.0
 _SILENT_S = 60.0
+# An application may pause for long: a film, for example.
+_APPLICATION_S = 3600.0
 _SEND_BYTES = 256 * 1024
 _CONDITIONS = frozenset(b"if-match if-none-match if-modified-since if-unmodified-since if-range range".split())
 
@@ -59,6 +61,9 @@ class ClientConnection:
             except RefusedError as refused:
                 record.status, record.why, stays = refused.status, refused.why, False
                 self._refuse(refused)
+            except DownloadError as error:
+                record.status, record.why, stays = 400, str(error), False
+                self._refuse(RefusedError(400, str(error)))
             except OSError as error:
                 record.why, stays = str(error.strerror or error)[:200], False
                 abort(self._connection)
@@ -156,7 +161,7 @@ class ClientConnection:
     def _reach(self, origin: Origin, rule: Rule) -> tuple[Interface, socket.socket]:
         """A connection to a server over the best interface that leads there."""
         problem: OSError | None = None
-        for interface in self._proxy.ordered(rule):
+        for interface in self._proxy.ordered(rule, origin):
             try:
                 connection = interface.connect(origin.host, origin.port, 2 * CONNECT_S, self._proxy.engine.allowed)
             except RefusedAddressError as error:
@@ -198,7 +203,7 @@ class ClientConnection:
             headers.append((b"Transfer-Encoding", b"chunked"))
         elif head.length or head.method in {b"POST", b"PUT", b"PATCH"}:
             headers.append((b"Content-Length", b"%d" % head.length))
-        for interface in proxy.ordered(rule):
+        for interface in proxy.ordered(rule, head.origin):
             for fresh in (False, True) if safe else (True,):
                 connection = None if fresh else proxy.reused(interface, head.origin)
                 if connection is None and not fresh:
@@ -302,8 +307,8 @@ class ClientConnection:
             self._connection.sendall(early)
             moved(len(early))
         if connection.left:
-            for each in (connection.sock, self._connection):
-                bound_waits(each, _SILENT_S)
+            bound_waits(connection.sock, _SILENT_S)
+            bound_waits(self._connection, _APPLICATION_S)
             with Pipe() as pipe:
                 carried = pipe.carry(connection.sock, self._connection, connection.left, moved)
             connection.taken(carried)
@@ -330,7 +335,7 @@ class ClientConnection:
         """The body of a response in parts over all interfaces, in order to the application."""
         engine, length = self._proxy.engine, transfer.length
         stream = (connection, connection.interface, min(length, _STREAM_BYTES))
-        numbers = [each.number for each in self._proxy.accepted(rule)]
+        numbers = [each.number for each in self._proxy.accepted(rule, connection.origin)]
         engine.add(transfer, rule.weight, numbers, window=window.size, stream=stream)
         try:
             self._deliver(transfer, window, length, record)
@@ -343,7 +348,7 @@ class ClientConnection:
 
     def _deliver(self, transfer: Transfer, window: Window, length: int, record: Record) -> None:
         engine, sent = self._proxy.engine, 0
-        self._connection.settimeout(_SILENT_S)
+        self._connection.settimeout(_APPLICATION_S)
         while sent < length:
             with engine.changed:
                 while (end := engine.scheduler.done(transfer.number).covered_to(sent)) == sent:
@@ -351,8 +356,6 @@ class ClientConnection:
                         record.why = str(transfer.error)
                         raise ConnectionAbortedError(record.why)
                     engine.changed.wait(0.02)
-            # The engine's clock for silence must not run while the application is the slow one.
-            transfer.moved_s = time.monotonic()
             data = window.slice(min(end, sent + _SEND_BYTES))
             count = self._connection.send(data)
             sent = window.advance(count)

@@ -286,7 +286,7 @@ def test_rules_bind_requests_to_interfaces(server):
 
     assert proxy.rule_of(Origin("http", "127.0.0.1", server.port)).name == "a"
     assert proxy.rule_of(Origin("http", "127.0.0.1", 1)).name == "other"
-    assert [each.name for each in proxy.accepted(rules[0])] == ["lo"]
+    assert [each.name for each in proxy.accepted(rules[0], Origin("http", "127.0.0.1", server.port))] == ["lo"]
     below = Rule("b", "*.example.org")
     assert [
         below.matches(Origin("http", host, 80))
