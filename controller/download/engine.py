@@ -259,16 +259,25 @@ class _Worker:
     def _may_probe(self, now_s: float) -> bool:
         """Whether the interface is one that was silent, and time to see if it answers again."""
         waits = self.interface.failures and self.interface.carrier and now_s >= self.interface.retry_s
-        return bool(waits) and self.place == 0 and any(not each.over for each in self.engine._transfers.values())
+        return bool(waits) and self.place == 0 and self._accepting() is not None
+
+    def _accepting(self) -> Transfer | None:
+        """A transfer that may use the interface."""
+        engine, number = self.engine, self.interface.number
+        with engine.changed:
+            transfers = [each for each in engine._transfers.values() if not each.over]
+            return next((each for each in transfers if engine.scheduler.accepts(each.number, number)), None)
 
     def _probe(self) -> None:
-        """Connect to a server; that is all it takes to know that the interface carries again."""
-        with self.engine.changed:
-            transfers = [each for each in self.engine._transfers.values() if not each.over]
-        if not transfers:
+        """Connect to a server anew; that is all it takes to know that the interface carries again."""
+        transfer = self._accepting()
+        if transfer is None:
             return
+        origin = transfer.sources[0].url.origin
+        if (old := self._connections.pop(origin, None)) is not None:
+            old.close()
         try:
-            self._connection(transfers[0].sources[0].url.origin)
+            self._connection(origin)
         except ConnectionRefusedError:
             self.engine.alive(self.interface)
         except OSError:

@@ -169,6 +169,7 @@ class ClientConnection:
             except OSError as error:
                 problem = error
             else:
+                self._proxy.engine.alive(interface)
                 return interface, connection
         raise _unreachable(origin, problem)
 
@@ -213,7 +214,9 @@ class ClientConnection:
                     asked_s = time.monotonic()
                     connection.tick = lambda: _tick(asked_s)  # noqa: B023 - set anew with each connection
                     relay = (lambda to=connection: self._send_body(head, to)) if head.has_body else None
-                    return connection, connection.ask(head.method.decode(), url.target, headers, relay)
+                    answer = connection.ask(head.method.decode(), url.target, headers, relay)
+                    proxy.engine.alive(interface)
+                    return connection, answer
                 except OSError as error:
                     problem = error
                     if connection is not None:

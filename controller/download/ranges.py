@@ -171,6 +171,10 @@ class RangeScheduler:
         flow = self._flows[number]
         return flow.done.covered_to(0) >= flow.length
 
+    def accepts(self, number: int, interface: int) -> bool:
+        """Whether a download may use an interface."""
+        return interface in self._flows[number].accepts
+
     def wants(self, number: int) -> bool:
         """Whether bytes of a download are on their way, or could be asked for."""
         return self._flows[number].waits or any(piece.flow == number for piece in self.pieces)
