@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +20,8 @@ MOST_INTERFACES = 16
 LOOPBACK = "lo"
 # The client stack's own interface: what is sent there is spread over the others anyway.
 _OURS = "hr0"
+_SIOCGIFFLAGS = 0x8913
+_UP_AND_RUNNING = 0x41
 _RTF_UP = 0x1
 _RTF_REJECT = 0x200
 _RESOLVED_S = 30.0
@@ -58,7 +62,7 @@ def _usable_route(flags: int) -> bool:
 def named_interfaces(text: str) -> list[str]:
     """The names of a list ``a,b``; raises :class:`InputError` for none, too many, twice the same or an unknown one."""
     names = [name.strip() for name in text.split(",")]
-    known = sorted(entry.name for entry in Path("/sys/class/net").iterdir())
+    known = sorted(name for _, name in socket.if_nameindex())
     for name in names:
         if not name:
             raise InputError(f"--interfaces {text[:80]!a}: expected names of interfaces with commas between them")
@@ -72,13 +76,18 @@ def named_interfaces(text: str) -> list[str]:
 
 
 def has_carrier(name: str) -> bool:
-    """Whether an interface is there, up, and not told that its cable or its association has gone."""
-    folder = Path("/sys/class/net") / name
-    try:
-        up = int((folder / "flags").read_text(encoding="ascii"), 16) & 1
-        return bool(up) and (folder / "carrier").read_text(encoding="ascii").strip() != "0"
-    except (OSError, ValueError):
-        return False
+    """Whether an interface is there, up, and not told that its cable or its association has gone.
+
+    By an ioctl and not by sysfs, which shows the interfaces of the network namespace that it was mounted in.
+    """
+    request = struct.pack("16sH14x", name.encode()[:15], 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            answer = fcntl.ioctl(asker, _SIOCGIFFLAGS, request)
+        except OSError:
+            return False
+    flags: int = struct.unpack_from("16xH", answer)[0]
+    return flags & _UP_AND_RUNNING == _UP_AND_RUNNING
 
 
 def resolve(host: str, port: int) -> tuple[_IPAddress, ...]:

@@ -364,7 +364,7 @@ class ClientConnection:
             sent = window.advance(count)
             record.bytes = sent
             with engine.changed:
-                engine.scheduler.delivered(transfer.number, sent)
+                engine.scheduler.delivered(transfer.number, sent, time.monotonic())
                 engine.changed.notify_all()
 
 

@@ -28,6 +28,9 @@ FIRST_BYTES = 128 * 1024
 PIECE_S = 0.25
 # The same where bytes are delivered in order.
 _STEADY_S = 0.1
+# And how far ahead of what was delivered it is asked for.
+_AHEAD_S = 0.4
+_LEAST_AHEAD_BYTES = 1024 * 1024
 # While several downloads want an interface, a turn of the slowest one lasts about this long.
 _TURN_S = 0.1
 # A remainder below this is not cut but asked for twice, if that gains at least _GAIN_S.
@@ -107,12 +110,13 @@ class _Flow:
     # Done, or on its way in a piece that is not offered.
     taken: Intervals
     delivered: int = 0
+    ahead: int = 0
     waits: bool = False
 
     @property
     def reach(self) -> int:
         """Where the bytes end that may be asked for by now."""
-        return self.length if self.window is None else min(self.length, self.delivered + self.window)
+        return self.length if self.window is None else min(self.length, self.delivered + self.ahead)
 
 
 class RangeScheduler:
@@ -142,6 +146,7 @@ class RangeScheduler:
         number = next((n for n in range(self._numbers) if n not in self._flows), self._numbers)
         self._numbers = max(self._numbers, number + 1)
         flow = _Flow(length, weight, tuple(sorted(accepts)), window, Intervals(done), Intervals(done))
+        flow.ahead = min(window or 0, _LEAST_AHEAD_BYTES)
         self._flows[number] = flow
         self._scheduler.put_flow(number, weight, flow.accepts, LEAST_BYTES)
         self._refresh(number)
@@ -157,9 +162,14 @@ class RangeScheduler:
             self._scheduler.emptied(number)
         return left
 
-    def delivered(self, number: int, offset: int) -> None:
+    def delivered(self, number: int, offset: int, now_s: float) -> None:
         """All bytes before ``offset`` have left memory."""
-        self._flows[number].delivered = offset
+        flow = self._flows[number]
+        flow.delivered = offset
+        if flow.window is not None:
+            # More would wait for one slow piece, and then arrive all at once.
+            known = [each for k in flow.accepts if (each := self.bytes_per_s(k, now_s)) is not None]
+            flow.ahead = int(min(flow.window, max(_LEAST_AHEAD_BYTES, _AHEAD_S * sum(known))))
         self._refresh(number)
 
     def done(self, number: int) -> Intervals:

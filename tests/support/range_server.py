@@ -122,7 +122,7 @@ class Server:
             return self._send(connection, "302 Found", [f"Location: {where}", "Content-Length: 0"])
         if (fault == "forbidden-later" and count > 1) or (fault == "busy" and count % 2 == 0):
             return self._send(connection, "403 Forbidden" if fault != "busy" else "503 Busy", ["Content-Length: 0"])
-        other = (fault == "changes" and count > 1) or (fault == "changes-late" and count > 4)
+        other = (fault == "changes" and count > 1) or (fault == "changes-late" and count > 2)
         name = target.path.lstrip("/")
         stem, _, end = name.rpartition(".")
         path = self.file(int(stem), int(other)) if end == "bin" and stem.isdecimal() else self.folder / Path(name).name

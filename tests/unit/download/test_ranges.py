@@ -57,7 +57,7 @@ class Simulation:
                 self._receive(k, link)
         for number, window in self.windows.items():
             if window is not None:
-                self.scheduler.delivered(number, self.scheduler.done(number).covered_to(0))
+                self.scheduler.delivered(number, self.scheduler.done(number).covered_to(0), self.now_s)
 
     def _ask(self, k: int, link: Link) -> None:
         for piece in [*link.pieces]:
@@ -209,3 +209,14 @@ def test_pieces_follow_the_rate_of_their_interface() -> None:
                 sizes[piece.interface].append(piece.end - piece.begin)
     assert all(LEAST_BYTES / 2 <= size <= 1.3 * 0.25 * 4 * 125_000 for size in sizes[0])
     assert all(0.4 * MOST_BYTES <= size <= MOST_BYTES + LEAST_BYTES for size in sizes[1])
+
+
+@pytest.mark.parametrize(
+    ("mbps", "share"), [([20, 30], 0.96), ([3, 30], 0.96), ([10, 10, 10], 0.96), ([100, 400], 0.85)]
+)
+def test_delivery_in_order_costs_little(mbps: list[float], share: float) -> None:
+    simulation = Simulation([Link(each) for each in mbps])
+    megabytes = sum(mbps)
+    number = simulation.add(int(megabytes * 1_000_000), set(range(len(mbps))), window=5 << 20)
+    ideal_s = megabytes * 8 / sum(mbps)
+    assert ideal_s / simulation.run(number, 3 * ideal_s) >= share
