@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "study": ("study", "repeat a published experiment, with plots and a report"),
     "latency": ("latency", "best technology and best split of a load over two technologies"),
     "fair": ("fair", "fair rates of flows that accept some interfaces only"),
+    "fetch": ("fetch", "fetch files over several interfaces at once"),
+    "proxy": ("proxy", "an HTTP proxy for this machine that uses several interfaces at once"),
     "check-config": ("check_config", "check a network file and summarise it"),
     "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
     "emulate": ("emulate", "keep an emulated network running (root)"),

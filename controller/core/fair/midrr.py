@@ -51,8 +51,9 @@ class Scheduler:
         packet_bytes: int = PACKET_BYTES,
         one_deficit: bool = False,
     ) -> None:
-        least = min(weights, default=1.0)
-        self._quantum = [weight / least * packet_bytes for weight in weights]
+        self._weights = list(weights)
+        self._quantum: list[float] = []
+        self.set_packet_bytes(packet_bytes)
         self._accepts = [tuple(some) for some in accepts]
         self._most = most_services
         # Per interface: what is left of a flow's quantum there, backlogged flows in the order of their turns, the flow
@@ -64,6 +65,28 @@ class Scheduler:
         self._serving: list[int | None] = [None] * interfaces
         self._services = [[0] * len(weights) for _ in range(interfaces)]
         self._backlogged = [False] * len(weights)
+
+    def set_packet_bytes(self, packet_bytes: int) -> None:
+        """From now on the flow of least weight may send ``packet_bytes`` in a turn, the others more in proportion."""
+        least = min(self._weights, default=1.0)
+        self._quantum = [weight / least * packet_bytes for weight in self._weights]
+
+    def put_flow(self, flow: int, weight: float, accepts: Sequence[int], packet_bytes: int) -> None:
+        """Flow number ``flow``, the next free one or one that has nothing queued, is from now on another flow."""
+        if flow == len(self._weights):
+            self._weights.append(weight)
+            self._accepts.append(())
+            self._backlogged.append(False)
+            for deficit, services in zip(self._deficit, self._services, strict=True):
+                deficit.append(0.0)
+                services.append(0)
+        self._weights[flow] = weight
+        self._accepts[flow] = tuple(accepts)
+        self.set_packet_bytes(packet_bytes)
+
+    def quantum_bytes(self, flow: int) -> float:
+        """What a flow may send in a turn."""
+        return self._quantum[flow]
 
     def arrived(self, flow: int) -> None:
         """The queue of a flow is no longer empty. Its turn comes after those of the others."""
