@@ -43,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
     rules: tuple[Rule, ...] = ()
     if args.flows is not None:
         # Only then: what reads YAML takes a while to import.
-        from hyroads.controller.files.documents import read_text
+        from hyroads.controller.files.text import read_text
 
         rules = parse_flows(read_text(args.flows), args.flows, names)
     host, port = listening(args.listen)
