@@ -13,7 +13,7 @@ from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.fair.maxmin import Allocation, FairnessError, Flow, Shares, allocate, floor_mbps
 from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Setting, simulate
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
 

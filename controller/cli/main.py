@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "emulate": ("emulate", "keep an emulated network running (root)"),
     "controller": ("processes:CONTROLLER", "start the controller"),
     "ap-agent": ("ap_agent", "serve an access point's radios over SNMP"),
+    "client": ("client", "use all interfaces of this host by a policy (root)"),
     "topology": ("network:TOPOLOGY", "show nodes, links, domains, paths and health of a running controller"),
     "flows": ("network:FLOWS", "list, declare and remove flows of a running controller"),
     "clients": ("network:CLIENTS", "list clients and where they are"),

@@ -27,7 +27,7 @@ from hyroads.controller.core.checking import (
 )
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_private, read_text
+from hyroads.controller.files.text import read_private, read_text
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 
