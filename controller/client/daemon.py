@@ -2,7 +2,7 @@
 wants, and keeps them there.
 
 :meth:`Daemon.status` gives the status document, and :meth:`Daemon.use` applies another policy, as a whole or not at
-all: both are what a campus controller's session would call.
+all. A campus controller that the policy names is told the one, and may ask for the other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from hyroads.controller.files.text import read_text
 from .host import ClientHost, ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
 from .modes import Addresses, Modes, WaypointSession, configuration, own_addresses
-from .policy import Policy, load_text
+from .policy import Policy, load_text, parse
 from .process import Process
 from .program import Program, ProgramError, RefusedError
-from .session import SessionClient, usable_interfaces
+from .reporting import Callbacks, Controller, Reporter
+from .session import SessionClient, read_token, usable_interfaces
 from .status import Facts, Meter, document
 from .usage import GIB, Caps, UsageFile, counter_bytes
 
@@ -51,9 +53,13 @@ class ClientSettings:
 
 def load_policy(path: str) -> Policy:
     """The policy of a file that can be run; :class:`ConfigError`."""
-    policy = load_text(read_text(path), path)
+    return runnable(load_text(read_text(path), path))
+
+
+def runnable(policy: Policy) -> Policy:
+    """The same policy, if it can be run; :class:`ConfigError`."""
     if policy.plane != "agent":
-        raise ConfigError(path, "plane", "only agent can be run yet")
+        raise ConfigError(policy.document, "plane", "only agent can be run yet")
     return policy
 
 
@@ -66,6 +72,8 @@ class Daemon(Process):
         self._policy = load_policy(settings.policy)
         self._modes = Modes()
         self._client = self._session_client(self._policy)
+        self._reporter = self._new_reporter(self._policy)
+        self._reporting: asyncio.Task[None] | None = None
         self._session: WaypointSession | None = None
         self._addresses: Addresses | None = None
         self._session_program: int | None = None
@@ -94,12 +102,14 @@ class Daemon(Process):
         try:
             self._host.prepare(self._wanted_plan())
             self._begin_session()
+            self._begin_reporting()
             tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._poll())]
             await self.until_ended(tasks)
         finally:
             control.close()
-            for task in [*tasks, *([self._session_task] if self._session_task is not None else [])]:
-                task.cancel()
+            for task in (*tasks, self._session_task, self._reporting):
+                if task is not None:
+                    task.cancel()
             try:
                 await self._program.stop()
             finally:
@@ -124,6 +134,8 @@ class Daemon(Process):
         """Another policy, with no modes chosen live. :class:`HyroadsError` if it can't be used: the old one stays."""
         old, new_waypoint = (self._policy, self._modes), policy.waypoint != self._policy.waypoint
         client = self._session_client(policy) if new_waypoint else self._client
+        new_controller = policy.controller != old[0].controller
+        reporter = self._new_reporter(policy) if new_controller else self._reporter
         session = self._session
         self._policy, self._modes = policy, Modes()
         addresses = self._addresses
@@ -139,6 +151,9 @@ class Daemon(Process):
         if new_waypoint:
             self._client = client
             self._begin_session()
+        if new_controller:
+            self._reporter = reporter
+            self._begin_reporting()
 
     def status(self) -> Document:
         """The status now (docs/reference/client.md)."""
@@ -169,6 +184,32 @@ class Daemon(Process):
         if self._session_task is not None:
             self._session_task.cancel()
         self._session_task = None if self._client is None else asyncio.create_task(self._client.keep())
+
+    def _new_reporter(self, policy: Policy) -> Reporter | None:
+        """Who tells the campus controller of a policy; :class:`ConfigError` if this client's token can't be read."""
+        controller = policy.controller
+        if controller is None:
+            return None
+        if controller.token_file is None:
+            raise ConfigError(policy.document, "controller.token_file", "is missing")
+        name = (policy.waypoint.name if policy.waypoint is not None else None) or socket.gethostname()
+        where = Controller(controller.address, controller.port, name, read_token(controller.token_file))
+        callbacks = Callbacks(
+            self.status, lambda: dict(self._policy.raw), self._use_document, self._migrate, self._choose_mode
+        )
+        return Reporter(where, callbacks, LOG.warning)
+
+    def _begin_reporting(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+        self._reporting = None if self._reporter is None else asyncio.create_task(self._reporter.keep())
+
+    async def _use_document(self, document: Document) -> None:
+        """A policy of the controller. It holds until the file is read again."""
+        # Files that it names are found where those of the client's own file are.
+        name = Path(self._settings.policy).with_name("policy of the controller")
+        await self.use(runnable(parse(document, str(name))))
+        LOG.info("the controller has set another policy")
 
     def _usable(self) -> list[str]:
         return usable_interfaces([name for name in self._policy.interfaces if name not in self._used_up])
@@ -240,8 +281,13 @@ class Daemon(Process):
         name = str(event.get("event"))
         details = " ".join(f"{key}={event[key]}" for key in event if key not in ("type", "event"))
         LOG.info("%s %s", name, details)
+        self._tell(event)
         if name == "interface.up" and self._plan is not None:
             self.spawn(self._check_host())
+
+    def _tell(self, event: Document) -> None:
+        if self._reporter is not None:
+            self._reporter.event(event)
 
     async def _check_host(self) -> None:
         async with self._changing:
@@ -269,6 +315,7 @@ class Daemon(Process):
         if used_up != self._used_up:
             for name in sorted(used_up - self._used_up):
                 LOG.warning("%s: the cap of this month is used up", name)
+                self._tell({"event": "interface.capped", "interface": name})
             self._used_up = used_up
         # Nothing happens unless something differs, or could not be done a second ago.
         await self._apply()

@@ -131,6 +131,8 @@ class Policy:
     address6: str | None = DEFAULT_ADDRESS6
     document: str = field(default="policy", compare=False)
     """Name of the file, for errors."""
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The policy as it was written."""
 
 
 def load_text(text: str, name: str) -> Policy:
@@ -168,6 +170,7 @@ def parse(raw: object, name: str) -> Policy:
         address4 or DEFAULT_ADDRESS4,
         address6,
         name,
+        dict(raw) if isinstance(raw, Mapping) else {},
     )
 
 

@@ -4,21 +4,28 @@ program is told, what users are answered, and what is left when either of them e
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multihomed import HYROADS, SERVER, Host, World, make_tokens, wait_until, waypoint_of
+from controller_process import ControllerProcess
+from multihomed import HYROADS, SERVER, TOKEN, Host, World, make_tokens, wait_until, waypoint_of
+
+from hyroads.rest.client import ApiError, Client
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nftables"),
 ]
 
+NAME = socket.gethostname()
 POLICY = """
 interfaces: {wlan0: {}, wwan0: {metered: true, cap_gib_month: 0.02}}
 flows:
@@ -210,3 +217,43 @@ def test_a_waypoint_that_does_not_answer_keeps_nobody_off_the_net(world: World, 
     assert host.told("configure")[-1]["waypoint"] is None
     assert {each["via"] for each in host.told("configure")[-1]["rules"]} == {"direct"}
     assert "Connection refused" in host.status()["waypoint"]["problem"]
+
+
+def test_a_campus_controller_sees_the_client_and_sets_its_policy(world: World, host: Host, tmp_path: Path) -> None:
+    secret = host.folder / "campus.token"
+    secret.write_text(TOKEN * 2)
+    secret.chmod(0o600)
+    with in_namespace(world.client), ControllerProcess(tmp_path, {"clients": {NAME: {"token": TOKEN * 2}}}) as campus:
+        own = f"controller: {{address: 127.0.0.1, port: {campus.agents}, token_file: campus.token}}\n"
+        host.policy.write_text(POLICY + own)
+        host.start()
+        with Client(f"http://127.0.0.1:{campus.port}") as rest:
+            wait_until(lambda: rest.get(f"/clients/{NAME}")["multihomed"]["connected"])
+            wait_until(lambda: rest.get(f"/clients/{NAME}/interfaces")["interfaces"][0]["sent_mbps"] > 0)
+            policy = rest.get(f"/clients/{NAME}/policy")
+            assert [flow["name"] for flow in policy["flows"]] == ["voice", "video"]
+            wanted = {**policy, "mode": "cost-efficient", "flows": policy["flows"][:1]}
+            assert rest.change("PUT", f"/clients/{NAME}/policy", wanted) == wanted
+            assert [rule["name"] for rule in host.told("configure")[-1]["rules"]] == ["voice", "rest"]
+            assert host.status()["mode"] == "cost-efficient"
+            rest.change("PATCH", f"/clients/{NAME}/policy", {"mode": "full-speed"})
+            rest.change("POST", f"/clients/{NAME}/migrations", {"flow": 12, "interface": "wwan0"})
+            assert host.told("migrate")[-1]["interface"] == "wwan0" and host.status()["mode"] == "full-speed"
+            wanted["flows"] = [{"name": "voice", "weight": -4}]
+            with pytest.raises(ApiError, match=r"flows\[0\]\.weight: expected a weight above 0"):
+                rest.change("PUT", f"/clients/{NAME}/policy", wanted)
+            assert [rule["name"] for rule in host.told("configure")[-1]["rules"]] == ["voice", "rest"]
+            assert host.end() == 0
+            wait_until(lambda: not rest.get(f"/clients/{NAME}")["multihomed"]["connected"])
+
+
+@contextlib.contextmanager
+def in_namespace(name: str) -> Iterator[None]:
+    """This thread, and what it starts, is in a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open("rb") as home, Path(f"/var/run/netns/{name}").open("rb") as there:
+        assert libc.setns(there.fileno(), 0) == 0
+        try:
+            yield
+        finally:
+            assert libc.setns(home.fileno(), 0) == 0
