@@ -296,9 +296,10 @@ class _Worker:
                 return
             connection = self._connection(source.url.origin)
             connection.tick = lambda: self._tick(piece, transfer)
-            headers = [*source.headers, (b"Range", b"bytes=%d-%d" % (piece.at, piece.end - 1))]
-            headers += [(b"If-Range", source.validator)] if source.validator is not None else []
+            # Others may take the end of the piece away while it is asked for.
             end = piece.end
+            headers = [*source.headers, (b"Range", b"bytes=%d-%d" % (piece.at, end - 1))]
+            headers += [(b"If-Range", source.validator)] if source.validator is not None else []
             answer = connection.ask("GET", source.url.target, headers)
             engine.alive(self.interface)
             if self._is_the_piece(answer, piece, end, transfer, source):
@@ -384,9 +385,11 @@ class _Worker:
         name = source.url.short
         if answer.status != 206:
             return self._other_status(answer, transfer, source)
-        was, now = source.validator or b"", answer.header(b"etag")
-        if now is not None and was.startswith(b'"') and was != now:
-            raise changed(name, "ETag", was, now)
+        was = source.validator or b""
+        what = "ETag" if was.startswith(b'"') else "Last-Modified"
+        now = answer.header(what.lower().encode())
+        if was and now is not None and was != now:
+            raise changed(name, what, was, now)
         found = answer.content_range
         if found is None:
             kind = answer.text(b"content-type") or "nothing"
