@@ -396,11 +396,10 @@ class _Worker:
             raise DownloadError(f"{name}: the answer to a range names no range that can be read ({kind[:60]!a})")
         if found[2] != transfer.length:
             raise changed(name, "length", b"%d" % transfer.length, b"%d" % found[2])
-        if found[0] != piece.at or found[1] > end or answer.length not in {None, found[1] - found[0]}:
-            asked = f"bytes {piece.at}-{end - 1}"
-            raise DownloadError(
-                f"{name}: asked for {asked}, got bytes {found[0]}-{found[1] - 1} in a body of {answer.length} bytes"
-            )
+        if found[0] != piece.at or found[1] > end or answer.length != found[1] - found[0]:
+            asked, got = f"bytes {piece.at}-{end - 1}", f"bytes {found[0]}-{found[1] - 1}"
+            size = "unknown length" if answer.length is None else f"{answer.length} bytes"
+            raise DownloadError(f"{name}: asked for {asked}, got {got} in a body of {size}")
         source.refusals = 0
         return True
 

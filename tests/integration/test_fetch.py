@@ -65,6 +65,7 @@ def test_all_bytes_arrive_in_parts(server, tmp_path, capsys, fault):
     [
         ("no-range", "takes no ranges"),
         ("chunked", "takes no ranges"),
+        ("chunked-parts", "without their length"),
         ("no-etag", "names no version"),
         ("weak-etag", "names no version"),
     ],
