@@ -149,7 +149,8 @@ def rates(folder: Path) -> None:
             unit = 8e-6 / WINDOW_S / (fair.rate_mbps[name] * GOODPUT)
             windows = [sum(bins[k : k + width]) * unit for k in range(len(bins) - width + 1)]
             whole = sum(bins) * 8e-6 / (len(bins) * BIN_S * fair.rate_mbps[name] * GOODPUT)
-            worst = max(worst, *(abs(each - 1) for each in windows))
+            if at_s > 0:
+                worst = max(worst, *(abs(each - 1) for each in windows))
             cells.append(
                 f"{name} {fair.rate_mbps[name] * GOODPUT:5.2f} x {whole:.3f} ({min(windows):.3f}..{max(windows):.3f})"
             )

@@ -296,9 +296,10 @@ class _Worker:
                 return
             connection = self._connection(source.url.origin)
             connection.tick = lambda: self._tick(piece, transfer)
-            headers = [*source.headers, (b"Range", b"bytes=%d-%d" % (piece.at, piece.end - 1))]
-            headers += [(b"If-Range", source.validator)] if source.validator is not None else []
+            # Others may take the end of the piece away while it is asked for.
             end = piece.end
+            headers = [*source.headers, (b"Range", b"bytes=%d-%d" % (piece.at, end - 1))]
+            headers += [(b"If-Range", source.validator)] if source.validator is not None else []
             answer = connection.ask("GET", source.url.target, headers)
             engine.alive(self.interface)
             if self._is_the_piece(answer, piece, end, transfer, source):
@@ -384,20 +385,21 @@ class _Worker:
         name = source.url.short
         if answer.status != 206:
             return self._other_status(answer, transfer, source)
-        was, now = source.validator or b"", answer.header(b"etag")
-        if now is not None and was.startswith(b'"') and was != now:
-            raise changed(name, "ETag", was, now)
+        was = source.validator or b""
+        what = "ETag" if was.startswith(b'"') else "Last-Modified"
+        now = answer.header(what.lower().encode())
+        if was and now is not None and was != now:
+            raise changed(name, what, was, now)
         found = answer.content_range
         if found is None:
             kind = answer.text(b"content-type") or "nothing"
             raise DownloadError(f"{name}: the answer to a range names no range that can be read ({kind[:60]!a})")
         if found[2] != transfer.length:
             raise changed(name, "length", b"%d" % transfer.length, b"%d" % found[2])
-        if found[0] != piece.at or found[1] > end or answer.length not in {None, found[1] - found[0]}:
-            asked = f"bytes {piece.at}-{end - 1}"
-            raise DownloadError(
-                f"{name}: asked for {asked}, got bytes {found[0]}-{found[1] - 1} in a body of {answer.length} bytes"
-            )
+        if found[0] != piece.at or found[1] > end or answer.length != found[1] - found[0]:
+            asked, got = f"bytes {piece.at}-{end - 1}", f"bytes {found[0]}-{found[1] - 1}"
+            size = "unknown length" if answer.length is None else f"{answer.length} bytes"
+            raise DownloadError(f"{name}: asked for {asked}, got {got} in a body of {size}")
         source.refusals = 0
         return True
 

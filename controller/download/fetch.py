@@ -91,7 +91,9 @@ class _Opened:
     def is_whole(self) -> bool:
         """Whether the body is the whole file."""
         found = self.answer.content_range
-        return self.answer.status == 200 or (found is not None and found[:2] == (0, found[2]))
+        if self.answer.status == 206 and self.answer.length is not None:
+            return found is not None and found[:2] == (0, found[2])
+        return self.answer.status == 200
 
 
 def paths_of(requests: Sequence[Request]) -> list[Path]:
@@ -172,6 +174,7 @@ class Fetcher:
             sources = self._sources(download, opened)
             download.length = opened.length
             validated = opened.answer.validator is not None or download.request.checksum is not None
+            validated &= opened.answer.length is not None
             if opened.answer.status == 206 and validated and not (opened.is_whole and not part.journal.exists()):
                 return self._in_parts(download, part, opened, sources)
             if (opened.length or 0) > FIRST_BYTES or opened.length is None:
@@ -453,6 +456,8 @@ def _why_plain(opened: _Opened) -> str:
         return "the server takes no ranges"
     if opened.answer.status == 416:
         return "an empty file"
+    if opened.answer.length is None:
+        return "the server sends parts without their length"
     return "the server names no version of the file (strong ETag or old enough date; --checksum would do)"
 
 

@@ -81,9 +81,9 @@ def has_carrier(name: str) -> bool:
     By an ioctl and not by sysfs, which shows the interfaces of the network namespace that it was mounted in.
     """
     request = struct.pack("16sH14x", name.encode()[:15], 0)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(asker, _SIOCGIFFLAGS, request)
+            answer = fcntl.ioctl(probe, _SIOCGIFFLAGS, request)
         except OSError:
             return False
     flags: int = struct.unpack_from("16xH", answer)[0]

@@ -46,7 +46,7 @@ ONLY: dict[str, frozenset[str]] = {
 }
 """The demos that know an option; options that are not here are for all."""
 
-LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4}
+LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4, "download": 3}
 """The shortest phases in which there is something to judge; 2 s else."""
 
 

@@ -38,6 +38,8 @@ AWAY = (1.0, 2.5)
 def run_alone(how: DemoOptions, name: str, say: Callable[[str], None]) -> int:
     """Runs the demo in namespaces of its own, prints the verdict, returns the exit status (0, or 1: a check fails)."""
     check_prerequisites(("ip",))
+    if shutil.which("curl") is None:
+        raise EmulationError("missing system packages: curl (apt-get install curl)")
     for swept in run_directory.sweep():
         say(f"swept what a dead {swept} left behind")
     directory = run_directory.claim(name)
@@ -119,7 +121,7 @@ class _Demo:
             self._check(f"of it over {name}", mbps * GOODPUT, carried, "Mb/s", 0.9)
 
     def _fetch_while_one_goes(self) -> None:
-        """What both can carry, less what the one does not while it is away, and a second until each is noticed."""
+        """What both can carry, less what the one does not while it is away."""
         last = len(RATES_MBPS) - 1
         name, mbps = [*RATES_MBPS.items()][last]
 
@@ -131,7 +133,7 @@ class _Demo:
 
         document = self._fetched(change)
         best_s = (self._bytes * 8e-6 + mbps * GOODPUT * (AWAY[1] - AWAY[0])) / self._mbps
-        self._check(f"seconds while {name} was away", best_s + 1.0, document["seconds"], "s", at_most=1.1)
+        self._check(f"seconds while {name} was away", best_s, document["seconds"], "s", at_most=1.2)
         self._check(
             "it was used again", 1.0, float(document["interfaces"][name]["mbps"] > 0.5 * mbps * GOODPUT), "", 1.0
         )

@@ -7,6 +7,7 @@
     no-range, no-etag, weak-etag, chunked, redirect (to the same without a fault)
     changes          another ETag after the first answer
     changes-late     another ETag and other bytes after a few answers
+    chunked-parts    parts are chunked
     total            another length in Content-Range after the first answer
     short            no ranges, claims twice its length
     cut, cut-always  each third body, or each, ends after half of it
@@ -153,6 +154,10 @@ class Server:
             begin += fault == "shifted" and count > 1
             total = length + (fault == "total" and count > 1)
             lines.append(f"Content-Range: bytes {begin}-{stop - 1}/{total}")
+        if fault == "chunked-parts" and status.startswith("206"):
+            data = path.read_bytes()[begin:stop]
+            lines.append("Transfer-Encoding: chunked")
+            return self._send(connection, status, lines, b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
         if fault == "chunked":
             data = path.read_bytes()
             pieces = b"".join(

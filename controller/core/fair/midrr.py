@@ -78,8 +78,9 @@ class Scheduler:
             self._accepts.append(())
             self._backlogged.append(False)
             for deficit, services in zip(self._deficit, self._services, strict=True):
-                deficit.append(0.0)
                 services.append(0)
+                if len(deficit) == flow:  # interfaces may share one deficit for each flow
+                    deficit.append(0.0)
         self._weights[flow] = weight
         self._accepts[flow] = tuple(accepts)
         self.set_packet_bytes(packet_bytes)
