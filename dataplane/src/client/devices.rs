@@ -1,13 +1,16 @@
 //! The sockets of the client's interfaces, and what the kernel says of them.
 
 use super::link::LinkState;
+use crate::ip::Piece;
 use crate::sys::epoll::{Epoll, Interest};
-use crate::sys::interface::CarrierQuery;
+use crate::sys::interface::{CarrierQuery, Mac};
 use crate::sys::ip_tap::{IpTap, IpTapOptions};
 use crate::sys::netlink::{Address, Change, DefaultRoute};
+use crate::sys::packet_out::PacketOut;
 use crate::sys::raw_ip::{Family, RawIp};
 use crate::sys::socket::Sent;
 use crate::sys::udp::BoundUdp;
+use crate::sys::virtio::{VirtioHeader, GSO_ECN, GSO_TCP4, GSO_TCP6, NEEDS_CSUM};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,9 +24,16 @@ const TAP: u64 = 0;
 const RAW4: u64 = 1;
 const RAW6: u64 = 2;
 const UDP: u64 = 3;
+const OUT: u64 = 4;
 /// Nothing tells when a full device queue has room again.
 const RETRY_NS: u64 = 200_000;
 const MAIN_TABLE: u32 = 254;
+/// The kernel only makes sure that a next hop is still there when it sends to it itself: so often it does.
+const VERIFY_NS: u64 = 1_000_000_000;
+/// Neighbours of an interface that are known; the kernel by itself knows no more.
+const MOST_NEIGHBOURS: usize = 1024;
+/// Where the checksum stands in a TCP header.
+const TCP_SUM_AT: u16 = 16;
 
 /// What is known of one of the host's interfaces.
 #[derive(Debug, Default)]
@@ -33,6 +43,7 @@ struct HostLink {
     mtu: u32,
     addresses: Vec<Address>,
     routes: Vec<DefaultRoute>,
+    neighbours: HashMap<IpAddr, Mac>,
 }
 
 impl HostLink {
@@ -44,6 +55,19 @@ impl HostLink {
         let good = |a: &&Address| a.address.is_ipv6() == ipv6 && a.global && !a.tentative;
         let fresh = self.addresses.iter().filter(good).find(|a| !a.deprecated);
         fresh.or_else(|| self.addresses.iter().find(good)).map(|a| a.address)
+    }
+
+    /// Where packets to other networks go: the MAC address of the next hop, if there is one and the kernel knows it.
+    fn hop(&self, ipv6: bool) -> Option<Option<Mac>> {
+        let route = self.routes.iter().filter(|route| route.ipv6 == ipv6).min_by_key(|route| route.metric)?;
+        Some(route.gateway.and_then(|gateway| self.neighbours.get(&gateway)).copied())
+    }
+
+    fn note_neighbour(&mut self, address: IpAddr, mac: Option<Mac>) {
+        self.neighbours.remove(&address);
+        if let Some(mac) = mac.filter(|_| self.neighbours.len() < MOST_NEIGHBOURS) {
+            self.neighbours.insert(address, mac);
+        }
     }
 
     fn state(&self) -> LinkState {
@@ -89,6 +113,11 @@ impl Host {
                 }
             }
             Change::DefaultRoute(_) => {}
+            Change::Neighbour(neighbour) => {
+                if let Some(link) = self.links.get_mut(&neighbour.index) {
+                    link.note_neighbour(neighbour.address, neighbour.mac);
+                }
+            }
             Change::Lost => self.links.clear(),
         }
     }
@@ -97,6 +126,12 @@ impl Host {
     pub fn find(&self, name: &str) -> Option<(u32, LinkState)> {
         let found = self.links.iter().find(|(_, link)| link.name == name);
         found.map(|(index, link)| (*index, link.state()))
+    }
+
+    /// Next hops of IPv4 and IPv6 on an interface, see `Device::set_hops`.
+    pub fn hops(&self, index: u32) -> [Option<Option<Mac>>; 2] {
+        let hop = |ipv6: bool| self.links.get(&index)?.hop(ipv6);
+        [hop(false), hop(true)]
     }
 
     /// For a status document: addresses, and whether there is a default route.
@@ -121,6 +156,14 @@ pub struct Device {
     raw4: RawIp,
     raw6: Option<RawIp>,
     udp: Option<BoundUdp>,
+    /// For packets of several segments.
+    out: Option<PacketOut>,
+    /// Of IPv4 and IPv6: whether packets may go there by it, and the next hop's MAC address.
+    hops: [Option<Option<Mac>>; 2],
+    /// When the kernel last sent to the next hop.
+    verified_ns: [u64; 2],
+    /// It did not work; not before this time again.
+    rests_until_ns: u64,
     carrier: CarrierQuery,
     /// What the last query told.
     pub has_carrier: bool,
@@ -152,6 +195,11 @@ impl Device {
             // A host without IPv6 has no such sockets.
             raw6: RawIp::open(name, Family::V6).ok(),
             udp: local.map(|local| BoundUdp::open(Some(name), local, Some(mtu))).transpose()?,
+            // Without it all packets are plain ones.
+            out: PacketOut::open(name).ok(),
+            hops: [None; 2],
+            verified_ns: [0; 2],
+            rests_until_ns: 0,
             carrier: CarrierQuery::open(name)?,
             has_carrier: true,
             blocked: None,
@@ -160,6 +208,9 @@ impl Device {
         epoll.add(&device.raw4, device.first_token + RAW4, Interest::NONE)?;
         if let Some(raw6) = &device.raw6 {
             epoll.add(raw6, device.first_token + RAW6, Interest::NONE)?;
+        }
+        if let Some(out) = &device.out {
+            epoll.add(out, device.first_token + OUT, Interest::NONE)?;
         }
         if let Some(udp) = &device.udp {
             epoll.add(udp, device.first_token + UDP, Interest::READ)?;
@@ -201,13 +252,69 @@ impl Device {
         token == self.first_token + TAP
     }
 
-    pub fn send_raw(&mut self, now_ns: u64, packet: &[u8], is_ipv4: bool, epoll: &Epoll) -> Sent {
+    /// What the host knows of the next hops of IPv4 and IPv6.
+    pub fn set_hops(&mut self, hops: [Option<Option<Mac>>; 2]) {
+        let needs = self.out.as_ref().map_or(true, |out| out.needs_hop());
+        self.hops = hops.map(|hop| hop.filter(|mac| mac.is_some() || !needs));
+    }
+
+    /// The interface has changed, perhaps its MAC address.
+    pub fn changed(&mut self) {
+        if self.out.as_mut().map_or(false, |out| out.read_mac().is_err()) {
+            self.out = None;
+        }
+    }
+
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether packets of several segments may be given to it now, of IPv4 and of IPv6.
+    pub fn takes_segments(&self, now_ns: u64) -> [bool; 2] {
+        let (needs, works) = match &self.out {
+            Some(out) => (out.needs_hop(), now_ns >= self.rests_until_ns),
+            None => (true, false),
+        };
+        let verified = |family: usize| !needs || now_ns.saturating_sub(self.verified_ns[family]) < VERIFY_NS;
+        [0, 1].map(|family| works && self.hops[family].is_some() && verified(family))
+    }
+
+    /// Sends a packet of several segments; none is longer than `longest`.
+    pub fn send_segments(
+        &mut self,
+        now_ns: u64,
+        piece: &Piece,
+        parts: [&[u8]; 2],
+        longest: usize,
+        epoll: &Epoll,
+    ) -> Sent {
+        let (hop, out) = match (self.hops[usize::from(piece.is_ipv6)], &mut self.out) {
+            (Some(hop), Some(out)) => (hop, out),
+            _ => return Sent::NotNow,
+        };
+        let sent = out.set_longest(longest).and_then(|()| out.send(&segments_header(piece), hop, parts[0], parts[1]));
+        let fd = out.as_raw_fd();
+        match sent {
+            Ok(Sent::Done) => Sent::Done,
+            Ok(Sent::NotNow) => self.note_room(now_ns, Sent::NotNow, OUT, fd, epoll),
+            // Plain packets may still pass, and the kernel says better what is wrong.
+            _ => {
+                self.rests_until_ns = now_ns + VERIFY_NS;
+                Sent::NotNow
+            }
+        }
+    }
+
+    pub fn send_raw(&mut self, now_ns: u64, parts: [&[u8]; 2], is_ipv4: bool, epoll: &Epoll) -> Sent {
         let (socket, token) = match &self.raw6 {
             Some(raw6) if !is_ipv4 => (raw6, RAW6),
             None if !is_ipv4 => return Sent::NoRoute,
             _ => (&self.raw4, RAW4),
         };
-        let (sent, fd) = (socket.send(packet).unwrap_or(Sent::NoRoute), socket.as_raw_fd());
+        let (sent, fd) = (socket.send_parts(parts).unwrap_or(Sent::NoRoute), socket.as_raw_fd());
+        if sent == Sent::Done {
+            self.verified_ns[usize::from(!is_ipv4)] = now_ns;
+        }
         self.note_room(now_ns, sent, token, fd, epoll)
     }
 
@@ -242,6 +349,7 @@ impl Device {
         let fd = match which {
             RAW4 => Some(self.raw4.as_raw_fd()),
             RAW6 => self.raw6.as_ref().map(|raw6| raw6.as_raw_fd()),
+            OUT => self.out.as_ref().map(|out| out.as_raw_fd()),
             _ => self.udp.as_ref().map(|udp| udp.as_raw_fd()),
         };
         if let Some(fd) = fd {
@@ -257,5 +365,18 @@ impl Device {
 
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some()
+    }
+}
+
+/// What the kernel is to make of a packet of several segments.
+fn segments_header(piece: &Piece) -> VirtioHeader {
+    let kind = if piece.is_ipv6 { GSO_TCP6 } else { GSO_TCP4 };
+    VirtioHeader {
+        flags: NEEDS_CSUM,
+        gso_type: kind | if piece.slowed { GSO_ECN } else { 0 },
+        hdr_len: piece.header_len() as u16,
+        gso_size: piece.size as u16,
+        csum_start: piece.l4_at as u16,
+        csum_offset: TCP_SUM_AT,
     }
 }

@@ -7,23 +7,28 @@
 //! interfaces a flow uses.
 
 use super::config::{Config, Spread, Subject, Via};
-use super::flow::{Flow, Flows, Item, Rights, Unconfirmed, Wire};
+use super::flow::{Flow, Flows, Item, Rights, Unconfirmed, Wire, AT_NEXT_PACKET, MOST_ORDINALS};
 use super::link::{Link, LinkState};
 use super::scheduler::{interfaces, Accepts, Scheduler, MOST_INTERFACES};
 use super::tunnel::{self, Bind, Body, Key, HEADER_LEN, MESSAGE_LEN};
 use crate::edge::buffer::{Buf, Pool};
 use crate::edge::frame::{Kind, Shim};
 use crate::edge::receiver::Released;
+use crate::edge::reorder::before;
 use crate::ip::{Endpoint, TCP};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 
 /// What a flow of weight 1 may send in a turn.
 const QUANTUM_BYTES: u32 = 1500;
 const UDP_LEN: usize = 8;
+const MS: u64 = 1_000_000;
 /// An interface of which nothing is known is taken to be as fast as this.
 const UNKNOWN_MBPS: f64 = 10.0;
-/// A flow that was used so lately counts when another one looks for an interface.
-const ACTIVE_NS: u64 = 1_000_000_000;
+/// A flow that was used so lately counts when another one looks for an interface, and they are counted so often.
+pub(super) const ACTIVE_NS: u64 = 1_000_000_000;
+const COUNTED_NS: u64 = 100_000_000;
 
 /// What is told of.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +123,34 @@ impl Effects {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Session {
     pub number: u32,
-    pub key: Key,
+    /// Of what this end sends, and of what it hears.
+    pub(super) key: Key,
+    pub(super) peer_key: Key,
+}
+
+impl Session {
+    /// The client's end.
+    pub fn of_client(number: u32, key: Key) -> Session {
+        Session { number, key, peer_key: key.of_waypoint() }
+    }
+
+    /// The waypoint's end.
+    pub fn of_waypoint(number: u32, key: Key) -> Session {
+        Session { number, key: key.of_waypoint(), peer_key: key }
+    }
+}
+
+/// When a flow's wish is to be said, its slot, and the wish's serial. A wish that is confirmed or replaced stays until
+/// then.
+pub(super) type Wishes = BinaryHeap<Reverse<(u64, usize, u32)>>;
+
+/// The weights of the flows that each interface has had to carry of late.
+#[derive(Debug, Default)]
+struct Load {
+    counted_ns: Option<u64>,
+    weights: [f64; MOST_INTERFACES],
+    /// Of them, flows that are the first to their destination, the second and so on.
+    alike: [[u32; MOST_INTERFACES]; MOST_ORDINALS],
 }
 
 /// See the head of this module.
@@ -131,9 +163,13 @@ pub struct Engine {
     pub(super) scheduler: Scheduler,
     pub(super) serial: u32,
     pub(super) heard_serial: u32,
+    /// When the other end sent the newest of its datagrams, by its own clock, and when that came.
+    pub(super) newest: Option<(u32, u64)>,
     /// Flows whose packets wait for others before them, and flows with a wish that is not confirmed.
     pub(super) ordering: Vec<usize>,
-    pub(super) wishing: Vec<usize>,
+    pub(super) wishing: Wishes,
+    /// What counts when a flow looks for an interface.
+    load: Load,
     pub(super) fragments: super::forward::Fragments,
     pub(super) tick_ns: u64,
     pub(super) waypoint_lost: bool,
@@ -153,8 +189,10 @@ impl Engine {
             scheduler: Scheduler::new(MOST_INTERFACES, QUANTUM_BYTES),
             serial: 0,
             heard_serial: 0,
+            newest: None,
             ordering: Vec::new(),
-            wishing: Vec::new(),
+            wishing: Wishes::new(),
+            load: Load::default(),
             fragments: super::forward::Fragments::default(),
             tick_ns: 0,
             waypoint_lost: false,
@@ -176,6 +214,7 @@ impl Engine {
     /// Goes on with other keys: the client has opened its session anew.
     pub fn renew(&mut self, session: Session, fx: &mut Effects) {
         self.session = Some(session);
+        self.newest = None;
         self.heard_serial = 0;
         self.links.iter_mut().for_each(|link| link.heard_serial = 0);
         let slots: Vec<usize> = self.flows.slots().collect();
@@ -191,8 +230,8 @@ impl Engine {
     /// What the daemon wants from now on. Interfaces that stay keep their numbers; flows that stay go on, by their new
     /// rules.
     pub fn configure(&mut self, now_ns: u64, config: Config, fx: &mut Effects) {
-        let numbers = self.number_links(now_ns, &config);
-        let session = config.waypoint.as_ref().map(|w| Session { number: w.session, key: w.key });
+        let numbers = self.number_links(now_ns, &config, fx);
+        let session = config.waypoint.as_ref().map(|w| Session::of_client(w.session, w.key));
         let endpoint = config.waypoint.as_ref().map(|w| w.address);
         let renewed = session != self.session || self.links.iter().any(|link| link.endpoint != endpoint);
         self.config = config;
@@ -212,17 +251,28 @@ impl Engine {
         }
         let slots: Vec<usize> = self.flows.slots().collect();
         for slot in slots {
+            if self.has_no_tunnel(slot) {
+                self.orphan(now_ns, slot, fx);
+            }
             self.rule_anew(now_ns, slot, fx);
         }
         self.hello_at_once(now_ns);
     }
 
+    /// A flow of the tunnel for which there is none any more, or none for its address.
+    fn has_no_tunnel(&self, slot: usize) -> bool {
+        self.flows.get(slot).map_or(false, |flow| {
+            let is_own = self.session.is_some() && self.own_address(flow.tuple.source.address);
+            flow.via == Via::Waypoint && !is_own
+        })
+    }
+
     /// The number of each interface of a configuration.
-    fn number_links(&mut self, now_ns: u64, config: &Config) -> Vec<usize> {
-        for link in &mut self.links {
-            if !config.interfaces.iter().any(|interface| interface.name == link.name) {
-                *link = Link::new("");
-                link.usable = false;
+    fn number_links(&mut self, now_ns: u64, config: &Config, fx: &mut Effects) -> Vec<usize> {
+        for number in 0..self.links.len() {
+            let name = &self.links[number].name;
+            if !name.is_empty() && !config.interfaces.iter().any(|interface| interface.name == *name) {
+                self.remove_link(now_ns, number, fx);
             }
         }
         let mut numbers = Vec::new();
@@ -231,7 +281,8 @@ impl Engine {
             let number = known.or_else(|| self.links.iter().position(|link| link.name.is_empty()));
             let number = number.unwrap_or(self.links.len());
             if known.is_none() {
-                let link = Link::new(&interface.name);
+                let mut link = Link::new(&interface.name);
+                link.down_ns = Some(now_ns);
                 if number == self.links.len() {
                     self.links.push(link);
                 } else {
@@ -245,6 +296,24 @@ impl Engine {
             numbers.push(number);
         }
         numbers
+    }
+
+    /// An interface is no longer to be used; another one may get its number.
+    fn remove_link(&mut self, now_ns: u64, number: usize, fx: &mut Effects) {
+        self.give_again(now_ns, number, fx);
+        let slots: Vec<usize> = self.flows.slots().collect();
+        for slot in slots {
+            let flow = match self.flows.get_mut(slot) {
+                Some(flow) => flow,
+                None => continue,
+            };
+            flow.pinned = flow.pinned.filter(|pinned| usize::from(*pinned) != number);
+            if flow.wire.map_or(false, |wire| usize::from(wire.link) == number) {
+                self.orphan(now_ns, slot, fx);
+            }
+        }
+        self.links[number] = Link::new("");
+        self.links[number].usable = false;
     }
 
     /// The number of an interface.
@@ -269,6 +338,8 @@ impl Engine {
             self.give_again(now_ns, number, fx);
         }
         self.refresh_all(now_ns, fx);
+        let slots: Vec<usize> = self.flows.slots().collect();
+        slots.into_iter().for_each(|slot| self.look_after(now_ns, slot, fx));
         self.hello_at_once(now_ns);
     }
 
@@ -303,8 +374,17 @@ impl Engine {
 
     /// The interfaces that carry packets of a flow now.
     pub(super) fn open(&self, via: Via, is_ipv4: bool) -> Accepts {
-        let carries = |number: &usize| self.links[*number].carries(via, is_ipv4);
-        (0..self.links.len()).filter(carries).fold(0, |set, number| set | 1 << number)
+        let (mut open, mut proven) = (0, 0);
+        for (number, link) in self.links.iter().enumerate().filter(|(_, link)| link.carries(via, is_ipv4)) {
+            open |= 1 << number;
+            proven |= Accepts::from(link.heartbeat.alive == Some(true)) << number;
+        }
+        // An interface that has just come up may carry nothing: where the waypoint has answered is better.
+        if via == Via::Waypoint && proven != 0 {
+            proven
+        } else {
+            open
+        }
     }
 
     /// Those of the open interfaces that a flow is to use.
@@ -320,7 +400,7 @@ impl Engine {
             Some(flow) => flow,
             None => return,
         };
-        let (rule, rights, _) = self.rights_of(&subject(flow, 0));
+        let (rule, rights, _) = self.rights_of(&subject(flow));
         if let Some(flow) = self.flows.get_mut(slot) {
             flow.rule = rule;
             flow.rights = rights;
@@ -358,14 +438,14 @@ impl Engine {
             None => return,
         };
         let base = self.base(flow);
-        let (rights, home, wire) = (flow.rights, flow.home, flow.wire);
+        let (rights, home, wire, ordinal) = (flow.rights, flow.home, flow.wire, flow.ordinal);
         let accepts = match (flow.via, wire) {
             (Via::Direct, None) => 0,
             (Via::Direct, Some(wire)) => 1 << wire.link & self.open(Via::Direct, wire.tuple.source.address.is_ipv4()),
             (Via::Waypoint, _) if rights.spread || rights.copies => base,
             (Via::Waypoint, _) => match home.filter(|home| base >> home & 1 == 1) {
                 Some(home) => 1 << home,
-                None => match self.choose(now_ns, base, rights.weight, slot) {
+                None => match self.choose(now_ns, base, rights.weight, ordinal) {
                     Some(link) => {
                         self.move_home(now_ns, slot, link, fx);
                         1 << link
@@ -400,26 +480,48 @@ impl Engine {
         }
     }
 
-    /// The interface on which a flow of such a weight would get most.
-    pub(super) fn choose(&self, now_ns: u64, among: Accepts, weight: f64, except: usize) -> Option<u8> {
-        let mut load = [0.0; MOST_INTERFACES];
-        if among.count_ones() > 1 {
-            for flow in self.flows.slots().filter(|slot| *slot != except).filter_map(|slot| self.flows.get(slot)) {
-                let home = flow.home.or(flow.wire.map(|wire| wire.link));
-                if let Some(home) = home.filter(|_| now_ns.saturating_sub(flow.used_ns) < ACTIVE_NS) {
-                    load[usize::from(home)] += flow.rights.weight;
-                }
+    /// Counts again what interfaces carry, if that is not just done.
+    fn count_load(&mut self, now_ns: u64) {
+        if self.load.counted_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < COUNTED_NS) {
+            return;
+        }
+        let mut weights = [0.0; MOST_INTERFACES];
+        let mut alike = [[0; MOST_INTERFACES]; MOST_ORDINALS];
+        for flow in self.flows.slots().filter_map(|slot| self.flows.get(slot)) {
+            let home = flow.home.or(flow.wire.map(|wire| wire.link));
+            if let Some(home) = home.filter(|_| now_ns.saturating_sub(flow.used_ns) < ACTIVE_NS) {
+                weights[usize::from(home)] += flow.rights.weight;
+                alike[flow.ordinal][usize::from(home)] += 1;
             }
         }
-        let rate = |number: usize| self.links[number].known_rate_mbps();
-        let known: Vec<f64> = interfaces(among).filter_map(rate).collect();
-        let usual = if known.is_empty() { UNKNOWN_MBPS } else { known.iter().sum::<f64>() / known.len() as f64 };
-        let level = |number: usize| rate(number).unwrap_or(usual) / (load[number] + weight);
-        let best = interfaces(among).fold(None, |best: Option<(usize, f64)>, number| match best {
-            Some((_, most)) if most >= level(number) => best,
-            _ => Some((number, level(number))),
-        });
-        best.map(|(number, _)| number as u8)
+        self.load = Load { counted_ns: Some(now_ns), weights, alike };
+    }
+
+    /// The interface on which a flow of such a weight gets most; from now on it is counted there.
+    fn choose(&mut self, now_ns: u64, among: Accepts, weight: f64, ordinal: usize) -> Option<u8> {
+        let only = interfaces(among).next()?;
+        let best = if among.count_ones() > 1 { self.best(now_ns, among, weight, ordinal) } else { only };
+        self.load.weights[best] += weight;
+        self.load.alike[ordinal][best] += 1;
+        Some(best as u8)
+    }
+
+    /// An interface that has not been full may carry as much as the best. Of equals the one that has fewest flows of the
+    /// same ordinal: where every second connection to a server is the one that carries much, they are shared out, too.
+    fn best(&mut self, now_ns: u64, among: Accepts, weight: f64, ordinal: usize) -> usize {
+        self.count_load(now_ns);
+        let most = interfaces(among).filter_map(|number| self.links[number].known_rate_mbps());
+        let usual = most.fold(UNKNOWN_MBPS, f64::max);
+        let rank = |number: usize| {
+            let rate = self.links[number].limit_mbps(now_ns).unwrap_or(usual);
+            let alike = f64::from(self.load.alike[ordinal][number]);
+            (rate / (self.load.weights[number] + weight), -alike)
+        };
+        interfaces(among).fold(MOST_INTERFACES, |best, number| match best {
+            MOST_INTERFACES => number,
+            best if rank(number).partial_cmp(&rank(best)) == Some(std::cmp::Ordering::Greater) => number,
+            best => best,
+        })
     }
 
     /// A tunnel flow uses another interface from now on.
@@ -445,19 +547,20 @@ impl Engine {
     /// last comes again.
     fn say_used(&mut self, now_ns: u64, slot: usize, left: Accepts, joined: Accepts, fx: &mut Effects) {
         let (flow, open) = match self.flows.get(slot) {
-            Some(flow) if flow.next_sequence > 1 => (flow, self.open(Via::Waypoint, true)),
+            Some(flow) if flow.has_begun() => (flow, self.open(Via::Waypoint, true)),
             _ => return,
         };
         let others = (flow.accepts & !left | joined) & open;
         let over = |link: usize, set: Accepts| if open >> link & 1 == 1 { Some(link) } else { interfaces(set).next() };
-        for link in interfaces(left) {
-            if let Some(over) = over(link, others) {
-                self.say(now_ns, slot, Kind::Pause, link as u8, over as u8, fx);
-            }
-        }
+        // Which are used comes first: with none left in use, nothing would be waited for.
         for link in interfaces(joined) {
             if let Some(over) = interfaces(left & open).next() {
                 self.say(now_ns, slot, Kind::Resume, link as u8, over as u8, fx);
+            }
+        }
+        for link in interfaces(left) {
+            if let Some(over) = over(link, others) {
+                self.say(now_ns, slot, Kind::Pause, link as u8, over as u8, fx);
             }
         }
     }
@@ -489,18 +592,40 @@ impl Engine {
         }
     }
 
+    /// Serials keep up with time, so that those of a program that is started again are newer than the last one's. 0 is none.
+    pub(super) fn next_serial(&mut self, now_ns: u64) -> u32 {
+        let (next, by_time) = (self.serial.wrapping_add(1), (now_ns / MS) as u32);
+        self.serial = if self.serial == 0 || before(next, by_time) { by_time } else { next }.max(1);
+        self.serial
+    }
+
     /// The waypoint is to know what this flow wants.
     pub(super) fn wish(&mut self, now_ns: u64, slot: usize) {
         if self.is_waypoint {
             return;
         }
-        self.serial += 1;
-        let serial = self.serial;
+        let serial = self.next_serial(now_ns);
         if let Some(flow) = self.flows.get_mut(slot) {
-            flow.unconfirmed = Some(Unconfirmed { serial, again_ns: now_ns, tries: 0 });
-            if !self.wishing.contains(&slot) {
-                self.wishing.push(slot);
+            // Those of many flows that say nothing need not be said in one instant.
+            let is_idle = now_ns.saturating_sub(flow.used_ns) > ACTIVE_NS;
+            let again_ns = match (flow.has_begun(), is_idle) {
+                (false, _) => AT_NEXT_PACKET,
+                (true, false) => now_ns,
+                (true, true) => now_ns + MS * (100 + slot as u64 % 900),
+            };
+            flow.unconfirmed = Some(Unconfirmed { serial, again_ns, tries: 0 });
+            if again_ns < AT_NEXT_PACKET {
+                self.wishing.push(Reverse((again_ns, slot, serial)));
             }
+        }
+    }
+
+    /// A flow's packet has left: the waypoint knows the flow, and can be told what is wished.
+    pub(super) fn wish_with_packet(&mut self, now_ns: u64, slot: usize) {
+        let wish = self.flows.get_mut(slot).and_then(|flow| flow.unconfirmed.as_mut());
+        if let Some(wish) = wish.filter(|wish| wish.again_ns == AT_NEXT_PACKET) {
+            (wish.again_ns, wish.tries) = (now_ns, 0);
+            self.wishing.push(Reverse((now_ns, slot, wish.serial)));
         }
     }
 
@@ -553,14 +678,17 @@ impl Engine {
     }
 
     /// A direct flow gets its interface. False if none carries it.
-    pub(super) fn bind_direct(&mut self, now_ns: u64, slot: usize, except: Accepts, fx: &mut Effects) -> bool {
+    pub(super) fn bind_direct(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> bool {
         let flow = match self.flows.get(slot) {
             Some(flow) => flow,
             None => return false,
         };
         let (base, remote) = (self.base(flow), flow.tuple.destination);
-        let among = if base & !except != 0 { base & !except } else { base };
-        let number = match self.choose(now_ns, among, flow.rights.weight, slot) {
+        let answers = |number: &usize| self.links[*number].unanswered_until_ns <= now_ns;
+        let answering = interfaces(base).filter(answers).fold(0, |set, number| set | 1 << number);
+        let among = if answering != 0 { answering } else { base };
+        let (weight, ordinal) = (flow.rights.weight, flow.ordinal);
+        let number = match self.choose(now_ns, among, weight, ordinal) {
             Some(number) => number,
             None => return false,
         };
@@ -637,8 +765,9 @@ impl Engine {
         fx: &mut Effects,
     ) -> Option<usize> {
         if self.flows.len() >= super::flow::MOST_FLOWS {
-            let silent = self.flows.longest_silent()?;
-            self.forget(now_ns, silent, fx);
+            for silent in self.flows.longest_silent() {
+                self.forget(now_ns, silent, fx);
+            }
         }
         let subject = Subject {
             protocol: tuple.protocol,
@@ -650,7 +779,8 @@ impl Engine {
         // The waypoint forwards nothing that does not come from the address it gave.
         let is_own = self.is_waypoint || self.own_address(tuple.source.address);
         let via = if is_own { via.unwrap_or(by_rule) } else { Via::Direct };
-        let flow = Flow::new(now_ns, number, tuple, rule, rights, via);
+        let mut flow = Flow::new(now_ns, number, tuple, rule, rights, via);
+        flow.dscp = dscp;
         let slot = self.flows.insert(flow);
         self.refresh(now_ns, slot, fx);
         self.wish_if_special(now_ns, slot);
@@ -666,6 +796,10 @@ impl Engine {
 
     /// A flow ends; its packets with it.
     pub(super) fn forget(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+        // Another flow may get the slot.
+        let mut spent = Vec::new();
+        self.links.iter_mut().for_each(|link| link.take_of(slot, &mut spent));
+        spent.into_iter().for_each(|item| fx.pool.give(item.buf));
         self.scheduler.emptied(slot);
         if let Some(mut flow) = self.flows.remove(now_ns, slot) {
             flow.queue.drain(..).for_each(|item: Item| fx.pool.give(item.buf));
@@ -715,12 +849,12 @@ fn renumbered(set: Accepts, numbers: &[usize]) -> Accepts {
     interfaces(set).filter_map(|at| numbers.get(at)).fold(0, |out, number| out | 1 << number)
 }
 
-fn subject(flow: &Flow, dscp: u8) -> Subject {
+fn subject(flow: &Flow) -> Subject {
     Subject {
         protocol: flow.tuple.protocol,
         source: (flow.tuple.source.address, flow.tuple.source.port),
         destination: (flow.tuple.destination.address, flow.tuple.destination.port),
-        dscp,
+        dscp: flow.dscp,
     }
 }
 

@@ -5,13 +5,16 @@ use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
 use crate::edge::buffer::Buf;
-use crate::ip::{Endpoint, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
+use crate::ip::{Endpoint, Segments, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
+use std::collections::vec_deque::Drain;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 const S: u64 = 1_000_000_000;
 /// At most so many flows at a time; the longest silent one makes room.
 pub const MOST_FLOWS: usize = 16_384;
+/// Of more flows to one destination all further ones are alike.
+pub const MOST_ORDINALS: usize = 8;
 /// Ports that the host's own connections do not use: the kernel is told to answer nothing that comes to them.
 pub const FIRST_PORT: u16 = 20_000;
 pub const LAST_PORT: u16 = 32_767;
@@ -27,6 +30,62 @@ pub struct Item {
     pub queued_ns: u64,
     /// Of a packet that was given to an interface before, or to another one, too.
     pub sequence: Option<u32>,
+    /// Set if it stands for several packets; only of direct flows.
+    pub segments: Option<Segments>,
+}
+
+impl Item {
+    pub fn new(buf: Buf, queued_ns: u64) -> Item {
+        Item { buf, queued_ns, sequence: None, segments: None }
+    }
+
+    /// Packets that it stands for.
+    pub fn packets(&self) -> usize {
+        self.segments.map_or(1, |segments| segments.left())
+    }
+}
+
+/// The packets of a flow that wait.
+#[derive(Debug, Default)]
+pub struct Queue {
+    items: VecDeque<Item>,
+    packets: usize,
+}
+
+impl Queue {
+    /// Packets; an item that stands for several counts as several.
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn front(&self) -> Option<&Item> {
+        self.items.front()
+    }
+
+    pub fn push_back(&mut self, item: Item) {
+        self.packets += item.packets();
+        self.items.push_back(item);
+    }
+
+    pub fn push_front(&mut self, item: Item) {
+        self.packets += item.packets();
+        self.items.push_front(item);
+    }
+
+    pub fn pop_front(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.packets -= item.packets();
+        Some(item)
+    }
+
+    pub fn drain(&mut self, all: std::ops::RangeFull) -> Drain<'_, Item> {
+        self.packets = 0;
+        self.items.drain(all)
+    }
 }
 
 /// How a direct flow looks on the wire.
@@ -58,6 +117,11 @@ pub struct Rights {
     pub backup: Accepts,
 }
 
+/// A wish that is said when the flow's next packet has left.
+pub const AT_NEXT_PACKET: u64 = u64::MAX;
+/// So many flows make room at a time.
+const ROOM: usize = 64;
+
 /// The last wish that the waypoint was told and has not yet confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
@@ -71,7 +135,11 @@ pub struct Flow {
     pub number: u16,
     /// Source is this end's host.
     pub tuple: Tuple,
+    /// How many others went to the same destination when it began, at most `MOST_ORDINALS - 1`.
+    pub ordinal: usize,
     pub rule: usize,
+    /// Of its first packet.
+    pub dscp: u8,
     pub rights: Rights,
     pub via: Via,
     /// The user's choice of interface.
@@ -84,7 +152,7 @@ pub struct Flow {
     pub wire: Option<Wire>,
     /// A direct flow whose interface has lost its address: it cannot go on.
     pub dead: bool,
-    pub queue: VecDeque<Item>,
+    pub queue: Queue,
     pub codel: Codel,
     pub next_sequence: u32,
     pub order: Order,
@@ -102,7 +170,9 @@ impl Flow {
         Flow {
             number,
             tuple,
+            ordinal: 0,
             rule,
+            dscp: 0,
             rights,
             via,
             pinned: None,
@@ -111,9 +181,10 @@ impl Flow {
             scheduled: None,
             wire: None,
             dead: false,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             codel: Codel::default(),
-            next_sequence: 1,
+            // Ahead of what a program before this one has sent under the same number.
+            next_sequence: (now_ns / 1000) as u32,
             order: Order::default(),
             unconfirmed: None,
             bind_serial: 0,
@@ -122,6 +193,11 @@ impl Flow {
             used_ns: now_ns,
             counters: Counters::default(),
         }
+    }
+
+    /// Whether the other end may know of it.
+    pub fn has_begun(&self) -> bool {
+        self.counters.sent_packets > 0
     }
 
     /// Notes a packet's TCP flags; `ours` is the direction.
@@ -157,6 +233,7 @@ pub struct Flows {
     by_tuple: HashMap<Tuple, usize>,
     by_wire: HashMap<(u8, Tuple), usize>,
     by_number: HashMap<u16, usize>,
+    to_destination: HashMap<(u8, Endpoint), u32>,
     resting: VecDeque<(u64, u16)>,
     next_number: u16,
     next_port: u16,
@@ -209,19 +286,35 @@ impl Flows {
 
     /// A number that nobody uses; None if all are in use.
     pub fn free_number(&mut self, now_ns: u64) -> Option<u16> {
-        if self.resting.front().map_or(false, |(since_ns, _)| now_ns.saturating_sub(*since_ns) > REST_NS) {
-            return self.resting.pop_front().map(|(_, number)| number);
+        // The other end may have told of a number that rests, or that was not given out yet.
+        loop {
+            let number = self.next_free_number(now_ns)?;
+            if !self.by_number.contains_key(&number) {
+                return Some(number);
+            }
         }
+    }
+
+    fn next_free_number(&mut self, now_ns: u64) -> Option<u16> {
+        let has_rested = |(since_ns, _): &(u64, u16)| now_ns.saturating_sub(*since_ns) > REST_NS;
         let base = if self.is_waypoint { FIRST_OF_WAYPOINT } else { 0 };
-        if self.next_number + 1 >= FIRST_OF_WAYPOINT {
+        if self.resting.front().map_or(false, has_rested) || self.next_number + 1 >= FIRST_OF_WAYPOINT {
             return self.resting.pop_front().map(|(_, number)| number);
         }
         self.next_number += 1;
         Some(base + self.next_number)
     }
 
+    /// The other end knows a number of ours that we do not: it is in use.
+    pub fn claim(&mut self, number: u16) {
+        self.resting.retain(|(_, resting)| *resting != number);
+    }
+
     /// Adds a flow; one with the same tuple or number goes out of the tables that it is in.
-    pub fn insert(&mut self, flow: Flow) -> usize {
+    pub fn insert(&mut self, mut flow: Flow) -> usize {
+        let alike = self.to_destination.entry((flow.tuple.protocol, flow.tuple.destination)).or_default();
+        flow.ordinal = (*alike as usize).min(MOST_ORDINALS - 1);
+        *alike += 1;
         let slot = self.free.pop().unwrap_or(self.slots.len());
         if slot == self.slots.len() {
             self.slots.push(None);
@@ -270,6 +363,13 @@ impl Flows {
         let flow = self.slots.get_mut(slot)?.take()?;
         self.count -= 1;
         self.free.push(slot);
+        let destination = (flow.tuple.protocol, flow.tuple.destination);
+        if let Some(alike) = self.to_destination.get_mut(&destination) {
+            *alike -= 1;
+            if *alike == 0 {
+                self.to_destination.remove(&destination);
+            }
+        }
         if self.by_tuple.get(&flow.tuple) == Some(&slot) {
             self.by_tuple.remove(&flow.tuple);
         }
@@ -294,9 +394,15 @@ impl Flows {
         self.slots().filter(silent).collect()
     }
 
-    /// The flow that has been silent for longest.
-    pub fn longest_silent(&self) -> Option<usize> {
-        self.slots().min_by_key(|slot| self.get(*slot).map_or(u64::MAX, |flow| flow.used_ns))
+    /// The flows that have been silent for longest; first those that were never answered.
+    pub fn longest_silent(&self) -> Vec<usize> {
+        let key = |slot: usize| self.get(slot).map(|flow| (flow.counters.received_packets > 0, flow.used_ns, slot));
+        let mut all: Vec<(bool, u64, usize)> = self.slots().filter_map(key).collect();
+        if all.len() > ROOM {
+            all.select_nth_unstable(ROOM);
+            all.truncate(ROOM);
+        }
+        all.into_iter().map(|(_, _, slot)| slot).collect()
     }
 }
 

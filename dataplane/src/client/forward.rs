@@ -7,7 +7,7 @@ use super::tunnel::{decode, Bind, Body, Datagram, Echo, Hello, HEADER_LEN};
 use crate::edge::buffer::Buf;
 use crate::edge::frame::{Kind, Shim};
 use crate::edge::reorder::before;
-use crate::ip::{self, Packet, Part, Sum, Tuple, SYN};
+use crate::ip::{self, Packet, Part, Segments, Sum, Tuple, ACK, SYN};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -16,6 +16,10 @@ const FEW_PACKETS: usize = 64;
 const MOST_PACKETS: usize = 2048;
 const MOST_WAIT_NS: u64 = 400_000_000;
 const MOST_FRAGMENTED: usize = 64;
+/// No datagram is on its way for longer, in microseconds.
+const OLDEST_US: i32 = 10_000_000;
+/// After so long without one, the other end's clock may be anywhere.
+const OUTAGE_NS: u64 = 60_000_000_000;
 
 /// Which flow a fragment without ports belongs to: what the first fragment has told.
 #[derive(Debug, Default)]
@@ -85,7 +89,12 @@ impl Engine {
             return None;
         }
         if matches!(packet.part, Part::LaterFragment { .. }) {
-            return self.fragments.find(packet).or_else(|| self.flows.of_tuple(&packet.tuple));
+            let known = self.fragments.find(packet).filter(|slot| {
+                // The flow may have ended, and another one have its slot.
+                let tuple = self.tuple_of(*slot);
+                tuple.map_or(false, |tuple| same_hosts(tuple, packet.tuple))
+            });
+            return known.or_else(|| self.flows.of_tuple(&packet.tuple));
         }
         // An error about a packet that came belongs to that packet's flow.
         if let Some(error) = packet.error {
@@ -93,7 +102,12 @@ impl Engine {
             return self.flows.get(slot).filter(|flow| flow.via == Via::Waypoint).map(|_| slot);
         }
         if let Some(slot) = self.flows.of_tuple(&packet.tuple) {
-            return Some(slot);
+            let is_dead = self.flows.get(slot).map_or(false, |flow| flow.dead);
+            if !is_dead || packet.tcp_flags & (SYN | ACK) != SYN {
+                return Some(slot);
+            }
+            // The application connects again from the same port.
+            self.forget(now_ns, slot, fx);
         }
         // An answer to a ping that came.
         let via = if self.is_waypoint { Some(Via::Waypoint) } else { None };
@@ -103,7 +117,7 @@ impl Engine {
     fn direct(&mut self, now_ns: u64, slot: usize, packet: Packet, mut buf: Buf, fx: &mut Effects) {
         let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
         let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
-        if dead || !bound && !self.bind_direct(now_ns, slot, 0, fx) {
+        if dead || !bound && !self.bind_direct(now_ns, slot, fx) {
             return self.refuse(slot, &packet, buf, dead, fx);
         }
         let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
@@ -115,6 +129,9 @@ impl Engine {
         }
         let (source, destination) = (wire.tuple.source, wire.tuple.destination);
         if ip::rewrite(buf.bytes_mut(), &packet, Some(source), Some(destination), Sum::Whole) {
+            if packet.len > mtu {
+                return self.in_fragments(now_ns, slot, mtu, buf, fx);
+            }
             self.queue(now_ns, slot, buf, fx);
         } else {
             fx.drops.malformed += 1;
@@ -122,7 +139,100 @@ impl Engine {
         }
     }
 
+    /// A TCP packet that the host sends and that stands for several segments of `size` bytes of payload.
+    pub fn from_host_segments(&mut self, now_ns: u64, mut buf: Buf, size: u16, fx: &mut Effects) {
+        let packet = ip::parse(buf.bytes()).ok();
+        let known = packet.and_then(|packet| Some((packet, Segments::of(buf.bytes(), &packet, size)?)));
+        let (packet, segments) = match known {
+            Some(known) => known,
+            None => {
+                fx.drops.malformed += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        buf.truncate(packet.len);
+        let via = match self.slot_of(now_ns, &packet, fx).and_then(|slot| Some((slot, self.flows.get_mut(slot)?))) {
+            Some((slot, flow)) => {
+                flow.used_ns = now_ns;
+                flow.note_flags(packet.tcp_flags, true);
+                (slot, flow.via)
+            }
+            None => {
+                fx.drops.unroutable += 1;
+                return fx.pool.give(buf);
+            }
+        };
+        match via {
+            (slot, Via::Direct) => self.direct_segments(now_ns, slot, &packet, segments, buf, fx),
+            (slot, Via::Waypoint) => self.cut(now_ns, slot, &packet, segments, buf, fx),
+        }
+    }
+
+    fn direct_segments(
+        &mut self,
+        now_ns: u64,
+        slot: usize,
+        packet: &Packet,
+        segments: Segments,
+        mut buf: Buf,
+        fx: &mut Effects,
+    ) {
+        let dead = self.flows.get(slot).map_or(true, |flow| flow.dead);
+        let bound = self.flows.get(slot).map_or(false, |flow| flow.wire.is_some());
+        if dead || !bound && !self.bind_direct(now_ns, slot, fx) {
+            return self.refuse(slot, packet, buf, dead, fx);
+        }
+        let (wire, mtu) = match self.flows.get(slot).and_then(|flow| Some((flow.wire?, self.mtu(flow)))) {
+            Some(found) => found,
+            None => return fx.pool.give(buf),
+        };
+        let most = self.links.get(usize::from(wire.link)).map_or(0, |link| link.piece_bytes(packet.is_ipv6()));
+        let worth = most >= 2 * segments.packet_len() && fx.pool.large_left() > 0;
+        let goes_whole = worth && segments.packet_len() <= mtu && wire.tuple.destination == packet.tuple.destination;
+        if !goes_whole {
+            return self.cut(now_ns, slot, packet, segments, buf, fx);
+        }
+        if ip::rewrite(buf.bytes_mut(), packet, Some(wire.tuple.source), None, Sum::Partial) {
+            let item = Item { segments: Some(segments), ..Item::new(buf, now_ns) };
+            self.queue_item(now_ns, slot, item, fx);
+        } else {
+            fx.drops.malformed += 1;
+            fx.pool.give(buf);
+        }
+    }
+
+    /// Single packets instead of one that stands for several.
+    fn cut(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut segments: Segments, buf: Buf, fx: &mut Effects) {
+        let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
+        if segments.packet_len() > mtu && self.too_big(packet, mtu, &buf, fx) {
+            return fx.pool.give(buf);
+        }
+        while let Some(piece) = segments.next(buf.bytes(), 0) {
+            let part = fx.pool.take_with_parts(piece.parts(buf.bytes()));
+            match (part, self.flows.get(slot).map(|flow| flow.via)) {
+                (Some(part), Some(via)) => {
+                    let single = Packet { len: part.len(), ..*packet };
+                    match via {
+                        Via::Direct => self.direct(now_ns, slot, single, part, fx),
+                        Via::Waypoint => self.through(now_ns, slot, &single, part, fx),
+                    }
+                }
+                (part, _) => {
+                    fx.drops.overrun += 1;
+                    part.into_iter().for_each(|part| fx.pool.give(part));
+                }
+            }
+            if !segments.advance(&piece) {
+                break;
+            }
+        }
+        fx.pool.give(buf);
+    }
+
     fn through(&mut self, now_ns: u64, slot: usize, packet: &Packet, mut buf: Buf, fx: &mut Effects) {
+        if self.flows.get(slot).map_or(true, |flow| flow.dead) {
+            return self.refuse(slot, packet, buf, true, fx);
+        }
         let mtu = self.flows.get(slot).map_or(1500, |flow| self.mtu(flow));
         if packet.tcp_flags & SYN != 0 {
             ip::clamp_mss(buf.bytes_mut(), packet, mtu, Sum::Whole);
@@ -174,7 +284,6 @@ impl Engine {
             }
             None => {
                 fx.pool.give(answer);
-                // The kernel cuts what goes straight out.
                 false
             }
         }
@@ -204,18 +313,24 @@ impl Engine {
     }
 
     fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
+        self.queue_item(now_ns, slot, Item::new(buf, now_ns), fx);
+    }
+
+    fn queue_item(&mut self, now_ns: u64, slot: usize, item: Item, fx: &mut Effects) {
         let flow = match self.flows.get_mut(slot) {
             Some(flow) => flow,
-            None => return fx.pool.give(buf),
+            None => return fx.pool.give(item.buf),
         };
         let waits_ns = flow.queue.front().map_or(0, |first| now_ns.saturating_sub(first.queued_ns));
         let waiting = flow.queue.len();
-        if waiting >= MOST_PACKETS || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
-            flow.counters.dropped_packets += 1;
-            fx.drops.queue_full += 1;
-            return fx.pool.give(buf);
+        // The fewer buffers are left, the fewer a flow may have: none can take them all.
+        let most = MOST_PACKETS.min((fx.pool.left() / 4).max(1));
+        if waiting >= most || waiting >= FEW_PACKETS && waits_ns > MOST_WAIT_NS {
+            flow.counters.dropped_packets += item.packets() as u64;
+            fx.drops.queue_full += item.packets() as u64;
+            return fx.pool.give(item.buf);
         }
-        flow.queue.push_back(Item { buf, queued_ns: now_ns, sequence: None });
+        flow.queue.push_back(item);
         self.scheduler.arrived(slot);
     }
 
@@ -237,7 +352,10 @@ impl Engine {
             return to.map_or(false, |to| ip::rewrite_error(bytes, &packet, to.address, to));
         }
         let known = match packet.part {
-            Part::LaterFragment { .. } => self.fragments.find(&packet),
+            Part::LaterFragment { .. } => self.fragments.find(&packet).filter(|slot| {
+                let wire = self.flows.get(*slot).and_then(|flow| flow.wire).filter(|wire| wire.link == number);
+                wire.map_or(false, |wire| same_hosts(wire.tuple, packet.tuple.reversed()))
+            }),
             _ => self.flows.of_wire(number, packet.tuple.reversed()),
         };
         let slot = match known {
@@ -257,6 +375,7 @@ impl Engine {
         };
         if let Some(link) = self.links.get_mut(link) {
             link.received(now_ns, packet.len);
+            link.unanswered_until_ns = 0;
         }
         ip::rewrite(bytes, &packet, Some(tuple.destination), Some(tuple.source), sum)
     }
@@ -264,8 +383,14 @@ impl Engine {
     /// A datagram of the tunnel. False: it is nobody's we know.
     pub fn from_tunnel(&mut self, now_ns: u64, mut buf: Buf, from: SocketAddr, fx: &mut Effects) -> bool {
         let session = self.session;
-        let datagram = match session.and_then(|session| decode(buf.bytes(), session.key)) {
-            Some(datagram) if usize::from(datagram.shim.path) < self.links.len() => datagram,
+        let datagram = match session.and_then(|session| Some((session, decode(buf.bytes(), session.peer_key)?))) {
+            Some((session, datagram))
+                if usize::from(datagram.shim.path) < self.links.len()
+                    && datagram.session == session.number
+                    && !self.is_replayed(now_ns, datagram.shim.sent_us) =>
+            {
+                datagram
+            }
             _ => {
                 fx.drops.unauthenticated += 1;
                 fx.pool.give(buf);
@@ -284,6 +409,21 @@ impl Engine {
             self.message(now_ns, &datagram, from, fx);
         }
         true
+    }
+
+    /// Whether a datagram was sent so long before the newest one that it must be a recording. What is younger is known by
+    /// its number.
+    fn is_replayed(&mut self, now_ns: u64, sent_us: u32) -> bool {
+        let age_us = match self.newest {
+            Some((newest_us, heard_ns)) if now_ns.saturating_sub(heard_ns) < OUTAGE_NS => {
+                newest_us.wrapping_sub(sent_us) as i32
+            }
+            _ => 0,
+        };
+        if age_us <= 0 {
+            self.newest = Some((sent_us, now_ns));
+        }
+        age_us > OLDEST_US
     }
 
     fn shim(&mut self, now_ns: u64, shim: Shim, mut buf: Buf, fx: &mut Effects) {
@@ -343,12 +483,20 @@ impl Engine {
             // The other end has given the number to another flow.
             self.forget(now_ns, slot, fx);
         }
-        if self.flows.is_own(shim.flow) || !has_ports {
+        if !has_ports {
             return None;
         }
         if let Some(slot) = self.flows.of_tuple(&ours) {
+            if !self.is_waypoint {
+                // The client's number counts, which the waypoint does not know yet: it has just begun the same flow, or
+                // knows it from a program before this one.
+                return Some(slot);
+            }
             // The same flow by another number: the other end has begun anew.
             self.forget(now_ns, slot, fx);
+        }
+        if self.flows.is_own(shim.flow) {
+            self.flows.claim(shim.flow);
         }
         let slot = self.create_numbered(now_ns, shim.flow, ours, packet.dscp, Some(Via::Waypoint), fx)?;
         if self.is_waypoint {
@@ -390,7 +538,7 @@ impl Engine {
             Body::Bind(bind) if self.is_waypoint && self.bind(now_ns, flow, &bind, fx) => {
                 self.tell(now_ns, &Body::Bound { serial: bind.serial }, link, flow, from, fx);
             }
-            Body::Bound { serial } => {
+            Body::Bound { serial } if !self.is_waypoint => {
                 let slot = self.flows.of_number(flow);
                 if let Some(flow) = slot.and_then(|slot| self.flows.get_mut(slot)) {
                     flow.bind_serial = serial;
@@ -419,9 +567,13 @@ impl Engine {
         let mut changed = false;
         if is_newer(self.heard_serial) {
             self.heard_serial = hello.serial;
-            for (at, link) in self.links.iter_mut().enumerate() {
+            for at in 0..self.links.len() {
                 let usable = hello.usable >> at & 1 == 1;
-                changed |= std::mem::replace(&mut link.usable, usable) != usable;
+                let was_usable = std::mem::replace(&mut self.links[at].usable, usable);
+                changed |= was_usable != usable;
+                if was_usable && !usable {
+                    self.give_again(now_ns, at, fx);
+                }
             }
         }
         let link = &mut self.links[usize::from(number)];
@@ -447,6 +599,11 @@ impl Engine {
             return;
         }
         let link = &mut self.links[usize::from(number)];
+        // A recording tells nothing, and a late answer nothing new.
+        if link.heard_serial != 0 && !before(link.heard_serial, echo.serial) {
+            return;
+        }
+        link.heard_serial = echo.serial;
         if link.heartbeat.answered(now_ns, u64::from(rtt_us) * 1000) {
             fx.notices.push(Notice::Alive { link: number });
             if std::mem::take(&mut self.waypoint_lost) {
@@ -500,6 +657,10 @@ impl Engine {
     pub fn tuple_of(&self, slot: usize) -> Option<Tuple> {
         self.flows.get(slot).map(|flow| flow.tuple)
     }
+}
+
+fn same_hosts(one: Tuple, other: Tuple) -> bool {
+    one.source.address == other.source.address && one.destination.address == other.destination.address
 }
 
 fn is_link_local(address: IpAddr) -> bool {

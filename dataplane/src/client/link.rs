@@ -10,6 +10,12 @@ const MS: u64 = 1_000_000;
 /// How far pacing may catch up.
 const BURST_NS: u64 = MS;
 const LONGEST_PACKET: usize = 1600;
+/// A packet of several segments takes the interface no longer than this: others wait behind it.
+const PIECE_NS: f64 = 1e6;
+/// At a configured rate up to this there is nothing to gain from such packets.
+const PLAIN_MBPS: f64 = 100.0;
+/// Longest IP packet.
+const LONGEST_PIECE: usize = 65_535;
 /// Datagrams that an interface was given last and may not have sent when it dies: two below the queue and those in the
 /// device.
 const KEPT: usize = 8;
@@ -20,8 +26,12 @@ pub const BUSY_HELLO_NS: u64 = 100 * MS;
 pub const IDLE_HELLO_NS: u64 = 1_000 * MS;
 const BUSY_NS: u64 = 2_000 * MS;
 const MISSED: u32 = 3;
+/// After so many hellos without an answer there is no hurry: they may be paid for.
+const LONG_UNANSWERED: u32 = 50;
 /// For the answer to the first hello, and beyond the round trip.
 const PATIENCE_NS: u64 = 300 * MS;
+/// An interface that has been full within this time is known by what it carried then.
+const FULL_NS: u64 = 10_000 * MS;
 const RATE_BIN_NS: u64 = 100 * MS;
 /// The greatest rate is forgotten by this much in each bin: half in ten seconds.
 const FORGET: f64 = 0.993;
@@ -65,7 +75,8 @@ impl Heartbeat {
             self.asked_ns = now_ns;
         }
         self.unanswered += 1;
-        self.next_ns = now_ns + if busy || self.unanswered > 1 { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
+        let is_urgent = self.unanswered <= LONG_UNANSWERED && (busy || self.unanswered > 1);
+        self.next_ns = now_ns + if is_urgent { BUSY_HELLO_NS } else { IDLE_HELLO_NS };
     }
 
     /// An answer came; true if the interface was not alive before.
@@ -139,6 +150,8 @@ pub struct Link {
     pub usable: bool,
     pub rate_mbps: Option<f64>,
     pacer: Pacer,
+    /// Whether packets of IPv4, and of IPv6, that stand for several TCP segments may be given to it now.
+    pub takes_segments: [bool; 2],
     /// Where datagrams of the tunnel go over this interface.
     pub endpoint: Option<SocketAddr>,
     pub heartbeat: Heartbeat,
@@ -151,6 +164,9 @@ pub struct Link {
     sent_peak: Peak,
     received_peak: Peak,
     used_ns: u64,
+    full_ns: Option<u64>,
+    /// Until then direct flows prefer others: a connection over it was not answered.
+    pub unanswered_until_ns: u64,
     /// Since when it does not carry.
     pub down_ns: Option<u64>,
     /// Name servers that only this interface's network answers for.
@@ -166,6 +182,7 @@ impl Link {
             usable: true,
             rate_mbps: None,
             pacer: Pacer::new(0, None, LONGEST_PACKET, BURST_NS),
+            takes_segments: [false; 2],
             endpoint: None,
             heartbeat: Heartbeat::default(),
             heard_serial: 0,
@@ -174,6 +191,8 @@ impl Link {
             sent_peak: Peak::default(),
             received_peak: Peak::default(),
             used_ns: 0,
+            full_ns: None,
+            unanswered_until_ns: 0,
             down_ns: Some(0),
             dns: Vec::new(),
             counters: LinkCounters::default(),
@@ -206,13 +225,25 @@ impl Link {
         self.pacer.ready_at(now_ns, bytes)
     }
 
+    /// How many bytes a packet of several segments may have; 0: only plain packets. What an interface carries of itself
+    /// is known after it has carried plain packets for a while.
+    pub fn piece_bytes(&self, is_ipv6: bool) -> usize {
+        let mbps = match self.rate_mbps {
+            _ if !self.takes_segments[usize::from(is_ipv6)] => return 0,
+            Some(rate_mbps) if rate_mbps <= PLAIN_MBPS => return 0,
+            Some(rate_mbps) => rate_mbps,
+            None => self.sent_peak.mbps,
+        };
+        ((mbps * PIECE_NS / 8e3) as usize).min(LONGEST_PIECE)
+    }
+
     /// A packet was given to the interface.
-    pub fn sent(&mut self, now_ns: u64, bytes: usize) {
+    pub fn sent(&mut self, now_ns: u64, bytes: usize, packets: usize) {
         self.pacer.sent(now_ns, bytes);
         self.sent_peak.add(now_ns, bytes);
         self.used_ns = now_ns;
         self.counters.sent_bytes += bytes as u64;
-        self.counters.sent_packets += 1;
+        self.counters.sent_packets += packets as u64;
     }
 
     pub fn received(&mut self, now_ns: u64, bytes: usize) {
@@ -241,6 +272,28 @@ impl Link {
         out
     }
 
+    /// Takes out what it keeps of a flow that has ended.
+    pub fn take_of(&mut self, slot: usize, spent: &mut Vec<Item>) {
+        if self.given.iter().any(|given| given.1 == slot) {
+            for (given_ns, of, item) in std::mem::take(&mut self.given) {
+                if of == slot {
+                    spent.push(item);
+                } else {
+                    self.given.push_back((given_ns, of, item));
+                }
+            }
+        }
+        if self.first.iter().any(|first| first.0 == slot) {
+            for (of, item) in std::mem::take(&mut self.first) {
+                if of == slot {
+                    spent.push(item);
+                } else {
+                    self.first.push_back((of, item));
+                }
+            }
+        }
+    }
+
     /// Whether packets came or went lately.
     pub fn is_busy(&self, now_ns: u64) -> bool {
         self.used_within(now_ns, BUSY_NS)
@@ -249,6 +302,17 @@ impl Link {
     /// Whether a packet was given to it within this time.
     pub fn used_within(&self, now_ns: u64, span_ns: u64) -> bool {
         self.used_ns > 0 && now_ns.saturating_sub(self.used_ns) < span_ns
+    }
+
+    /// It had no room.
+    pub fn note_full(&mut self, now_ns: u64) {
+        self.full_ns = Some(now_ns);
+    }
+
+    /// What it carries at most, Mb/s, as far as that is known: configured, or seen when it was full.
+    pub fn limit_mbps(&self, now_ns: u64) -> Option<f64> {
+        let full = self.full_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < FULL_NS);
+        self.rate_mbps.or(Some(self.sent_peak.mbps).filter(|mbps| full && *mbps > 0.0))
     }
 
     /// What it is configured to carry, or has carried of late, Mb/s; None if neither is known.
@@ -306,7 +370,7 @@ mod tests {
     #[test]
     fn only_what_was_given_lately_is_given_again() {
         let mut link = Link::new("wlan0");
-        let item = || Item { buf: crate::edge::buffer::Buf::with_size(1), queued_ns: 0, sequence: Some(1) };
+        let item = || Item::new(crate::edge::buffer::Buf::with_size(1), 0);
         for k in 0..KEPT {
             assert!(link.keep(k as u64 * 100 * MS, k, item()).is_none());
         }

@@ -4,9 +4,13 @@ pub mod codel;
 pub mod config;
 pub mod control;
 pub mod devices;
+#[cfg(test)]
+mod direct_tests;
 pub mod engine;
 pub mod flow;
 pub mod forward;
+#[cfg(test)]
+mod hostile_tests;
 pub mod link;
 pub mod options;
 pub mod order;
@@ -15,6 +19,11 @@ pub mod scheduler;
 pub mod send;
 pub mod shell;
 pub mod state;
+#[cfg(test)]
+mod testing;
 pub mod timers;
 pub mod tunnel;
 pub mod waypoint;
+
+#[cfg(test)]
+mod segments_tests;

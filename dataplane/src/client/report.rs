@@ -2,7 +2,7 @@
 
 use super::engine::{Drops, Engine, Notice};
 use super::flow::Flow;
-use super::scheduler::interfaces;
+use super::scheduler::{interfaces, MOST_INTERFACES};
 use crate::ip::{Endpoint, ICMP, ICMPV6, TCP, UDP};
 use serde_json::{json, Value};
 
@@ -71,17 +71,14 @@ impl Engine {
 
     /// All interfaces; `host` adds what only the host knows: addresses, and whether there is a way out.
     pub fn link_documents(&self, host: &dyn Fn(&str) -> (Vec<String>, bool)) -> Vec<Value> {
+        let mut waiting = [0; MOST_INTERFACES];
+        for flow in self.flows.slots().filter_map(|slot| self.flows.get(slot)).filter(|flow| !flow.queue.is_empty()) {
+            interfaces(flow.accepts).for_each(|number| waiting[number] += flow.queue.len());
+        }
         let named = self.links.iter().enumerate().filter(|(_, link)| !link.name.is_empty());
         named
             .map(|(number, link)| {
                 let (addresses, gateway) = host(&link.name);
-                let waiting: usize = self
-                    .flows
-                    .slots()
-                    .filter_map(|slot| self.flows.get(slot))
-                    .filter(|flow| flow.accepts >> number & 1 == 1)
-                    .map(|flow| flow.queue.len())
-                    .sum();
                 let counters = &link.counters;
                 json!({
                     "number": number,
@@ -100,7 +97,7 @@ impl Engine {
                     "sent_packets": counters.sent_packets,
                     "received_bytes": counters.received_bytes,
                     "received_packets": counters.received_packets,
-                    "queue_packets": waiting + link.first.len(),
+                    "queue_packets": waiting[number] + link.first.len(),
                     "resent_packets": counters.resent_packets,
                     "lost_packets": counters.lost_packets,
                 })

@@ -3,10 +3,11 @@
 use super::config::Via;
 use super::engine::{Effects, Engine};
 use super::flow::Item;
+use super::link::Link;
 use super::scheduler::interfaces;
 use super::tunnel::{header, HEADER_LEN};
 use crate::edge::frame::{Kind, Shim};
-use crate::ip;
+use crate::ip::{self, Piece, Segments};
 use std::net::{IpAddr, SocketAddr};
 
 /// Copies that may wait for an interface.
@@ -29,6 +30,8 @@ pub struct Taken {
     slot: usize,
     item: Item,
     pub to: To,
+    /// The part of the item that leaves now, if it stands for several packets.
+    pub piece: Option<Piece>,
     /// From the interface's own queue, not from the flow's.
     is_first: bool,
     /// It gets the flow's next number.
@@ -38,6 +41,14 @@ pub struct Taken {
 impl Taken {
     pub fn bytes(&self) -> &[u8] {
         self.item.buf.bytes()
+    }
+
+    /// The packet that leaves, in two parts.
+    pub fn parts(&self) -> [&[u8]; 2] {
+        match &self.piece {
+            Some(piece) => piece.parts(self.bytes()),
+            None => [self.bytes(), &[]],
+        }
     }
 }
 
@@ -52,15 +63,21 @@ impl Engine {
     /// The packet that an interface sends next.
     pub fn take(&mut self, now_ns: u64, link: usize, fx: &mut Effects) -> Option<Taken> {
         while let Some((slot, item)) = self.links.get_mut(link)?.first.pop_front() {
-            if let Some(taken) = self.dress(now_ns, link, slot, item, true) {
-                return Some(taken);
+            if self.can_leave(link, slot) {
+                return self.dress(now_ns, link, slot, item, true);
             }
+            fx.pool.give(item.buf);
         }
-        let flows = &self.flows;
-        let size = |slot: usize| flows.get(slot).and_then(|flow| flow.queue.front()).map_or(0, |item| item.buf.len());
+        let (flows, state) = (&self.flows, self.links.get(link)?);
+        let first = |slot: usize| flows.get(slot).and_then(|flow| flow.queue.front());
+        let size = |slot: usize| first(slot).map_or(0, |item| next_len(item, state));
         let slot = self.scheduler.next(link, size)?;
         match self.next_item(now_ns, slot, fx) {
-            Some(item) => self.dress(now_ns, link, slot, item, false),
+            Some(item) if self.can_leave(link, slot) => self.dress(now_ns, link, slot, item, false),
+            Some(item) => {
+                fx.pool.give(item.buf);
+                None
+            }
             None => {
                 self.scheduler.emptied(slot);
                 None
@@ -68,19 +85,32 @@ impl Engine {
         }
     }
 
+    /// Whether there is a way over an interface for a flow's packets.
+    fn can_leave(&self, link: usize, slot: usize) -> bool {
+        let endpoint = self.links.get(link).and_then(|link| link.endpoint);
+        self.flows.get(slot).map_or(false, |flow| match flow.via {
+            Via::Direct => flow.wire.is_some(),
+            Via::Waypoint => self.session.is_some() && endpoint.is_some(),
+        })
+    }
+
     /// The first packet of a flow that is not dropped to keep its queue short.
     fn next_item(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> Option<Item> {
         let flow = self.flows.get_mut(slot)?;
         loop {
-            let item = flow.queue.pop_front()?;
-            let (waited_ns, is_last) = (now_ns.saturating_sub(item.queued_ns), flow.queue.is_empty());
+            let mut item = flow.queue.pop_front()?;
+            let waited_ns = now_ns.saturating_sub(item.queued_ns);
+            let is_last = flow.queue.is_empty() && item.packets() == 1;
             // What was given to an interface before, the other end waits for.
             if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, is_last) {
                 return Some(item);
             }
             flow.counters.dropped_packets += 1;
             fx.drops.queue_full += 1;
-            fx.pool.give(item.buf);
+            match item.segments.as_mut().map_or(false, |segments| segments.skip()) {
+                true => flow.queue.push_front(item),
+                false => fx.pool.give(item.buf),
+            }
         }
     }
 
@@ -89,7 +119,9 @@ impl Engine {
         let (flow, link_state) = (self.flows.get(slot)?, self.links.get(link)?);
         if flow.via == Via::Direct {
             let to = To::Wire(flow.wire?.tuple.destination.address);
-            return Some(Taken { slot, item, to, is_first, is_fresh: false });
+            let next = |s: Segments| s.next(item.buf.bytes(), link_state.piece_bytes(s.is_ipv6()));
+            let piece = item.segments.and_then(next);
+            return Some(Taken { slot, item, to, piece, is_first, is_fresh: false });
         }
         let (session, to) = (self.session?, link_state.endpoint?);
         let sequence = item.sequence.unwrap_or(flow.next_sequence);
@@ -101,13 +133,15 @@ impl Engine {
             slot,
             item: Item { sequence: Some(sequence), ..item },
             to: To::Tunnel { head, to },
+            piece: None,
             is_first,
             is_fresh,
         })
     }
 
     /// The interface has no room after all.
-    pub fn put_back(&mut self, link: usize, taken: Taken) {
+    pub fn put_back(&mut self, now_ns: u64, link: usize, taken: Taken) {
+        self.links[link].note_full(now_ns);
         let Taken { slot, mut item, is_first, is_fresh, .. } = taken;
         if is_first {
             self.links[link].first.push_front((slot, item));
@@ -123,25 +157,38 @@ impl Engine {
 
     /// The interface took it.
     pub fn sent(&mut self, now_ns: u64, link: usize, taken: Taken, fx: &mut Effects) {
-        let Taken { slot, item, to, is_first, is_fresh } = taken;
-        let inner = item.buf.len();
+        let Taken { slot, mut item, to, piece, is_first, is_fresh } = taken;
+        let inner = piece.as_ref().map_or(item.buf.len(), |piece| piece.len());
+        let packets = piece.as_ref().map_or(1, |piece| piece.segments);
         let bytes = inner + if matches!(to, To::Tunnel { .. }) { self.overhead() } else { 0 };
-        self.links[link].sent(now_ns, bytes);
+        self.links[link].sent(now_ns, bytes, packets);
         let flow = match self.flows.get_mut(slot) {
             Some(flow) => flow,
             None => return fx.pool.give(item.buf),
         };
         flow.counters.sent_bytes += inner as u64;
-        flow.counters.sent_packets += 1;
+        flow.counters.sent_packets += packets as u64;
         if is_fresh {
             flow.next_sequence = flow.next_sequence.wrapping_add(1);
         }
+        let goes_on = match (&piece, &mut item.segments) {
+            (Some(piece), Some(segments)) => segments.advance(piece),
+            _ => false,
+        };
+        if goes_on {
+            flow.queue.push_front(item);
+            return self.scheduler.sent(link, slot, inner, true);
+        }
+        let wishes = flow.unconfirmed.is_some();
         let (waits, copies) = (!flow.queue.is_empty(), if flow.rights.copies { flow.accepts } else { 0 });
         if !is_first {
             self.scheduler.sent(link, slot, inner, waits);
             if is_fresh && copies & !(1 << link) != 0 {
                 self.copy(copies & !(1 << link), slot, &item, fx);
             }
+        }
+        if wishes {
+            self.wish_with_packet(now_ns, slot);
         }
         match to {
             To::Wire(_) => fx.pool.give(item.buf),
@@ -209,4 +256,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// Bytes of the packet that an item gives next.
+fn next_len(item: &Item, link: &Link) -> usize {
+    item.segments.map_or(item.buf.len(), |s| s.next_len(link.piece_bytes(s.is_ipv6())))
 }

@@ -13,7 +13,7 @@ use crate::ip::Sum;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::ip_tap::IpBatch;
-use crate::sys::netlink::Monitor;
+use crate::sys::netlink::{Change, Monitor};
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::socket::Sent;
 use crate::sys::tun::{Tun, TunOptions};
@@ -23,11 +23,15 @@ use std::io;
 pub const BUFFER_BYTES: usize = 1792;
 /// Buffers at most in use: 16 MB.
 pub const MOST_BUFFERS: usize = 8192;
+/// Buffers for packets that stand for several, and how many of them at most: 4 MiB.
+const LARGE_BYTES: usize = 1 << 16;
+const MOST_LARGE: usize = 64;
 const SIGNAL_TOKEN: u64 = 1;
 const TUN_TOKEN: u64 = 2;
 const MONITOR_TOKEN: u64 = 3;
 /// Packets read from, or given to, one side before the others get their turn.
 const BUDGET: usize = 64;
+const BUDGET_BYTES: usize = 256 << 10;
 /// Carriers of interfaces in use are asked for this often, those of others now and then.
 const CARRIER_NS: u64 = 2_000_000;
 const IDLE_CARRIER_NS: u64 = 100_000_000;
@@ -75,6 +79,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         mtu: Some(options.mtu),
         persistent: true,
         queue_packets: Some(1000),
+        segments: true,
         ..TunOptions::new(&options.tun)
     })?;
     epoll.add(&tun, TUN_TOKEN, Interest::READ)?;
@@ -87,7 +92,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     let mut client = Client {
         engine: Engine::client(),
-        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS)),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE)),
         tun,
         host: Host::default(),
         devices: Vec::new(),
@@ -238,25 +243,34 @@ impl Client {
     }
 
     fn read_tun(&mut self, now_ns: u64) -> io::Result<()> {
+        let mut bytes = 0;
         for _ in 0..BUDGET {
-            let mut buf = match self.fx.pool.take() {
+            // The engine leaves one for this.
+            let mut buf = match self.fx.pool.take_large() {
                 Some(buf) => buf,
-                None => {
-                    // Something must leave first, but the host must not be left waiting for it.
-                    let mut lost = [0u8; BUFFER_BYTES];
-                    self.fx.drops.overrun += u64::from(self.tun.read(&mut lost)?.is_some());
-                    return Ok(());
-                }
+                None => return Ok(()),
             };
-            match self.tun.read(buf.space())? {
-                Some(length) => {
-                    buf.filled(length);
-                    self.engine.from_host(now_ns, buf, &mut self.fx);
-                }
+            let (size, length) = match self.tun.read_segments(buf.space())? {
+                Some(read) => read,
                 None => {
                     self.fx.pool.give(buf);
                     return Ok(());
                 }
+            };
+            buf.filled(length);
+            if size > 0 {
+                self.engine.from_host_segments(now_ns, buf, size, &mut self.fx);
+            } else {
+                let single = self.fx.pool.take_with(buf.bytes());
+                self.fx.pool.give(buf);
+                match single {
+                    Some(single) => self.engine.from_host(now_ns, single, &mut self.fx),
+                    None => self.fx.drops.overrun += 1,
+                }
+            }
+            bytes += length;
+            if bytes >= BUDGET_BYTES {
+                break;
             }
         }
         Ok(())
@@ -266,9 +280,21 @@ impl Client {
     fn read_links(&mut self, monitor: &mut Monitor, epoll: &Epoll) -> io::Result<()> {
         let mut changes = Vec::new();
         monitor.receive(&mut changes)?;
+        // Neighbours come and go all the time.
+        let only_neighbours = changes.iter().all(|change| matches!(change, Change::Neighbour(_)));
         changes.into_iter().for_each(|change| self.host.note(change));
-        self.fit_devices(epoll);
+        if only_neighbours {
+            self.fit_hops();
+        } else {
+            self.fit_devices(epoll);
+        }
         Ok(())
+    }
+
+    fn fit_hops(&mut self) {
+        for device in self.devices.iter_mut().flatten() {
+            device.set_hops(self.host.hops(device.index()));
+        }
     }
 
     fn fit_devices(&mut self, epoll: &Epoll) {
@@ -291,6 +317,8 @@ impl Client {
             state.up &= self.devices[number].as_ref().map_or(false, |device| device.has_carrier);
             self.engine.link_state(now_ns, number, state, &mut self.fx);
         }
+        self.devices.iter_mut().flatten().for_each(Device::changed);
+        self.fit_hops();
         let waiting = std::mem::take(&mut self.restored);
         for saved in waiting {
             if !self.engine.restore(now_ns, saved.tuple, &saved.interface, saved.wire, &mut self.fx)
@@ -326,8 +354,10 @@ impl Client {
                 Some(device) if !device.is_blocked() => device,
                 _ => continue,
             };
+            let mut bytes = 0;
             for _ in 0..BUDGET {
                 let now_ns = monotonic_ns();
+                self.engine.links[number].takes_segments = device.takes_segments(now_ns);
                 if self.engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
@@ -335,18 +365,27 @@ impl Client {
                     Some(taken) => taken,
                     None => break,
                 };
-                let sent = match &taken.to {
-                    To::Wire(to) => device.send_raw(now_ns, taken.bytes(), to.is_ipv4(), epoll),
-                    To::Tunnel { head, to } => device.send_udp(now_ns, head, taken.bytes(), *to, epoll),
+                let parts = taken.parts();
+                let sent = match (&taken.to, &taken.piece) {
+                    (To::Wire(_), Some(piece)) if piece.segments > 1 => {
+                        let longest = self.engine.links[number].piece_bytes(piece.is_ipv6);
+                        device.send_segments(now_ns, piece, parts, longest, epoll)
+                    }
+                    (To::Wire(to), _) => device.send_raw(now_ns, parts, to.is_ipv4(), epoll),
+                    (To::Tunnel { head, to }, _) => device.send_udp(now_ns, head, taken.bytes(), *to, epoll),
                 };
+                bytes += parts[0].len() + parts[1].len();
                 match sent {
                     Sent::Done => self.engine.sent(now_ns, number, taken, &mut self.fx),
                     Sent::NotNow => {
-                        self.engine.put_back(number, taken);
+                        self.engine.put_back(now_ns, number, taken);
                         break;
                     }
                     Sent::TooBig => self.engine.refused(number, taken, true, &mut self.fx),
                     Sent::NoRoute => self.engine.refused(number, taken, false, &mut self.fx),
+                }
+                if bytes >= BUDGET_BYTES {
+                    break;
                 }
             }
         }

@@ -2,21 +2,27 @@
 
 use super::config::Via;
 use super::engine::{is_connection, Effects, Engine, Notice};
+use super::flow::{Unconfirmed, AT_NEXT_PACKET};
 use super::scheduler::interfaces;
 use super::tunnel::{Body, Hello};
 use crate::ip::TCP;
+use std::cmp::Reverse;
 
 const MS: u64 = 1_000_000;
 const TICK_NS: u64 = 500 * MS;
-/// A wish that is not confirmed is said again after this and the round trip, and given up after so many times: the next
-/// packets say the same.
+/// A wish that is not confirmed is said again after this and the round trip, then after twice as long, and so on; after so
+/// many times the flow's next packet is waited for.
 const AGAIN_NS: u64 = 30 * MS;
-const MOST_TRIES: u32 = 20;
+const MOST_TRIES: u32 = 12;
+/// While there is no way to the waypoint.
+const NO_WAY_NS: u64 = 200 * MS;
 /// A connection on an interface that is down is given up after this.
 const CONNECTION_DOWN_NS: u64 = 3_000 * MS;
 /// So many first packets of a flow without an answer: its interface carries nothing.
 const UNANSWERED: u64 = 3;
 const UNANSWERED_NS: u64 = 2_500 * MS;
+/// Then new flows avoid it for so long, unless something comes over it.
+const AVOIDED_NS: u64 = 30_000 * MS;
 /// The client has left an interface if nothing came over it for so long.
 const LEFT_NS: u64 = 4_000 * MS;
 
@@ -38,8 +44,18 @@ impl Engine {
     pub fn next_due(&self, now_ns: u64) -> u64 {
         let hellos = self.links.iter().filter(|link| self.says_hello(link)).map(|link| link.heartbeat.next_ns);
         let order = self.ordering.iter().filter_map(|slot| self.flows.get(*slot)?.order.next_due(now_ns));
-        let wishes = self.wishing.iter().filter_map(|slot| Some(self.flows.get(*slot)?.unconfirmed?.again_ns));
-        hellos.chain(order).chain(wishes).fold(self.tick_ns, u64::min)
+        let wishes = self.wishing.peek().map(|Reverse((at_ns, ..))| *at_ns);
+        hellos.chain(order).chain(wishes).fold(self.next_tick(), u64::min)
+    }
+
+    /// An idle session of the waypoint's has nothing to look after.
+    fn next_tick(&self) -> u64 {
+        let is_idle = self.is_waypoint && self.flows.is_empty() && !self.links.iter().any(|link| link.state.up);
+        if is_idle {
+            u64::MAX
+        } else {
+            self.tick_ns
+        }
     }
 
     fn says_hello(&self, link: &super::link::Link) -> bool {
@@ -78,9 +94,10 @@ impl Engine {
             if !self.says_hello(link) || link.heartbeat.next_ns > now_ns {
                 continue;
             }
-            self.serial += 1;
+            let serial = self.next_serial(now_ns);
+            let link = &self.links[number];
             let rate_kbps = link.rate_mbps.map_or(0, |mbps| (mbps * 1e3) as u32);
-            let (to, hello) = (link.endpoint, Hello { serial: self.serial, rate_kbps, usable: usable | 1 << number });
+            let (to, hello) = (link.endpoint, Hello { serial, rate_kbps, usable: usable | 1 << number });
             if let Some(to) = to {
                 self.tell(now_ns, &Body::Hello(hello), number as u8, 0, to, fx);
             }
@@ -103,42 +120,45 @@ impl Engine {
     }
 
     fn poll_wishes(&mut self, now_ns: u64, fx: &mut Effects) {
-        let mut at = 0;
-        while let Some(slot) = self.wishing.get(at).copied() {
-            if self.say_wish(now_ns, slot, fx) {
-                at += 1;
-            } else {
-                self.wishing.swap_remove(at);
+        while let Some(Reverse((at_ns, slot, serial))) = self.wishing.peek().copied() {
+            if at_ns > now_ns {
+                break;
+            }
+            self.wishing.pop();
+            let wish = self.flows.get(slot).and_then(|flow| flow.unconfirmed);
+            if let Some(wish) = wish.filter(|wish| wish.serial == serial && wish.again_ns == at_ns) {
+                self.say_wish(now_ns, slot, wish, fx);
             }
         }
     }
 
-    /// True while a flow's wish is to be said again.
-    fn say_wish(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> bool {
-        let (flow, mut wish) = match self.flows.get(slot).and_then(|flow| Some((flow, flow.unconfirmed?))) {
-            Some(found) => found,
-            None => return false,
+    /// Says a flow's wish, and when to say it again.
+    fn say_wish(&mut self, now_ns: u64, slot: usize, mut wish: Unconfirmed, fx: &mut Effects) {
+        let flow = match self.flows.get(slot) {
+            Some(flow) => flow,
+            None => return,
         };
-        if wish.again_ns > now_ns {
-            return true;
-        }
-        // The waypoint knows a flow by its first packet.
+        let open = self.open(Via::Waypoint, true);
         let number = flow.home.map(usize::from).or_else(|| interfaces(flow.accepts).next());
+        let number = number.filter(|number| open >> number & 1 == 1);
         let way = number.and_then(|number| Some((number, self.links.get(number)?.endpoint?)));
-        let begun = flow.next_sequence > 1;
-        let (body, flow_number) = (Body::Bind(self.bind_of(flow, wish.serial)), flow.number);
-        let rtt_ns = number.and_then(|number| self.links[number].heartbeat.rtt_ns).unwrap_or(0);
-        wish.again_ns = now_ns + if begun { AGAIN_NS + rtt_ns } else { AGAIN_NS / 10 };
-        wish.tries += u32::from(begun);
-        if let (Some((number, to)), true) = (way, begun) {
-            self.tell(now_ns, &body, number as u8, flow_number, to, fx);
-        }
-        match self.flows.get_mut(slot) {
-            Some(flow) if wish.tries < MOST_TRIES => {
-                flow.unconfirmed = Some(wish);
-                true
+        match way {
+            Some((number, to)) => {
+                let rtt_ns = self.links[number].heartbeat.rtt_ns.unwrap_or(0);
+                let (body, flow_number) = (Body::Bind(self.bind_of(flow, wish.serial)), flow.number);
+                self.tell(now_ns, &body, number as u8, flow_number, to, fx);
+                wish.again_ns = now_ns + (AGAIN_NS << wish.tries.min(7)) + rtt_ns;
+                wish.tries += 1;
             }
-            _ => false,
+            None => wish.again_ns = now_ns + NO_WAY_NS,
+        }
+        if wish.tries >= MOST_TRIES {
+            wish.again_ns = AT_NEXT_PACKET;
+        } else {
+            self.wishing.push(Reverse((wish.again_ns, slot, wish.serial)));
+        }
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.unconfirmed = Some(wish);
         }
     }
 
@@ -146,25 +166,25 @@ impl Engine {
         for slot in self.flows.expired(now_ns) {
             self.forget(now_ns, slot, fx);
         }
-        let slots: Vec<usize> = self.flows.slots().collect();
-        for slot in slots {
-            self.look_after(now_ns, slot, fx);
-        }
         if self.is_waypoint {
+            let mut is_changed = false;
             for link in &mut self.links {
                 let left = link.state.up && link.heartbeat.silent_for(now_ns) > LEFT_NS;
-                if left {
-                    link.state.up = false;
-                }
+                link.state.up &= !left;
+                is_changed |= left;
             }
-            self.refresh_all(now_ns, fx);
+            if is_changed {
+                self.refresh_all(now_ns, fx);
+            }
         } else {
+            let slots: Vec<usize> = self.flows.slots().collect();
+            slots.into_iter().for_each(|slot| self.look_after(now_ns, slot, fx));
             self.balance(now_ns, fx);
         }
     }
 
     /// A direct flow whose interface carries it no longer.
-    fn look_after(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+    pub(super) fn look_after(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
         let (flow, wire) = match self.flows.get(slot).and_then(|flow| Some((flow, flow.wire?))) {
             Some(found) if !found.0.dead => found,
             _ => return,
@@ -172,28 +192,31 @@ impl Engine {
         let link = &self.links[usize::from(wire.link)];
         let source = wire.tuple.source.address;
         let is_other = link.state.up && link.state.address(source.is_ipv4()) != Some(source);
-        let down_ns = link.down_ns.map_or(0, |since| now_ns.saturating_sub(since));
-        let gone = is_other || !link.usable || down_ns > if is_connection(flow) { CONNECTION_DOWN_NS } else { 0 };
+        let others = self.base(flow) & !(1 << wire.link) != 0;
+        // What need not go on there does not wait if there is another interface.
+        let patience_ns = if others && !is_connection(flow) { 0 } else { CONNECTION_DOWN_NS };
+        let is_down = link.down_ns.map_or(false, |since| now_ns.saturating_sub(since) >= patience_ns);
+        let gone = is_other || !link.usable || is_down;
         let unanswered = flow.counters.received_packets == 0
             && flow.counters.sent_packets >= UNANSWERED
             && now_ns.saturating_sub(flow.begun_ns) > UNANSWERED_NS;
-        let others = self.base(flow) & !(1 << wire.link) != 0;
         if gone {
             self.orphan(now_ns, slot, fx);
         } else if unanswered && others && flow.tuple.protocol == TCP {
+            self.links[usize::from(wire.link)].unanswered_until_ns = now_ns + AVOIDED_NS;
             self.forget(now_ns, slot, fx);
         }
     }
 
     /// An interface that has nothing to do takes a flow from one on which several wait.
     fn balance(&mut self, now_ns: u64, fx: &mut Effects) {
-        let waiting = |number: usize| {
-            let on = |slot: &usize| {
-                self.flows.get(*slot).map_or(false, |flow| flow.home == Some(number as u8) && flow.queue.len() > 2)
-            };
-            self.flows.slots().filter(on).collect::<Vec<usize>>()
-        };
-        let crowds: Vec<Vec<usize>> = (0..self.links.len()).map(waiting).collect();
+        let mut crowds: Vec<Vec<usize>> = vec![Vec::new(); self.links.len()];
+        for slot in self.flows.slots() {
+            let home = self.flows.get(slot).filter(|flow| flow.queue.len() > 2).and_then(|flow| flow.home);
+            if let Some(crowd) = home.and_then(|home| crowds.get_mut(usize::from(home))) {
+                crowd.push(slot);
+            }
+        }
         for (number, _) in crowds.iter().enumerate().filter(|(_, crowd)| crowd.is_empty()) {
             let movable = |slot: &&usize| {
                 self.flows.get(**slot).map_or(false, |flow| {

@@ -8,7 +8,7 @@
 //!
 //! Kinds 1 to 5 are those of labelled frames (`edge::frame`); `interface` is the client's number of the interface that
 //! the datagram travels over. The tag is SipHash-2-4 of the first 16 bytes and the first `TAGGED` bytes behind the tag,
-//! under a key that both ends got over TLS. So nobody else can move, begin or end a flow. Payload beyond these bytes is
+//! under a key that both ends got over TLS; each direction has its own, derived from it. So nobody else can move, begin or end a flow. Payload beyond these bytes is
 //! no better protected than without a tunnel.
 
 use crate::edge::frame::{be16, be32, Kind, Shim, SHIM_LEN};
@@ -43,6 +43,11 @@ impl Key {
         }
         let half = |at: usize| u64::from_str_radix(&text[at..at + 16], 16).ok();
         Some(Key([half(0)?, half(16)?]))
+    }
+
+    /// The key of what the waypoint sends: nothing that a client has sent can be given back to it, or the other way.
+    pub fn of_waypoint(self) -> Key {
+        Key([self.0[0] ^ 0x5c5c_5c5c_5c5c_5c5c, self.0[1]])
     }
 }
 

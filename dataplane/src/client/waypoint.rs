@@ -247,7 +247,7 @@ impl Waypoint {
                     Sent::TooBig => engine.refused(number, taken, true, &mut self.fx),
                     Sent::NoRoute => engine.refused(number, taken, false, &mut self.fx),
                     Sent::NotNow => {
-                        engine.put_back(number, taken);
+                        engine.put_back(now_ns, number, taken);
                         if epoll.modify(&self.udp, UDP_TOKEN, Interest::BOTH).is_ok() {
                             self.blocked_ns = Some(now_ns + RETRY_NS);
                         }
@@ -259,7 +259,7 @@ impl Waypoint {
     }
 
     fn set_session(&mut self, wish: &SessionWish) -> Result<(), String> {
-        let session = Session { number: wish.session, key: wish.key()? };
+        let session = Session::of_waypoint(wish.session, wish.key()?);
         let addresses: Vec<IpAddr> =
             wish.address4.map(IpAddr::V4).into_iter().chain(wish.address6.map(IpAddr::V6)).collect();
         for address in &addresses {

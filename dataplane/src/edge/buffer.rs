@@ -32,6 +32,11 @@ impl Buf {
         self.start == self.end
     }
 
+    /// Bytes that fit behind the headroom.
+    fn room(&self) -> usize {
+        self.data.len() - HEADROOM
+    }
+
     /// The whole space behind the headroom, to be read into; `filled` then says how much of it is a frame.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.data[HEADROOM..]
@@ -76,18 +81,36 @@ impl Buf {
     }
 }
 
-/// Hands out buffers of one size, at most `limit` of them at a time, so that hostile input cannot use up memory.
+/// Hands out buffers of one size, at most `limit` of them at a time, so that hostile input cannot use up memory; and, if
+/// asked for, a few large ones.
 #[derive(Debug)]
 pub struct Pool {
     size: usize,
     free: Vec<Buf>,
     out: usize,
     limit: usize,
+    large: Option<Box<Pool>>,
 }
 
 impl Pool {
     pub fn new(size: usize, limit: usize) -> Self {
-        Pool { size, free: Vec::new(), out: 0, limit }
+        Pool { size, free: Vec::new(), out: 0, limit, large: None }
+    }
+
+    /// The same pool with at most `limit` large buffers of `size` bytes beside its own.
+    pub fn with_large(mut self, size: usize, limit: usize) -> Self {
+        self.large = Some(Box::new(Pool::new(size.max(self.size + 1), limit)));
+        self
+    }
+
+    /// A large buffer, or None when all of them are in use.
+    pub fn take_large(&mut self) -> Option<Buf> {
+        self.large.as_mut().and_then(|large| large.take())
+    }
+
+    /// Large buffers that are not in use.
+    pub fn large_left(&self) -> usize {
+        self.large.as_ref().map_or(0, |large| large.limit - large.out)
     }
 
     /// An empty buffer, or None when `limit` of them are in use.
@@ -101,15 +124,28 @@ impl Pool {
 
     /// A buffer with these bytes, or None if none is free or they do not fit.
     pub fn take_with(&mut self, bytes: &[u8]) -> Option<Buf> {
-        let mut buf = self.take()?;
-        if buf.set(bytes) {
-            return Some(buf);
+        self.take_with_parts([bytes, &[]])
+    }
+
+    /// The same with bytes of two places.
+    pub fn take_with_parts(&mut self, parts: [&[u8]; 2]) -> Option<Buf> {
+        if parts[0].len() + parts[1].len() > self.size {
+            return None;
         }
-        self.give(buf);
-        None
+        let mut buf = self.take()?;
+        buf.filled(parts[0].len() + parts[1].len());
+        let (first, second) = buf.bytes_mut().split_at_mut(parts[0].len());
+        first.copy_from_slice(parts[0]);
+        second.copy_from_slice(parts[1]);
+        Some(buf)
     }
 
     pub fn give(&mut self, mut buf: Buf) {
+        if buf.room() > self.size {
+            if let Some(large) = &mut self.large {
+                return large.give(buf);
+            }
+        }
         self.out = self.out.saturating_sub(1);
         buf.filled(0);
         // What a peak needed is not kept for ever.
@@ -119,7 +155,12 @@ impl Pool {
     }
 
     pub fn in_use(&self) -> usize {
-        self.out
+        self.out + self.large.as_ref().map_or(0, |large| large.out)
+    }
+
+    /// Buffers that can still be taken.
+    pub fn left(&self) -> usize {
+        self.limit.saturating_sub(self.out)
     }
 }
 
@@ -147,5 +188,17 @@ mod tests {
         assert!(pool.take().is_none());
         pool.give(first);
         assert!(pool.take().is_some());
+        assert!(pool.take_large().is_none());
+    }
+
+    #[test]
+    fn large_buffers_are_counted_on_their_own() {
+        let mut pool = Pool::new(64, 1).with_large(4096, 2);
+        let (small, large) = (pool.take().unwrap(), pool.take_large().unwrap());
+        assert!(pool.take().is_none() && pool.large_left() == 1 && pool.in_use() == 2);
+        pool.give(large);
+        assert!(pool.take().is_none() && pool.large_left() == 2);
+        pool.give(small);
+        assert_eq!((pool.take().unwrap().space().len(), pool.take_large().unwrap().space().len()), (64, 4096));
     }
 }

@@ -3,7 +3,8 @@
 //! * [`parse`]: who talks to whom, fragments, and the packet that an ICMP error is about;
 //! * [`rewrite`], [`rewrite_error`], [`clamp_mss`], [`complete`]: changes in place, with all checksums;
 //! * [`too_big`], [`unreachable`], [`icmp_error`], [`reset`]: messages to the sender of a packet;
-//! * [`fragment`]: IPv4 packets in pieces.
+//! * [`fragment`]: IPv4 packets in pieces;
+//! * [`Segments`]: TCP packets that stand for several.
 //!
 //! Every packet is taken to be hostile: nothing here panics, allocates, or reads behind the packet. The client stack
 //! and the edge agent both use it, so it knows neither.
@@ -13,6 +14,7 @@ mod fragment;
 mod parse;
 mod reply;
 mod rewrite;
+mod segment;
 
 #[cfg(test)]
 mod parse_tests;
@@ -21,12 +23,13 @@ mod reply_tests;
 #[cfg(test)]
 mod rewrite_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use fragment::fragment;
 pub use parse::parse;
 pub use reply::{icmp_error, reset, too_big, too_big_from_destination, unreachable, Report, MOST_MESSAGE};
 pub use rewrite::{clamp_mss, complete, rewrite, rewrite_error};
+pub use segment::{Piece, Segments, MOST_HEADERS};
 
 use std::net::IpAddr;
 

@@ -12,9 +12,18 @@ const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 /// Kinds of hardware whose packets start with the IP header: PPP, raw IP (cellular modems), IP tunnels, TUN and WireGuard.
 const WITHOUT_LINK_HEADER: [u16; 7] = [512, 519, 768, 769, 776, 778, 0xfffe];
-const ETHERNET_BYTES: usize = 14;
+pub(super) const ETHERNET_BYTES: usize = 14;
 /// Longest IP packet, and the distance of the buffers.
 const PACKET_BYTES: usize = 1 << 16;
+
+/// Bytes of an interface's link header.
+pub(super) fn link_bytes(interface: &str) -> io::Result<usize> {
+    match interface::hardware_type(interface)? {
+        ARPHRD_ETHER | ARPHRD_LOOPBACK => Ok(ETHERNET_BYTES),
+        kind if WITHOUT_LINK_HEADER.contains(&kind) => Ok(0),
+        kind => Err(invalid(format!("interface {interface}: link headers of hardware type {kind} are not known"))),
+    }
+}
 
 /// How a receiving socket is opened.
 #[derive(Debug, Clone)]
@@ -51,13 +60,7 @@ impl IpTap {
     pub fn open(options: &IpTapOptions) -> io::Result<IpTap> {
         let name = &options.interface;
         let index = interface::index(name)?;
-        let link_bytes = match interface::hardware_type(name)? {
-            ARPHRD_ETHER | ARPHRD_LOOPBACK => ETHERNET_BYTES,
-            kind if WITHOUT_LINK_HEADER.contains(&kind) => 0,
-            kind => {
-                return Err(invalid(format!("interface {name}: link headers of hardware type {kind} are not known")))
-            }
-        };
+        let link_bytes = link_bytes(name)?;
         let what = format!("packet socket on {name}");
         // Protocol 0: nothing is received before bind has named the interface, so the filter is there first.
         let descriptor = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0, &what)?;

@@ -16,6 +16,7 @@ pub mod netlink;
 mod netlink_orphans;
 pub mod netns;
 pub mod packet;
+pub mod packet_out;
 pub mod process;
 pub mod raw_ip;
 pub mod socket;
@@ -30,6 +31,8 @@ pub mod virtio;
 mod client_live_tests;
 #[cfg(test)]
 mod netlink_tests;
+#[cfg(test)]
+mod packet_out_live_tests;
 #[cfg(test)]
 mod testing;
 

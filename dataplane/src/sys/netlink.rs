@@ -1,5 +1,6 @@
-//! What happens to the host's interfaces, addresses and default routes, as the kernel tells it (rtnetlink).
+//! What happens to the host's interfaces, addresses, default routes and neighbours, as the kernel tells it (rtnetlink).
 
+use super::interface::Mac;
 use super::netlink_orphans::Orphans;
 use super::socket::{self, RawAddress};
 use super::{check, context};
@@ -21,6 +22,8 @@ pub enum Change {
     Address(Address),
     /// There is, or no longer is, a default route over an interface.
     DefaultRoute(DefaultRoute),
+    /// How a neighbour is reached on its link.
+    Neighbour(Neighbour),
     /// Changes were lost: forget everything. The whole state follows, in this call of `receive` or in later ones.
     Lost,
 }
@@ -78,6 +81,18 @@ pub struct DefaultRoute {
     pub gone: bool,
 }
 
+/// A host of an interface's own network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Index of the interface.
+    pub index: u32,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its MAC address, while the kernel itself would send to it; None: unknown, no longer answering, forgotten, or of another
+    /// length.
+    pub mac: Option<Mac>,
+}
+
 /// What a read of the socket held beside changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Parsed {
@@ -103,6 +118,13 @@ const RTM_GETADDR: u16 = 22;
 pub(super) const RTM_NEWROUTE: u16 = 24;
 pub(super) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
+pub(super) const RTM_NEWNEIGH: u16 = 28;
+pub(super) const RTM_DELNEIGH: u16 = 29;
+const RTM_GETNEIGH: u16 = 30;
+pub(super) const NDA_DST: u16 = 1;
+pub(super) const NDA_LLADDR: u16 = 2;
+/// Reachable, stale, delay, probe, no ARP, permanent: what the kernel sends to.
+const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 pub(super) const IFA_ADDRESS: u16 = 1;
@@ -187,6 +209,7 @@ pub fn parse(mut bytes: &[u8], out: &mut Vec<Change>) -> Parsed {
             NLMSG_DONE | NLMSG_ERROR => parsed.ended = true,
             RTM_NEWLINK | RTM_DELLINK => out.extend(link(body, kind == RTM_DELLINK)),
             RTM_NEWADDR | RTM_DELADDR => out.extend(interface_address(body, kind == RTM_DELADDR)),
+            RTM_NEWNEIGH | RTM_DELNEIGH => out.extend(neighbour(body, kind == RTM_DELNEIGH)),
             RTM_NEWROUTE | RTM_DELROUTE => {
                 route(body, kind == RTM_DELROUTE, out);
             }
@@ -244,6 +267,19 @@ fn interface_address(body: &[u8], gone: bool) -> Option<Change> {
     }))
 }
 
+/// `struct ndmsg`: family u8, padding u8 and u16, index u32, state u16, flags u8, type u8.
+fn neighbour(body: &[u8], gone: bool) -> Option<Change> {
+    let (family, index, state) = (*body.first()?, u32_at(body, 4)?, u16_at(body, 8)?);
+    let (mut to, mut mac) = (None, None);
+    attributes(body.get(12..)?, |kind, value| match kind {
+        NDA_DST => to = address(family, value),
+        NDA_LLADDR => mac = Mac::try_from(value).ok(),
+        _ => {}
+    });
+    let mac = mac.filter(|_| !gone && state & NUD_VALID != 0);
+    Some(Change::Neighbour(Neighbour { index, address: to?, mac }))
+}
+
 /// `struct rtmsg`: family, destination and source prefix length, tos, table, protocol, scope, type (u8 each), flags u32.
 fn route(body: &[u8], gone: bool, out: &mut Vec<Change>) -> Option<()> {
     let (family, flags) = (*body.first()?, u32_at(body, 8)?);
@@ -284,16 +320,18 @@ fn gateway(family: u8, kind: u16, value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What is asked for, one after the other: a socket answers one dump at a time.
-const DUMPS: [(u16, u8); 4] = [
-    (RTM_GETLINK, libc::AF_UNSPEC as u8),
-    (RTM_GETADDR, libc::AF_UNSPEC as u8),
-    (RTM_GETROUTE, INET),
-    (RTM_GETROUTE, INET6),
+/// What is asked for, one after the other: a socket answers one dump at a time. Kind, family and length of the body, of
+/// which the longest (ifinfomsg) will do for most; behind that of neighbours (ndmsg) attributes would be read.
+const DUMPS: [(u16, u8, usize); 5] = [
+    (RTM_GETLINK, libc::AF_UNSPEC as u8, 16),
+    (RTM_GETADDR, libc::AF_UNSPEC as u8, 16),
+    (RTM_GETROUTE, INET, 16),
+    (RTM_GETROUTE, INET6, 16),
+    (RTM_GETNEIGH, libc::AF_UNSPEC as u8, 12),
 ];
 
-/// Groups of `struct sockaddr_nl`: LINK, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE.
-const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Groups of `struct sockaddr_nl`: LINK, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEIGH.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
 const RECEIVE_BYTES: u32 = 2 << 20;
 /// The kernel writes at most 32 KiB at a time.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -342,21 +380,22 @@ impl Monitor {
     /// Asks for the dump that is due, if one is.
     fn request(&mut self) -> io::Result<()> {
         self.interrupted = false;
-        let (kind, family) = match self.dump.and_then(|dump| DUMPS.get(dump)) {
+        let (kind, family, body) = match self.dump.and_then(|dump| DUMPS.get(dump)) {
             Some(dump) => *dump,
             None => {
                 self.dump = None;
                 return Ok(());
             }
         };
-        // The longest of the bodies (ifinfomsg) will do for all; only the family in its first byte matters.
+        // Only the family in the first byte of the body matters.
         let mut message = [0u8; HEADER + 16];
-        message[..4].copy_from_slice(&(HEADER as u32 + 16).to_ne_bytes());
+        let length = HEADER + body;
+        message[..4].copy_from_slice(&(length as u32).to_ne_bytes());
         message[4..6].copy_from_slice(&kind.to_ne_bytes());
         message[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
         message[HEADER] = family;
         // SAFETY: pointer and length describe `message`.
-        let n = unsafe { libc::send(self.as_raw_fd(), message.as_ptr().cast(), message.len(), libc::MSG_DONTWAIT) };
+        let n = unsafe { libc::send(self.as_raw_fd(), message.as_ptr().cast(), length, libc::MSG_DONTWAIT) };
         check(n.min(0) as i32, || "ask rtnetlink for the state".to_string()).map(|_| ())
     }
 

@@ -48,7 +48,7 @@ impl Orphans {
                 let last = a.gone && !self.addresses.iter().any(|known| known.0 == a.index);
                 last.then_some((a.index, true))
             }
-            Change::Address(_) => None,
+            Change::Address(_) | Change::Neighbour(_) => None,
             Change::Link(link) => (!link.up).then_some((link.index, false)),
             Change::LinkGone { index } => {
                 self.addresses.retain(|known| known.0 != *index);

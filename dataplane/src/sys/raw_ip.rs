@@ -62,6 +62,12 @@ impl RawIp {
     /// Sends one complete IP packet with finished checksums. One of another family than the socket's, or too short for its
     /// header, goes nowhere ([`Sent::NoRoute`]).
     pub fn send(&self, packet: &[u8]) -> io::Result<Sent> {
+        self.send_parts([packet, &[]])
+    }
+
+    /// The same for a packet in two parts, of which the first holds at least the IP header.
+    pub fn send_parts(&self, parts: [&[u8]; 2]) -> io::Result<Sent> {
+        let packet = parts[0];
         let to = match (self.family, packet.first().map(|b| b >> 4)) {
             (Family::V4, Some(4)) if packet.len() >= 20 => {
                 RawAddress::v4(Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]), 0)
@@ -76,7 +82,7 @@ impl RawIp {
         if !self.bound.has_room(&self.descriptor) {
             return Ok(Sent::NotNow);
         }
-        socket::transmit(&self.descriptor, [packet, &[]], &to)
+        socket::transmit(&self.descriptor, parts, &to)
             .map_err(|error| context(error, &format!("send on raw socket on {}", self.interface)))
     }
 

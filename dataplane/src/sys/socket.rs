@@ -105,8 +105,13 @@ pub(crate) struct SendBound {
 impl SendBound {
     /// Sets the send buffer for packets of at most `packet_bytes` bytes.
     pub(crate) fn set(socket: &OwnedFd, packet_bytes: u32, what: &str) -> io::Result<SendBound> {
+        SendBound::set_memory(socket, packet_memory(packet_bytes), what)
+    }
+
+    /// Sets the send buffer for packets that take at most so many bytes of kernel memory.
+    pub(crate) fn set_memory(socket: &OwnedFd, packet_memory: i32, what: &str) -> io::Result<SendBound> {
         let name = || format!("send buffer of {what}");
-        let wanted = packet_memory(packet_bytes) + 64;
+        let wanted = packet_memory + 64;
         // The kernel doubles what it is given.
         set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted, name)?;
         let buffer = get_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, name)?;

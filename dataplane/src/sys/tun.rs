@@ -12,6 +12,9 @@ const TUNSETIFF: u32 = 0x4004_54ca;
 const TUNSETPERSIST: u32 = 0x4004_54cb;
 const TUNSETOFFLOAD: u32 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
+const TUN_F_CSUM: usize = 1;
+const TUN_F_TSO4: usize = 2;
+const TUN_F_TSO6: usize = 4;
 
 /// How a TUN is set up when it is opened.
 #[derive(Debug, Clone)]
@@ -26,17 +29,26 @@ pub struct TunOptions {
     pub up: bool,
     /// How many packets the kernel keeps for this program before it drops; None leaves the default (500).
     pub queue_packets: Option<u32>,
+    /// Whether the host may give packets of up to 64 KiB that stand for several TCP segments.
+    pub segments: bool,
 }
 
 impl TunOptions {
     /// A TUN of that name, up, everything else as the kernel has it.
     pub fn new(name: &str) -> Self {
-        TunOptions { name: name.to_string(), mtu: None, persistent: false, up: true, queue_packets: None }
+        TunOptions {
+            name: name.to_string(),
+            mtu: None,
+            persistent: false,
+            up: true,
+            queue_packets: None,
+            segments: false,
+        }
     }
 }
 
-/// An open TUN device, non-blocking. The host gives single packets with finished checksums; it takes packets that still need
-/// a checksum or stand for several segments.
+/// An open TUN device, non-blocking. The host gives single packets with finished checksums, and if asked to such that stand
+/// for several segments; it takes packets that still need a checksum or stand for several segments.
 #[derive(Debug)]
 pub struct Tun {
     descriptor: OwnedFd,
@@ -59,7 +71,8 @@ impl Tun {
         // A program that held it before may have left other values.
         let header_bytes = HEADER_LEN as libc::c_int;
         tun.control(TUNSETVNETHDRSZ, &header_bytes as *const libc::c_int as usize, "header size")?;
-        tun.control(TUNSETOFFLOAD, 0, "offloads")?;
+        let offloads = if options.segments { TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 } else { 0 };
+        tun.control(TUNSETOFFLOAD, offloads, "offloads")?;
         tun.control(TUNSETPERSIST, options.persistent.into(), "persistence")?;
         if let Some(mtu) = options.mtu {
             interface::set_mtu(name, mtu)?;
@@ -85,8 +98,15 @@ impl Tun {
     }
 
     /// Reads one IP packet that the host sent into the device. None: there is none now, or the next one was longer than
-    /// `buffer` and is lost; epoll tells which.
+    /// `buffer` and is lost; epoll tells which. For a TUN without `segments`: a packet of several is lost, too.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let got = self.read_segments(buffer)?;
+        Ok(got.filter(|(size, _)| *size == 0).map(|(_, length)| length))
+    }
+
+    /// The same with the payload bytes of each TCP segment that the packet stands for, whose checksum holds only the sum of
+    /// the pseudo header; 0 for a plain packet, which is complete.
+    pub fn read_segments(&self, buffer: &mut [u8]) -> io::Result<Option<(u16, usize)>> {
         let mut header = VirtioHeader::PLAIN;
         // The kernel cuts off silently: one byte behind the buffer shows it.
         let mut beyond = 0u8;
@@ -101,11 +121,13 @@ impl Tun {
             return self.no_packet("read").map(|_| None);
         }
         let length = (n as usize).saturating_sub(HEADER_LEN);
-        // Without offloads the header says nothing. If a kernel still left a checksum to us, it is made here.
-        if length == 0 || length > buffer.len() || !header.finish_checksum(&mut buffer[..length]) {
+        if length == 0 || length > buffer.len() {
             return Ok(None);
         }
-        Ok(Some(length))
+        if header.is_gso() {
+            return Ok(header.is_tcp().then_some((header.gso_size, length)).filter(|(size, _)| *size > 0));
+        }
+        Ok(header.finish_checksum(&mut buffer[..length]).then_some((0, length)))
     }
 
     /// Hands one complete IP packet to the host. False: the host did not take it (no room now, interface down, no IP packet).
