@@ -392,11 +392,17 @@ def measure(network: str, arguments: argparse.Namespace) -> list[dict]:
     """The results of runs on one network, in a process of their own that enters the namespaces."""
     command = [sys.executable, __file__, "--inside", network, "--runs", str(arguments.runs)]
     command += ["--seconds", str(arguments.seconds), "--only", *arguments.only]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # In a session of its own a terminal's Ctrl-C reaches it as `kill -INT` does: through this process, once.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         results = []
-        for line in process.stdout:
-            results.append(json.loads(line))
-            print(line, end="", file=sys.stderr, flush=True)
+        try:
+            for line in process.stdout:
+                results.append(json.loads(line))
+                print(line, end="", file=sys.stderr, flush=True)
+        except (KeyboardInterrupt, SystemExit):
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
     return results
 
 
@@ -437,6 +443,7 @@ def main() -> int:
     elif arguments.table:
         table([json.loads(line) for line in Path(arguments.table).read_text().splitlines()])
     else:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         networks = dict.fromkeys(FAILURES[name].network for name in names)
         table([result for network in networks for result in measure(network, arguments)])
     return 0

@@ -14,8 +14,7 @@ import sys
 import time
 
 from hyroads.controller.core.fair.maxmin import Flow, Shares, allocate, violations
-from hyroads.controller.core.fair.midrr import MOST_SERVICES
-from hyroads.controller.study.fairness import COUNTS, worst_errors
+from hyroads.controller.study.fairness import DEFAULT, SCHEDULERS, worst_errors
 
 TARGET_MS = 50.0
 
@@ -54,9 +53,8 @@ def rates(runs: int) -> None:
 def errors(clients: int, seconds: float) -> None:
     print(f"\nworst flow of {clients} random clients misses its fair rate by, {seconds:g} s")
     found = [worst_errors((1, number, seconds)) for number in range(clients)]
-    for count, column in zip(COUNTS, zip(*found, strict=True), strict=True):
-        wanted = "<= 1.00 %" if count == MOST_SERVICES else ""
-        title = "each interface on its own" if count == 0 else f"count to {count}"
+    for title, column in zip(SCHEDULERS, zip(*found, strict=True), strict=True):
+        wanted = "<= 1.00 %" if title == DEFAULT else ""
         print(f"{title:<34}{100 * statistics.median(column):>8.2f} %{100 * max(column):>8.2f} %{wanted:>12}")
 
 

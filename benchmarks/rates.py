@@ -32,6 +32,7 @@ from hyroads.controller.core.rates.reduction import Pattern
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import study_networks
+from rate_cases import alpha_fair, relative_gap
 
 RUNS = 5
 MARGIN = 0.05
@@ -114,7 +115,7 @@ def problem_of(case: Case) -> RateProblem:
     paths = three_paths(case.network, pairs, np.random.default_rng(1))
     flows = {f"f{i}": options for i, options in enumerate(paths)}
     weights = np.ones(case.flows)
-    utilities = Utilities.log(weights) if case.alpha is None else Utilities.alpha_fair(weights, case.alpha)
+    utilities = Utilities.log(weights) if case.alpha is None else alpha_fair(weights, case.alpha)
     links = len(case.network.links)
     return RateProblem(
         Layout.build(case.network.interference, flows),
@@ -151,7 +152,7 @@ def row(case: Case) -> str:
     cold, warm = solve(slots[0]), solve(slots[0], first)
     shape = f"{layout.flow_count:>5} {layout.path_count:>5} {layout.link_count:>5} {cold.rows:>5}"
     times = f"{layout_ms:>8.1f} {cold_ms:>8.1f} {warm_ms:>8.1f} {same_ms:>8.1f} {case.target_ms:>8.0f}"
-    gap = max(cold.relative_gap, warm.relative_gap)
+    gap = max(relative_gap(cold), relative_gap(warm))
     return f"{case.name:<24} {shape} {times} {cold.steps:>5}/{warm.steps:<3} {gap:>9.1e}"
 
 

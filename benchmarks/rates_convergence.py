@@ -26,12 +26,7 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
-from hyroads.controller.core.rates.controller_mode import (
-    PUBLISHED,
-    ControllerSettings,
-    distance,
-    run,
-)
+from hyroads.controller.core.rates.controller_mode import ControllerSettings, distance, run
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
 
@@ -94,7 +89,7 @@ def settings() -> dict[str, ControllerSettings]:
         f"fixed {size:g}": ControllerSettings(step_size=size, rate_unit_mbps=50.0, adapt=False)
         for size in (0.005, 0.02, 0.08)
     }
-    return {"published": PUBLISHED, "live": ControllerSettings(), **fixed}
+    return {"published": ControllerSettings(rate_unit_mbps=50.0), "live": ControllerSettings(), **fixed}
 
 
 def cell(slots: int) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from hyroads.controller.core.errors import HyroadsError
 
@@ -88,7 +88,7 @@ class EdgeError(HyroadsError):
 class EdgeClient(LineClient):
     """A connection to a running agent; usable as a context manager.
 
-    `hello` is the agent's greeting. What it says by itself (links, pings, regular reports) is kept in `events`.
+    `hello` is the agent's first message. What it says by itself (links, pings, regular reports) is kept in `events`.
     """
 
     what = "agent"
@@ -161,7 +161,6 @@ class LinkStats:
     airtime: float  # share of time that the link itself was sending, collisions included
     busy: float  # share of time that any link of its domain was sending
     queued: int  # waiting now
-    queue_delay_ms: float  # mean wait of the frames that were sent
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,6 @@ class TotalStats:
     dropped: int
     lost: int
     queued: int
-    in_flight: int
 
 
 @dataclass(frozen=True)
@@ -281,6 +279,14 @@ class MediumClient(LineClient):
         return reply
 
 
+T = TypeVar("T")
+
+
+def _fields_of(kind: type[T], entry: Mapping[str, Any]) -> T:
+    """What a class has fields for; the medium tells more."""
+    return kind(**{each.name: entry[each.name] for each in fields(kind) if each.name in entry})  # type: ignore[arg-type]
+
+
 def _port(entry: Mapping[str, Any]) -> PortStats:
     broadcast = entry["broadcast"]
     return PortStats(**{**entry, "broadcast": None if broadcast is None else BroadcastStats(**broadcast)})
@@ -289,9 +295,9 @@ def _port(entry: Mapping[str, Any]) -> PortStats:
 def _stats(reply: Mapping[str, Any]) -> MediumStats:
     return MediumStats(
         elapsed_s=reply["elapsed_s"],
-        links={entry["id"]: LinkStats(**entry) for entry in reply["links"]},
+        links={entry["id"]: _fields_of(LinkStats, entry) for entry in reply["links"]},
         ports={entry["name"]: _port(entry) for entry in reply["ports"]},
-        total=TotalStats(**reply["total"]),
+        total=_fields_of(TotalStats, reply["total"]),
         lateness_max_ms=reply["lateness_max_ms"],
         woken_late=WokenLate(**reply["woken_late"]),
         cpu_s=reply["cpu_s"],

@@ -14,7 +14,7 @@ from .run_directory import find_network
 
 
 class ListeningController(Controller):  # type: ignore[misc]  # Mininet has no types
-    """A controller that somebody else runs; never probed: Mininet's probe is a telnet greeting, which kills some."""
+    """A controller that somebody else runs; never probed: Mininet's probe is a telnet session, which kills some."""
 
     def checkListening(self) -> None:  # Mininet's name
         """No probe: the switches dial until it answers."""

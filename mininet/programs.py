@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.files.programs import program_path
 
 
 class EmulationError(HyroadsError):
@@ -23,7 +24,6 @@ class EmulationError(HyroadsError):
 
 HYROADS = (sys.executable, "-m", "hyroads.controller.cli")
 """The command ``hyroads`` of this installation, whatever $PATH says."""
-_PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 _LOG_TAIL_BYTES = 2000
 # What each system tool comes with on Debian, so that the error can say what to install.
 TOOLS = {
@@ -43,16 +43,8 @@ _LISTEN = "0A"
 
 
 def find_program(name: str) -> str:
-    """Path of one of our compiled programs: $HYROADS_BIN, the package, the checkout's build, then $PATH."""
-    folders = [
-        *([Path(os.environ["HYROADS_BIN"])] if os.environ.get("HYROADS_BIN") else []),
-        _PACKAGE_ROOT / "controller" / "_native",
-        _PACKAGE_ROOT / "dataplane" / "target" / "release",
-    ]
-    for folder in folders:
-        if os.access(folder / name, os.X_OK):
-            return str(folder / name)
-    found = shutil.which(name)
+    """Path of one of our compiled programs (``files.programs``); EmulationError if it is nowhere."""
+    found = program_path(name)
     if found is None:
         raise EmulationError(f"program {name} not found (build it with 'make setup', or set HYROADS_BIN)")
     return found

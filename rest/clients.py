@@ -81,6 +81,14 @@ class AttachmentSchema(Schema):
     pending = fields.List(fields.String(), **about("switches that have not confirmed its rules"))
 
 
+class DaemonSchema(Schema):
+    """The daemon of a multi-homed client."""
+
+    connected = fields.Boolean()
+    mode = fields.String(allow_none=True)
+    reported_s = fields.Float(allow_none=True, **about("how long ago it reported"))
+
+
 class ClientSchema(Schema):
     """A client."""
 
@@ -88,6 +96,7 @@ class ClientSchema(Schema):
     declared = fields.Boolean(**about("a node of the network file"))
     manager = fields.String(allow_none=True, **about("of its handovers; null: the default"))
     steering = fields.Boolean(**about("whether policies may move it"))
+    multihomed = fields.Nested(DaemonSchema, allow_none=True, **about("null: it does not report by itself"))
     attachments = fields.List(fields.Nested(AttachmentSchema))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from hyroads.controller.cli.main import COMMANDS, load
+from hyroads.controller.client import policy as client
 from hyroads.controller.core import netfile
 from hyroads.controller.core.checking import Place, Section
 from hyroads.controller.core.errors import ConfigError
@@ -42,6 +43,7 @@ PARSERS: dict[str, Callable[[object], object]] = {
     "settings": lambda document: settings.parse(document, "document", {}),
     "slices": lambda document: slicefile.parse(document, "document"),
     "slicer": lambda document: slicer.parse_settings(document, "document"),
+    "client policy": lambda document: client.parse(document, "document"),
     "SNMPVisor": lambda document: snmpvisor.parse(document, "document"),
 }
 """The files whose keys pages show; what a parser returns or raises is of no interest."""

@@ -21,7 +21,7 @@ VERSION = 1
 MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
 BURST_BYTES = 125_000
-AGENT, RADIO = "agent", "radio"
+AGENT, RADIO, CLIENT = "agent", "radio", "client"
 _MOST = 1e300
 
 
@@ -225,7 +225,9 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First line of a session: of an agent, or of an access point's radios (``role``)."""
+    """First line of a session: of an agent, of an access point's radios, or of a multi-homed client (``role``), whose
+    id then is ``node``.
+    """
 
     node: str
     program: str
@@ -284,8 +286,8 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
     if token is not None and not isinstance(token, str):
         raise ProtocolError("hello.token is not text")
     role = message.get("role", AGENT)
-    if role not in (AGENT, RADIO):
-        raise ProtocolError("hello.role is neither agent nor radio")
+    if role not in (AGENT, RADIO, CLIENT):
+        raise ProtocolError("hello.role is none of agent, radio and client")
     return {
         "type": "hello",
         "version": _integer(message, "version"),
@@ -386,10 +388,13 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pong": _answer,
     "link": _link,
     "report": _report,
-    # Checked by ``agent_markers`` and ``radio_protocol``, once it is clear whose session it is.
+    # Checked by ``markers``, ``telemetry`` and ``clients``, once it is clear whose session it is.
     "passed": dict,
     "radio": dict,
     "station": dict,
     "bss": dict,
     "transition": dict,
+    "client-report": dict,
+    "client-event": dict,
+    "client-policy": dict,
 }

@@ -1,7 +1,8 @@
 """The agents' server: accepts agents and access points over TCP (docs/reference/dataplane.md, section 2).
 
 Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes on what
-agents report, and what access points read and say of their stations (docs/reference/telemetry.md).
+agents report, what access points read and say of their stations (docs/reference/telemetry.md), and what multi-homed
+clients tell (docs/reference/clients.md).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Protocol
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.settings.controller import Timings
 
+from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .markers import SequenceMarkers, parse_first, parse_passed
-from .protocol import MAX_LINE, RADIO, VERSION, ProtocolError, encode, parse_hello, parse_line
+from .protocol import AGENT, CLIENT, MAX_LINE, RADIO, VERSION, Hello, ProtocolError, encode, parse_hello, parse_line
 from .sessions import Session
 from .telemetry import (
     Bss,
@@ -109,10 +111,13 @@ class AgentServer:
         *,
         radios: Radios,
         markers: SequenceMarkers,
+        clients: ClientAccess,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
+        self.clients: dict[str, Session] = {}
         self._radios = radios
+        self._clients = clients
         self._markers = markers
         self._listener = listener
         self._nodes = nodes
@@ -120,7 +125,7 @@ class AgentServer:
         self._token = token
         self._clock = clock
         self._connections = 0
-        self._most_connections = 2 * (len(nodes) + len(radios.nodes)) + SPARE_CONNECTIONS
+        self._most_connections = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         common: dict[str, _Handler] = {
             "ok": Session.answered,
             "error": Session.answered,
@@ -130,7 +135,7 @@ class AgentServer:
                 {"type": "error", "seq": message["seq"], "message": "unknown type"}
             ),
         }
-        self._handlers: Mapping[str, _Handler] = {
+        agent_handlers: dict[str, _Handler] = {
             **common,
             "ok": self._on_ok,
             "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
@@ -138,12 +143,17 @@ class AgentServer:
             "passed": lambda session, message: markers.paths_passed(session.node, *parse_passed(message)),
         }
         stations = radios.stations
-        self._radio_handlers: Mapping[str, _Handler] = {
+        radio_handlers: dict[str, _Handler] = {
             **common,
             "radio": lambda session, message: radios.listener.radio_report(session, parse_radio(message)),
             "station": lambda session, message: stations.station(session.node, parse_station(message)),
             "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
             "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
+        }
+        self._handlers: Mapping[str, Mapping[str, _Handler]] = {
+            AGENT: agent_handlers,
+            RADIO: radio_handlers,
+            CLIENT: {**common, **clients.handlers()},
         }
 
     def serve(self, listener: Any) -> None:
@@ -185,12 +195,20 @@ class AgentServer:
         if line is None:
             return None
         hello = parse_hello(parse_line(line))
-        if self._token is not None and not hmac.compare_digest((hello.token or "").encode(), self._token.encode()):
+        if not self._may_enter(hello):
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
             raise ProtocolError("wrong token")
         session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
-        return self._welcome_radio(session) if hello.role == RADIO else self._welcome_agent(session)
+        welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
+        return welcome(session)
+
+    def _may_enter(self, hello: Hello) -> bool:
+        """Whether a token is the right one: of agents and radios that of all, of a client its own."""
+        wanted = self._clients.tokens.get(hello.node, "") if hello.role == CLIENT else self._token
+        if wanted is None:
+            return True
+        return bool(wanted) and hmac.compare_digest((hello.token or "").encode(), wanted.encode())
 
     def _replace(self, known: dict[str, Session], session: Session) -> None:
         """The newest connection of a node counts: the old one may be of a machine that lost its power."""
@@ -209,6 +227,15 @@ class AgentServer:
         LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
         session.joined = True
         radios.listener.radio_up(session)
+        return session
+
+    def _welcome_client(self, session: Session) -> Session:
+        self._replace(self.clients, session)
+        session.send({"type": "welcome", "version": VERSION, "report_ms": REPORT_MS})
+        LOG.info("client %s connected from %s, %s", session.node, session.peer, session.hello.program)
+        session.allowance = allowance()
+        session.joined = True
+        self._clients.listener.client_up(session)
         return session
 
     def _welcome_agent(self, session: Session) -> Session:
@@ -234,12 +261,13 @@ class AgentServer:
             self._listener.agent_up(session)
 
     def _read_loop(self, session: Session, lines: shim.LineReader) -> None:
-        handlers = self._radio_handlers if session.hello.role == RADIO else self._handlers
+        handlers = self._handlers[session.hello.role]
         while not session.closed:
             line = lines.next(None)
             if line is None:
                 return
             session.heard_s = self._clock()
+            session.pay(len(line))
             message = parse_line(line)
             handler = handlers.get(message["type"])
             if handler is None:
@@ -280,6 +308,10 @@ class AgentServer:
             LOG.info("radios of %s (%s) are gone", session.node, session.peer)
             self._radios.listener.radio_down(session)
             self._radios.stations.gone(session.node)
+        elif self.clients.get(session.node) is session:
+            del self.clients[session.node]
+            LOG.info("client %s (%s) is gone", session.node, session.peer)
+            self._clients.listener.client_down(session)
 
     def _tick_loop(self) -> None:
         """Pings, and an end to sessions that are silent."""
@@ -289,14 +321,15 @@ class AgentServer:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
             now_s = self._clock()
             late = now_s - due_s > dead_s / 4
-            for session in [*self.sessions.values(), *self.radios.values()]:
+            for session in [*self.sessions.values(), *self.radios.values(), *self.clients.values()]:
                 if not session.joined and now_s >= session.join_by_s:
                     self._join(session)
                 if now_s < due_s:
                     continue
                 session.expire()
+                silence_s = max(dead_s, DEAD_S) if session.hello.role == CLIENT else dead_s
                 # If it was us who slept, what they sent is still unread: nobody is dead yet.
-                if not late and now_s - session.heard_s > dead_s:
+                if not late and now_s - session.heard_s > silence_s:
                     session.close(f"silent for {now_s - session.heard_s:.2f} s")
                 else:
                     session.ping()

@@ -1,4 +1,4 @@
-"""One connection of an agent, or of an access point's radios: what is sent, what is asked and answered."""
+"""One connection of an agent, of an access point's radios or of a client: what is sent, what is asked and answered."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 
-from .protocol import Hello, encode
+from .protocol import Hello, ProtocolError, encode
 
 LOG = logging.getLogger("hyroads.agents")
 REQUEST_WITHIN_S = 2.0
+NO_ANSWER, GONE = "no answer in time", "the connection is gone"
+"""What an :data:`Answer` is told if there was none."""
 OUTBOX = 256
 
 Answer = Callable[[str | None], None]
@@ -28,7 +31,9 @@ class _Request:
 
 @dataclass
 class Session:
-    """One connected agent, or the radios of one access point."""
+    """One connected agent, the radios of one access point, or a multi-homed client. ``allowance`` bounds what it may
+    send, in bytes.
+    """
 
     hello: Hello
     peer: str
@@ -39,6 +44,7 @@ class Session:
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
+    allowance: TokenBucket | None = None
 
     def __post_init__(self) -> None:
         self.node = self.hello.node
@@ -47,10 +53,10 @@ class Session:
         self._pings: dict[int, float] = {}
         self._seq = count(1)
 
-    def request(self, document: Mapping[str, Any], answer: Answer) -> None:
-        """Send a request; ``answer`` is called once, also when the session ends or the agent does not answer."""
+    def request(self, document: Mapping[str, Any], answer: Answer, *, within_s: float = REQUEST_WITHIN_S) -> None:
+        """Send a request; ``answer`` is called once, also when the session ends or no answer comes within the time."""
         seq = next(self._seq)
-        self._requests[seq] = _Request(answer, self.clock() + REQUEST_WITHIN_S)
+        self._requests[seq] = _Request(answer, self.clock() + within_s)
         self.send({**document, "seq": seq})
 
     def send(self, document: Mapping[str, Any]) -> None:
@@ -59,6 +65,14 @@ class Session:
             self._outbox.put_nowait(encode(document))
         except shim.QueueFull:
             self.close("it does not read")
+
+    def pay(self, size_bytes: int) -> None:
+        """A line came in; :class:`ProtocolError` if that is more than its peer may send."""
+        if self.allowance is None:
+            return
+        if self.allowance.wait_s(self.clock()) > 0:
+            raise ProtocolError("it sends too much")
+        self.allowance.spend(size_bytes)
 
     def read(self) -> int:
         """Ask radios for a reading at once; the number that it will carry."""
@@ -107,14 +121,14 @@ class Session:
         now_s = self.clock()
         late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
         for seq in late:
-            self._requests.pop(seq).answer("no answer in time")
+            self._requests.pop(seq).answer(NO_ANSWER)
 
     def finish(self) -> None:
         """Release everything that waits for this session."""
         self.closed = True
         requests, self._requests = self._requests, {}
         for request in requests.values():
-            request.answer("the connection is gone")
+            request.answer(GONE)
         if self._outbox.full():
             self._outbox.get()
         self._outbox.put_nowait(None)

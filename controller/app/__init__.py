@@ -16,6 +16,7 @@ from typing import Any
 from flask import Flask
 
 from hyroads.controller import version
+from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
@@ -149,6 +150,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             time.monotonic,
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
+            clients=ClientAccess(self.services.multihomed, self.settings.clients),
         )
 
     def _begin_openflow(self) -> None:

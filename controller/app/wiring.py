@@ -31,6 +31,7 @@ from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
 from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.clients.multihomed import MultihomedClients
 from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
 from hyroads.controller.services.mobility.plain import PlainClients
@@ -47,7 +48,7 @@ from hyroads.controller.services.steering.actuators import HandoverActuator, Ste
 from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.plugins.kinds import Selection
-from hyroads.rest import clients, handovers, ncasts, plugins, reservations, sessions
+from hyroads.rest import clients, handovers, multihomed, ncasts, plugins, reservations, sessions
 from hyroads.rest.contract import Token
 
 
@@ -146,6 +147,8 @@ class Services:
             switch_grace_s=self.settings.timings.switch_grace_s,
         )
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
+        self.multihomed = MultihomedClients(tuple(self.settings.clients), self._publish, time.monotonic, time.time)
+        self.event_loop.collectors.append(self.multihomed.metrics)
 
     def _begin_handovers(self, restored: RestoredState) -> None:
         event_loop = self.event_loop
@@ -194,6 +197,7 @@ class Services:
             self.steering,
             self.event_loop,
             interfaces_of(self.context),
+            self.multihomed,
             managers=self._preferred,
             check_manager=self.managers.named,
             clock=time.monotonic,
@@ -238,6 +242,7 @@ class Services:
             sessions.blueprint(self.sessions),
             reservations.blueprint(self.reservations),
             clients.blueprint(self.directory),
+            multihomed.blueprint(self.multihomed),
         ]
 
     def start(self) -> None:

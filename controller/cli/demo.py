@@ -12,7 +12,7 @@ from .main import Command, argument
 
 def _run(args: argparse.Namespace) -> int:
     # Only tables; what runs a demo takes a second to import.
-    from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name
+    from hyroads.mininet.demos import ALONE, DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name, find_demo
     from hyroads.mininet.programs import EmulationError
 
     if args.list:
@@ -45,6 +45,9 @@ def _run(args: argparse.Namespace) -> int:
         live=not (args.json or args.plain) and sys.stdout.isatty(),
         out=None if args.out is None else Path(args.out),
     )
+    if args.demo in ALONE:
+        status: int = find_demo(args.demo).run_alone(how, args.name or args.demo, say)
+        return status
     return run_demo(args.demo, how, options(args), args.name or args.demo, say)
 
 

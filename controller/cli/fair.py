@@ -12,12 +12,12 @@ from rich.table import Table
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.fair.maxmin import Allocation, FairnessError, Flow, Shares, allocate, floor_mbps
-from hyroads.controller.core.fair.midrr import MOST_SERVICES, Setting, simulate
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Setting, simulate
+from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
 
-VARIANTS = {"counter": MOST_SERVICES, "one-bit": 1}
+VARIANTS = {"counter": Setting(), "one-bit": AS_PUBLISHED}
 _MOST_MBPS = 1e6
 _MOST_WEIGHT = 1e6
 
@@ -28,7 +28,7 @@ def _run(args: argparse.Namespace) -> int:
     reached = None
     if args.simulate is not None:
         try:
-            reached = simulate(shares, args.simulate, Setting(VARIANTS[args.variant]))
+            reached = simulate(shares, args.simulate, VARIANTS[args.variant])
         except FairnessError as error:
             raise FairnessError(f"--simulate: {error}") from error
     if args.json:

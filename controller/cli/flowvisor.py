@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
 

@@ -8,7 +8,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Policy, Traffic
+from hyroads.controller.files.text import read_text
 from hyroads.rest.client import Client, Document, Event, address
 
 from .main import Command, argument
@@ -145,8 +148,40 @@ def _places_of_client(client: Document) -> list[str]:
     return [f"{one['node'] or 'nowhere'}/{one['technology'] or '?'}" for one in client["attachments"]]
 
 
+def _lists_of_client(name: str, help: str, titles: str) -> Verb:
+    def do(client: Client, args: argparse.Namespace) -> Any:
+        return list(client.listed(address("clients", args.client, name), name))
+
+    return Verb(name, help, do, [named("client")], columns(titles))
+
+
+def _interfaces_of_client(client: Client, args: argparse.Namespace) -> Any:
+    return client.get(address("clients", args.client, "interfaces"))["interfaces"]
+
+
+def _policy_of_client(client: Client, args: argparse.Namespace) -> Any:
+    where = address("clients", args.client, "policy")
+    if args.file is None:
+        return client.get(where)
+    policy = load_document(read_text(args.file), args.file)
+    if not isinstance(policy, dict):
+        raise ConfigError(args.file, "", "expected a policy: a mapping")
+    return client.change("PUT", where, policy, wait=not args.no_wait)
+
+
+def _choose_mode(client: Client, args: argparse.Namespace) -> Any:
+    body = {"mode": args.mode, **given(args, "flow")}
+    return client.change("PATCH", address("clients", args.client, "policy"), body, wait=not args.no_wait)
+
+
+def _migrate_flow(client: Client, args: argparse.Namespace) -> Any:
+    body = {"flow": args.flow, "interface": args.interface}
+    return client.change("POST", address("clients", args.client, "migrations"), body, wait=not args.no_wait)
+
+
 CLIENTS = VerbCommand(
-    "List clients of a running controller with their attachments; set how they are handed over; forget them.",
+    "List clients of a running controller with their attachments; set how they are handed over; forget them. Of "
+    "multi-homed clients that report: their interfaces, connections, policies and migrations.",
     lists(
         "all clients",
         "clients",
@@ -167,6 +202,52 @@ CLIENTS = VerbCommand(
         argument("--steering", choices=("on", "off"), help="whether policies may move it"),
     ),
     changes("forget", "forget a client that is not declared", "DELETE", "clients/client"),
+    Verb(
+        "interfaces",
+        "interfaces of a multi-homed client",
+        _interfaces_of_client,
+        [named("client")],
+        columns(
+            "interface=name | up | at | metered | sent, Mb/s=sent_mbps | received, Mb/s=received_mbps | "
+            "waiting, packets=queue_packets | month, GiB=month_gib | problem"
+        ),
+    ),
+    _lists_of_client(
+        "connections",
+        "flows and MPTCP connections of a multi-homed client",
+        "id | kind | name | interface | Mb/s=rate_mbps | Mb/s per weight=level_mbps | migrations | subflows",
+    ),
+    _lists_of_client(
+        "migrations",
+        "the latest migrations of a multi-homed client's flows",
+        "id | flow | name | from | to=interface | took, s=took_s | asked",
+    ),
+    does(
+        "policy",
+        "show the policy of a multi-homed client, or replace it by a file's",
+        _policy_of_client,
+        named("client"),
+        named("file", "policy (YAML or JSON); answered once the client uses it", nargs="?"),
+        NO_WAIT,
+    ),
+    does(
+        "mode",
+        "choose another mode of a multi-homed client",
+        _choose_mode,
+        named("client"),
+        named("mode", "full-speed, cost-efficient or high-robustness"),
+        argument("--flow", metavar="NAME", help="of this flow of its policy alone"),
+        NO_WAIT,
+    ),
+    does(
+        "migrate",
+        "move a flow of a multi-homed client to another interface",
+        _migrate_flow,
+        named("client"),
+        named("flow", "its number among the connections", type=int),
+        named("interface"),
+        NO_WAIT,
+    ),
 )
 PLUGINS = VerbCommand(
     "List plugins of a running controller; enable and disable them.",

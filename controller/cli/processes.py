@@ -9,7 +9,7 @@ import argparse
 import logging
 import os
 
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
 

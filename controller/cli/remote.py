@@ -11,7 +11,7 @@ from typing import Any
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_private
+from hyroads.controller.files.text import read_private
 from hyroads.rest.client import DEFAULT_URL, Client, address
 
 from .main import Argument, Command, add_all, argument

@@ -51,7 +51,7 @@ def run(_: object, args: argparse.Namespace) -> list[str]:
 
 
 def _model(file: str) -> Any:
-    from hyroads.controller.files.documents import read_text
+    from hyroads.controller.files.text import read_text
     from hyroads.slices.core.slicefile import load_text
 
     return load_text(read_text(file), file)

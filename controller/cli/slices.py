@@ -9,7 +9,7 @@ from typing import Any
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 from hyroads.rest.client import UNIX, Client, Document, address
 
 from . import slice_queues

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
 

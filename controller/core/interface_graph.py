@@ -211,8 +211,3 @@ class Multipath:
 def link_ids(network: Network, path: Iterable[int]) -> list[str]:
     """Link ids of a path."""
     return [network.links[index].id for index in path]
-
-
-def path_nodes(network: Network, path: Path) -> list[str]:
-    """Nodes of a path from its source to its target; empty for the empty path."""
-    return [network.links[index].source for index in path[:1]] + [network.links[index].target for index in path]

@@ -1,13 +1,20 @@
-"""The parts ``access`` and ``querier`` of the settings: hosts at access ports, and who asks which groups they want."""
+"""The parts ``access``, ``querier`` and ``clients`` of the settings: hosts at access ports, who asks which groups they
+want, and which multi-homed clients may connect.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from hyroads.controller.core.checking import Place, Section, boolean_of, integer_of, number_of
+from hyroads.controller.core.checking import Place, Section, boolean_of, integer_of, number_of, path_of
 from hyroads.controller.core.services.clients import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
+from hyroads.controller.files.text import read_private
+
+from .rest import token_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +77,38 @@ def parse_querier(place: Place | None) -> QuerierSettings:
     if times.response_s >= times.interval_s:
         section.place.key("response_s", None).fail("expected less than interval_s")
     return QuerierSettings(address, times)
+
+
+MAX_CLIENTS = 4096
+
+
+def parse_clients(place: Place | None, base: Path) -> Mapping[str, str]:
+    """``{ID: {token} | {token_file}}``, which multi-homed clients may connect: their tokens by id."""
+    if place is None or place.value is None:
+        return {}
+    tokens: dict[str, str] = {}
+    for name, entry in place.entries():
+        if not isinstance(entry.value, Mapping):
+            # The value itself stays out of the message: it may be the token.
+            entry.fail("expected a mapping with token or token_file")
+            continue
+        token = _client_token(entry.section(("token", "token_file")), base)
+        if token is not None and token in tokens.values():
+            entry.fail("expected a token that no other client has")
+        elif token is not None:
+            tokens[name] = token
+    if len(tokens) > MAX_CLIENTS:
+        place.fail(f"expected at most {MAX_CLIENTS} clients, got {len(tokens)}")
+    return tokens
+
+
+def _client_token(section: Section, base: Path) -> str | None:
+    if section.valid and ("token" in section) == ("token_file" in section):
+        section.place.fail("expected a token or a token_file")
+        return None
+    if "token" in section:
+        return token_of(section["token"])
+    name = path_of(section, "token_file", base)
+    if name is None:
+        return None
+    return token_of(Place(read_private(name).strip(), section.place.problems, section["token_file"].path))

@@ -27,11 +27,11 @@ from hyroads.controller.core.checking import (
 )
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_private, read_text
+from hyroads.controller.files.text import read_private, read_text
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 
-from .clients import AccessSettings, QuerierSettings, parse_access, parse_querier
+from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_querier
 from .plugins import PluginSetting, SfnetSettings, parse_plugins, parse_policies, parse_sfnet
 from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
 from .slices import NO_SLICES, SliceSettings, parse_slices
@@ -41,7 +41,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer",
+    "slices", "slicer", "clients",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -100,6 +100,8 @@ class Settings:
     sfnet: SfnetSettings | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
     querier: QuerierSettings = field(default_factory=QuerierSettings)
+    clients: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Tokens of the multi-homed clients that may connect at the agents' port, by id."""
     slices: SliceSettings = NO_SLICES
     """Which slices flows may name, and their shares of airtime."""
     slicer: SlicerPlace | None = None
@@ -156,6 +158,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         sfnet=parse_sfnet(top.optional("sfnet")),
         access=parse_access(top),
         querier=parse_querier(top.optional("querier")),
+        clients=parse_clients(top.optional("clients"), base),
         slicer=slicer_place(top["slicer"], base) if top.values.get("slicer") is not None else None,
         pair_tests=choice_of(top, "pair_tests", (OFF, IDLE)),
         slices=parse_slices(top.optional("slices"), base),

@@ -10,7 +10,7 @@ from pathlib import Path
 from hyroads.controller.core.checking import Place, describe
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 from hyroads.slices.core.delegation import own_limits
 from hyroads.slices.core.slicefile import load_text
 

@@ -24,7 +24,11 @@ DEMOS: dict[str, str] = {
     "reservation": "a flow keeps what it was promised when a second starts, which may not reserve more than the rest",
     "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
+    "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
 }
+
+ALONE: frozenset[str] = frozenset({"download"})
+"""The demos without a controller: ``run_alone(how, name, say)`` makes the networks that they need."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "capacity-drop": {"radios": True, "busy_noise": 0.2},
@@ -42,7 +46,7 @@ ONLY: dict[str, frozenset[str]] = {
 }
 """The demos that know an option; options that are not here are for all."""
 
-LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4}
+LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4, "download": 3}
 """The shortest phases in which there is something to judge; 2 s else."""
 
 

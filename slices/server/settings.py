@@ -19,7 +19,7 @@ from hyroads.controller.core.checking import (
     tls_files,
 )
 from hyroads.controller.core.document import load_document
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
 from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.core.delegation import Network

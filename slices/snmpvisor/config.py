@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hyroads.controller.core.checking import Endpoint, Place, Problems, Section
 from hyroads.controller.core.document import load_document
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 
 from .pdu import SnmpError
 from .usm import DIGEST_BYTES, User

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.documents import read_text
+from hyroads.controller.files.text import read_text
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import numpy as np
 import study_networks
@@ -11,7 +12,7 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
-from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem
+from hyroads.controller.core.rates import Allocation, Layout, RateProblem, Utilities, rate_problem
 
 
 def network_of(links: dict[str, tuple[str, str, str, float]], interference: object = None) -> Network:
@@ -74,6 +75,17 @@ def random_paths(network: Network, rng: random.Random, count: int) -> list[tuple
     return list(found)
 
 
+def alpha_fair(weights: Iterable[float], alpha: float) -> Utilities:
+    """w x^(1 - alpha) / (1 - alpha), or w log x for alpha = 1, for every flow."""
+    weight = np.array(list(weights), dtype=float)
+    return Utilities(weight, np.full_like(weight, alpha), np.zeros_like(weight))
+
+
+def relative_gap(found: Allocation) -> float:
+    """``gap_utility`` relative to the utility's magnitude; 0 if there is no gap."""
+    return found.gap_utility / abs(found.utility) if found.gap_utility > 0 else 0.0
+
+
 def random_case(
     seed: int, flow_count: int, alpha: float | None = None, limits: bool = True, most_paths: int = 4
 ) -> tuple[Network, RateProblem]:
@@ -82,7 +94,7 @@ def random_case(
     flows = {f"f{i}": random_paths(network, rng, rng.randint(1, most_paths)) for i in range(flow_count)}
     flows = {flow: paths for flow, paths in flows.items() if paths}
     weights = [rng.choice([1.0, 2.0, 0.3]) for _ in flows]
-    utilities = Utilities.log(weights) if alpha is None else Utilities.alpha_fair(weights, alpha)
+    utilities = Utilities.log(weights) if alpha is None else alpha_fair(weights, alpha)
     links = len(network.links)
     external = np.array([rng.choice([0.0, 0.0, 0.3]) for _ in range(links)]) if limits else None
     demand = np.array([rng.choice([np.inf, np.inf, 2.0]) for _ in flows]) if limits else None

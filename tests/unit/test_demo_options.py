@@ -3,7 +3,7 @@
 import pytest
 
 from hyroads.controller.cli.main import main
-from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
+from hyroads.mininet.demos import ALONE, DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
 from hyroads.mininet.demos.verdict import DemoOptions, network_of
 
 WRONG = [
@@ -37,7 +37,7 @@ def test_tables_of_options_name_demos_that_exist():
     assert {*DEFAULTS, *LEAST_SECONDS, *(demo for demos in ONLY.values() for demo in demos)} <= DEMOS.keys()
 
 
-@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize("name", sorted(DEMOS.keys() - ALONE))
 def test_every_listed_demo_has_a_network(name):
     network = network_of(name, DemoOptions(seconds=8.0))
     assert network.links

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import study_networks
 from examples import seeds
-from rate_cases import drawn_network, slots_to_converge, study_case
+from rate_cases import alpha_fair, drawn_network, slots_to_converge, study_case
 
 from hyroads.controller.control.allocators import ControllerMode
 from hyroads.controller.core.errors import PlanningError
@@ -21,7 +21,6 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import (
-    PUBLISHED,
     ControllerSettings,
     ControllerState,
     Oscillation,
@@ -55,6 +54,8 @@ def triangle(paths: dict[str, list[tuple[int, ...]]], margin: float = 0.0) -> Ra
 
 MULTIPATH = {"f": [(AB_PLC, BC_WIFI), (AB_WIFI, BC_WIFI)]}
 SETTINGS = ControllerSettings()
+# One unit for all paths, step sizes by flows and hops.
+PUBLISHED = ControllerSettings(rate_unit_mbps=50.0)
 
 
 def after(problem: RateProblem, slots: int, settings: ControllerSettings = SETTINGS) -> ControllerState:
@@ -337,7 +338,7 @@ def test_the_running_controller_reaches_the_optimum_whatever_the_capacities(
 def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
     """With log(x), which has no unit either, capacities times a factor are rates times that factor, in every slot."""
     problem = live_case(study_networks.enterprise, 3, 3)
-    problem = replace(problem, utilities=Utilities.alpha_fair([1.0, 2.0, 5.0], 1.0))
+    problem = replace(problem, utilities=alpha_fair([1.0, 2.0, 5.0], 1.0))
     scaled = problem.changed(capacity_mbps=scale * problem.capacity_mbps)
     for one, other in zip(run(problem, SETTINGS, 60), run(scaled, SETTINGS, 60), strict=True):
         assert other.path_rates_mbps == pytest.approx(scale * one.path_rates_mbps, rel=1e-6)
@@ -347,7 +348,7 @@ def test_the_way_to_the_optimum_has_no_unit(scale: float) -> None:
 def test_other_utilities_and_weights_converge(alpha: float) -> None:
     for seed in seeds(3):
         problem = live_case(study_networks.enterprise, seed, 3)
-        problem = replace(problem, utilities=Utilities.alpha_fair([0.5, 1.0, 4.0], alpha))
+        problem = replace(problem, utilities=alpha_fair([0.5, 1.0, 4.0], alpha))
         state = after(problem, 1500)
         off = distance(problem, state.path_rates_mbps, solve(problem).flow_rates_mbps)
         assert max(off.rate_share, off.airtime) < 0.03, f"seed {seed}: {off}"
@@ -365,7 +366,7 @@ def test_distance_from_the_optimum() -> None:
     assert not off.is_converged
     assert not over.is_converged
     # Two flows with linear utilities may share their total in any way.
-    linear = replace(triangle({"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_PLC,)]}), utilities=Utilities.alpha_fair([1, 1], 0))
+    linear = replace(triangle({"f": [(AB_WIFI, BC_WIFI)], "g": [(AB_PLC,)]}), utilities=alpha_fair([1, 1], 0))
     assert distance(linear, np.array([8.0, 10.0]), np.array([10.0, 8.0])).rate_share == pytest.approx(0.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from examples import examples, seeds
 from hypothesis import given
 from hypothesis import strategies as st
-from rate_cases import constraint, network_of, problem_of, random_case
+from rate_cases import alpha_fair, constraint, network_of, problem_of, random_case
 from scipy.optimize import minimize
 
 from hyroads.controller.control.allocators import SolverMode
@@ -131,7 +131,7 @@ def test_a_slice_is_bound_only_on_the_technology_and_where_others_want_more() ->
         network, {"p": PRODUCTION, "r": "research", "p2": PRODUCTION}, {"research": {"wifi-5": 0.25, "wifi-2": 0.25}}
     )
     assert shares is not None
-    problem = problem_of(network, paths, Utilities.alpha_fair([1.0, 5.0, 1.0], 1.0))
+    problem = problem_of(network, paths, alpha_fair([1.0, 5.0, 1.0], 1.0))
     found = solve_with_shares(problem, shares).allocation.path_rates_mbps
     # Proportional fairness on power line: 5 / (125 + x) = 1 / (100 - x) has x = 62.5.
     assert found == pytest.approx([75, 25, 62.5, 100, 37.5], rel=NEAR)

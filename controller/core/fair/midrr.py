@@ -49,18 +49,45 @@ class Scheduler:
         *,
         most_services: int = MOST_SERVICES,
         packet_bytes: int = PACKET_BYTES,
+        one_deficit: bool = False,
     ) -> None:
-        least = min(weights, default=1.0)
-        self._quantum = [weight / least * packet_bytes for weight in weights]
+        self._weights = list(weights)
+        self._quantum: list[float] = []
+        self.set_packet_bytes(packet_bytes)
         self._accepts = [tuple(some) for some in accepts]
         self._most = most_services
         # Per interface: what is left of a flow's quantum there, backlogged flows in the order of their turns, the flow
         # whose turn it is now, if any, and how many turns elsewhere it has not yet passed over.
-        self._deficit = [[0.0] * len(weights) for _ in range(interfaces)]
+        self._deficit = [[0.0] * len(weights)] * interfaces
+        if not one_deficit:
+            self._deficit = [[0.0] * len(weights) for _ in range(interfaces)]
         self._turns: list[deque[int]] = [deque() for _ in range(interfaces)]
         self._serving: list[int | None] = [None] * interfaces
         self._services = [[0] * len(weights) for _ in range(interfaces)]
         self._backlogged = [False] * len(weights)
+
+    def set_packet_bytes(self, packet_bytes: int) -> None:
+        """From now on the flow of least weight may send ``packet_bytes`` in a turn, the others more in proportion."""
+        least = min(self._weights, default=1.0)
+        self._quantum = [weight / least * packet_bytes for weight in self._weights]
+
+    def put_flow(self, flow: int, weight: float, accepts: Sequence[int], packet_bytes: int) -> None:
+        """Flow number ``flow``, the next free one or one that has nothing queued, is from now on another flow."""
+        if flow == len(self._weights):
+            self._weights.append(weight)
+            self._accepts.append(())
+            self._backlogged.append(False)
+            for deficit, services in zip(self._deficit, self._services, strict=True):
+                services.append(0)
+                if len(deficit) == flow:  # interfaces may share one deficit for each flow
+                    deficit.append(0.0)
+        self._weights[flow] = weight
+        self._accepts[flow] = tuple(accepts)
+        self.set_packet_bytes(packet_bytes)
+
+    def quantum_bytes(self, flow: int) -> float:
+        """What a flow may send in a turn."""
+        return self._quantum[flow]
 
     def arrived(self, flow: int) -> None:
         """The queue of a flow is no longer empty. Its turn comes after those of the others."""
@@ -121,11 +148,17 @@ class Scheduler:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How packets are scheduled: where the count of others' services saturates (1: as published; 0: each interface on
-    its own, plain deficit round robin), and how long packets are.
+    its own, plain deficit round robin), how long packets are, and whether all interfaces share a flow's deficit (as
+    published).
     """
 
     most_services: int = MOST_SERVICES
     packet_bytes: int = PACKET_BYTES
+    one_deficit: bool = False
+
+
+AS_PUBLISHED = Setting(most_services=1, one_deficit=True)
+"""miDRR with one bit for each flow and interface, and one deficit for each flow."""
 
 
 def simulate(shares: Shares, duration_s: float, setting: Setting = Setting()) -> dict[str, float]:
@@ -180,6 +213,7 @@ class _Simulation:
             len(number),
             most_services=setting.most_services,
             packet_bytes=setting.packet_bytes,
+            one_deficit=setting.one_deficit,
         )
         self._bytes, self._duration_s, self._bin_s = setting.packet_bytes, duration_s, bin_s
         packet_mbit = setting.packet_bytes * 8e-6

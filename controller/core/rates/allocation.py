@@ -43,11 +43,6 @@ class Allocation:
     steps: int
     rows: int
 
-    @property
-    def relative_gap(self) -> float:
-        """``gap_utility`` relative to the utility's magnitude; 0 if there is no gap."""
-        return self.gap_utility / abs(self.utility) if self.gap_utility > 0 else 0.0
-
 
 def transferred(old: Allocation, layout: Layout) -> Allocation:
     """An allocation of another layout of the same network as a warm start for this one: not optimal, not even feasible.

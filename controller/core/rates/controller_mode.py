@@ -94,10 +94,6 @@ class ControllerSettings:
         return max(step_size / 2, least)
 
 
-# The published controller: one unit for all paths, step sizes by flows and hops.
-PUBLISHED = ControllerSettings(rate_unit_mbps=50.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Oscillation:
     """Per flow: its last rate and direction, the rate and size of its last turn, non-decreasing turns so far."""

@@ -59,12 +59,6 @@ class Utilities:
         weight = np.array(list(weights), dtype=float)
         return Utilities(weight, np.ones_like(weight), np.ones_like(weight))
 
-    @staticmethod
-    def alpha_fair(weights: Iterable[float], alpha: float) -> Utilities:
-        """w x^(1 - alpha) / (1 - alpha), or w log x for alpha = 1, for every flow."""
-        weight = np.array(list(weights), dtype=float)
-        return Utilities(weight, np.full_like(weight, alpha), np.zeros_like(weight))
-
     def __len__(self) -> int:
         return len(self.weight)
 

@@ -17,6 +17,7 @@ from hyroads.controller.services.steering.stations import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
 from .locations import ClientService
+from .multihomed import MultihomedClients
 
 Document = dict[str, Any]
 CONFIRM_S = 5.0
@@ -34,14 +35,15 @@ class Preference:
 
 @dataclass(eq=False)
 class ClientDirectory:
-    """``declared`` are the clients of the network file. Managers that clients prefer go into ``managers``;
-    ``check_manager`` raises if there is none of a name.
+    """``declared`` are the clients of the network file, ``multihomed`` those that report by themselves. Managers that
+    clients prefer go into ``managers``; ``check_manager`` raises if there is none of a name.
     """
 
     service: ClientService
     steering: Steering
     port: ControllerPort
     declared: Mapping[str, tuple[str, ...]]
+    multihomed: MultihomedClients
     _: KW_ONLY
     managers: dict[str, str]
     check_manager: Callable[[str, str], object]
@@ -85,7 +87,7 @@ class ClientDirectory:
     def ids(self) -> Sequence[str]:
         """All clients."""
         others = {mac for mac in self.service.state.interfaces if mac not in self._owner}
-        return sorted({*self.declared, *others})
+        return sorted({*self.declared, *self.multihomed.ids(), *others})
 
     def documents(self, clients: Sequence[str]) -> list[Document]:
         """The clients of these names; unknown names are left out."""
@@ -96,7 +98,7 @@ class ClientDirectory:
         return [
             self._document(client, addresses)
             for client in clients
-            if client in self.declared or (client in known and client not in self._owner)
+            if self._is_named(client) or (client in known and client not in self._owner)
         ]
 
     def document(self, client: str) -> Document:
@@ -138,6 +140,8 @@ class ClientDirectory:
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
         """Ask a client to go to another access point; NotFoundError, ConflictError."""
         name, place = self._id(client), Place(to["node"], to["technology"])
+        if self._is_named(name) and name not in self.declared:
+            raise ConflictError(f"client {name} is not declared in the network file: its interfaces are not known")
         macs = self.declared.get(name, (name,))
         associated = [mac for mac in macs if (i := self.service.state.interfaces.get(mac)) and i.place is not None]
         transition = self.steering.request((associated or list(macs))[0], place)
@@ -150,6 +154,8 @@ class ClientDirectory:
         name = self._id(client)
         if name in self.declared:
             raise ConflictError(f"client {name} is declared in the network file")
+        if self._is_named(name):
+            raise ConflictError(f"client {name} is declared in the settings")
         old = self._preferences.get(name)
         if old is not None:
             self.port.saver.check()
@@ -170,8 +176,11 @@ class ClientDirectory:
 
     # -- inside
 
+    def _is_named(self, client: str) -> bool:
+        return client in self.declared or self.multihomed.summary(client) is not None
+
     def _id(self, client: str) -> str:
-        if client in self.declared:
+        if self._is_named(client):
             return client
         mac = client.lower()
         if mac in self._owner:
@@ -188,6 +197,7 @@ class ClientDirectory:
             "declared": client in self.declared,
             "manager": preference.manager,
             "steering": preference.steering,
+            "multihomed": self.multihomed.summary(client),
             "attachments": [self._attachment(interface, addresses) for interface in interfaces],
         }
 

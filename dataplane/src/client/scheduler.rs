@@ -3,7 +3,7 @@
 //! Each interface serves the backlogged flows that accept it in turn, each for a quantum in proportion to its weight.
 //! Serving a flow adds one to its count at every other interface that it accepts; an interface that comes to a flow
 //! whose count is above 0 takes one off and passes the flow over (Yap, Stanford 2013, chapter 4). The published bit
-//! merges two services into one and misses the fair rates by up to a third; a counter to `MOST_SERVICES` stays within
+//! merges two services into one and misses the fair rates by more than half; a counter to `MOST_SERVICES` stays within
 //! one percent. `hyroads.controller.core.fair.midrr` is the same algorithm in Python and says more about it.
 //!
 //! An urgent flow need not wait for its turn: its packets go first, on credit of at most `AHEAD_QUANTA`, and each

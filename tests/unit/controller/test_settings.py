@@ -89,3 +89,33 @@ def test_token_never_shows_in_an_error(tmp_path: Path) -> None:
     assert "geheim" not in str(caught.value)
     (tmp_path / "token").write_text(TOKEN + "\n")
     assert parse({"network": "n", "agent_token_file": str(tmp_path / "token")}, "h.yaml", {}).agent_token == TOKEN
+
+
+def test_clients_have_tokens_of_their_own(tmp_path: Path) -> None:
+    secret = tmp_path / "b.token"
+    secret.write_text("token-of-b-0123456789\n")
+    secret.chmod(0o600)
+    given = {"a": {"token": "token-of-a-0123456789"}, "b": {"token_file": "b.token"}}
+    document = {"network": "n.yaml", "clients": given}
+    settings = parse(document, str(tmp_path / "hyroads.yaml"), {})
+    assert settings.clients == {"a": "token-of-a-0123456789", "b": "token-of-b-0123456789"}
+    assert "token-of" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("clients", "place"),
+    [
+        ({"a": {}}, "clients.a"),
+        ({"a": "token-of-a-0123456789"}, "clients.a"),
+        ({"a": {"token": "short"}}, "clients.a.token"),
+        ({"a": {"token": "token-of-a-0123456789", "token_file": "x"}}, "clients.a"),
+        ({"a": {"token_file": 5}}, "clients.a.token_file"),
+        ({"a": {"secret": "token-of-a-0123456789"}}, "clients.a.secret"),
+        ({"a": {"token": "token-of-a-0123456789"}, "b": {"token": "token-of-a-0123456789"}}, "clients.b"),
+        (["a"], "clients"),
+    ],
+)
+def test_wrong_clients_are_named(clients: object, place: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse({"network": "n.yaml", "clients": clients}, "settings.yaml", {})
+    assert error.value.place == place and "0123456789" not in str(error.value)

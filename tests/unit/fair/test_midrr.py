@@ -7,12 +7,12 @@ import random
 import pytest
 
 from hyroads.controller.core.fair.maxmin import FairnessError, Flow, Shares, allocate
-from hyroads.controller.core.fair.midrr import MOST_SERVICES, Scheduler, Setting, course, simulate
+from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Scheduler, Setting, course, simulate
 from hyroads.controller.study import fairness
 
 
 def test_the_published_bit_misses_the_fair_rates_and_a_counter_does_not():
-    bit, counter = (simulate(fairness.MERGED, 20.0, Setting(count)) for count in (1, MOST_SERVICES))
+    bit, counter = (simulate(fairness.MERGED, 20.0, setting) for setting in (AS_PUBLISHED, Setting(MOST_SERVICES)))
     assert bit == pytest.approx({"a": 4, "b": 6, "c": 6}, rel=0.005)
     assert counter == pytest.approx(dict.fromkeys("abc", 16 / 3), rel=0.005)
 
@@ -44,9 +44,22 @@ def test_a_counter_comes_near_the_fair_rates(seed):
 
 
 def test_slow_interfaces_beside_fast_ones_are_fair():
-    # With one deficit for all interfaces of a flow f7 misses a quarter of its rate.
     shares = fairness.random_client(1, 10)
-    assert simulate(shares, 5.0) == pytest.approx(allocate(shares).rate_mbps, rel=0.01)
+    fair = allocate(shares).rate_mbps
+    assert simulate(shares, 5.0) == pytest.approx(fair, rel=0.01)
+    one_deficit = simulate(shares, 5.0, Setting(one_deficit=True))
+    assert max(abs(one_deficit[name] / mbps - 1.0) for name, mbps in fair.items()) > 0.2
+
+
+@pytest.mark.parametrize(("one_deficit", "next_of_interface_0"), [(True, 0), (False, 1)])
+def test_with_one_deficit_an_interface_spends_the_quantum_of_another(one_deficit, next_of_interface_0):
+    scheduler = Scheduler([1.0, 1.0], [[0, 1], [0]], 2, packet_bytes=3000, one_deficit=one_deficit)
+    scheduler.arrived(0)
+    scheduler.arrived(1)
+    assert scheduler.next_flow(0, [2000, 2000]) == 0
+    scheduler.sent(0, 0, 2000, waits=True)  # 1000 bytes of its turn are left
+    assert scheduler.next_flow(1, [2000, 2000]) == 0  # 3000 bytes more, for both or for interface 1
+    assert scheduler.next_flow(0, [2000, 2000]) == next_of_interface_0
 
 
 def test_no_capacity_is_lost_and_demands_are_met():

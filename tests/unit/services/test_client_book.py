@@ -19,6 +19,7 @@ from hyroads.controller.runtime.persistence import Saved, Store, to_save
 from hyroads.controller.services.clients.declared import interfaces_of, saved_places
 from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.clients.multihomed import MultihomedClients
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.rest import clients
@@ -83,6 +84,7 @@ class Lab:
             steering,
             self.controller,
             interfaces_of(self.context),
+            MultihomedClients(["laptop"], lambda *_: None, clock, clock),
             managers=self.managers,
             check_manager=self.check,
             clock=clock,

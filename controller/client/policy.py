@@ -1,0 +1,426 @@
+"""A client's policy file (docs/reference/client.md): text -> :class:`Policy`. Pure.
+
+Flows are tried in their order and the first that matches a packet wins, so the last one has no match; if the file ends
+with another, a last one is added.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hyroads.controller.core.checking import (
+    Place,
+    Problems,
+    Section,
+    boolean_of,
+    choice_of,
+    describe,
+    integer_of,
+    path_of,
+)
+from hyroads.controller.core.document import load_document
+
+FULL_SPEED, COST_EFFICIENT, HIGH_ROBUSTNESS = MODES = ("full-speed", "cost-efficient", "high-robustness")
+PLANES = ("agent", "kernel")
+SPREADS = ("flow", "packet")
+DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
+PROTOCOLS = ("tcp", "udp", "icmp")
+MAX_INTERFACES, MAX_FLOWS, MAX_RANGES, MAX_DNS = 16, 256, 32, 4
+MAX_RULES = 1000
+"""Pairs of port ranges, of all flows together."""
+CONTROLLER_PORT, WAYPOINT_PORT = 6654, 6656
+DEFAULT_ADDRESS4, DEFAULT_ADDRESS6 = "10.171.0.2", "fd68:7972:6f61::2"
+DEFAULT_WAYPOINT_TOKEN, DEFAULT_WAYPOINT_CA = "waypoint.token", "waypoint-ca.pem"
+
+_IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/#\"'\\{},;]{1,15}")
+_RESERVED = ("lo", "hr0", "hrw0")
+_FLOW_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_MOST_MBPS, _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e-3, 1e6, 1e9
+_PORT_KEYS = ("tcp_dst", "udp_dst", "tcp_src", "udp_src")
+_MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp")
+_FLOW_KEYS = ("name", "match", "weight", "urgent", "mode", "interfaces", "spread", "via")
+_TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "address4", "address6")
+
+Ports = tuple[int, int]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class InterfacePolicy:
+    """An interface: its rate, Mb/s (None: found out), whether its traffic costs money, how many GiB it may carry in a
+    month in both directions (None: any), and the DNS servers of its network.
+    """
+
+    name: str
+    rate_mbps: float | None = None
+    metered: bool = False
+    cap_gib_month: float | None = None
+    dns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What packets a flow is for; None and empty: any. Ports are inclusive ranges."""
+
+    protocol: str | int | None = None
+    source: str | None = None
+    destination: str | None = None
+    source_ports: tuple[Ports, ...] = ()
+    destination_ports: tuple[Ports, ...] = ()
+    dscp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPolicy:
+    """How the flows that match are treated. ``mode`` None: the client's; ``via`` None: by the waypoint if there is
+    one; ``interfaces`` are never left.
+    """
+
+    name: str
+    match: Match
+    interfaces: tuple[str, ...]
+    weight: float = 1.0
+    urgent: bool = False
+    mode: str | None = None
+    spread: str = "flow"
+    via: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaypointPolicy:
+    """Where the waypoint is, how the client proves itself, and how the waypoint is recognised: by a certificate of
+    ``ca_file`` for its address, or by the SHA-256 ``fingerprint`` of its certificate (hex digits).
+    """
+
+    address: str
+    port: int
+    token_file: str
+    ca_file: str | None = None
+    fingerprint: str | None = None
+    name: str | None = None
+    """As which client; None: the host's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPolicy:
+    """Agent address of a campus controller, to which the client reports."""
+
+    address: str
+    port: int
+    token_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The whole file."""
+
+    interfaces: Mapping[str, InterfacePolicy]
+    flows: tuple[FlowPolicy, ...]
+    mode: str = FULL_SPEED
+    waypoint: WaypointPolicy | None = None
+    controller: ControllerPolicy | None = None
+    plane: str = "agent"
+    address4: str = DEFAULT_ADDRESS4
+    address6: str | None = DEFAULT_ADDRESS6
+    document: str = field(default="policy", compare=False)
+    """Name of the file, for errors."""
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The policy as it was written."""
+
+
+def load_text(text: str, name: str) -> Policy:
+    """The policy of a file's text; :class:`ConfigError` with every wrong place. Files that it names are relative to the
+    folder of ``name``.
+    """
+    return parse(load_document(text, name), name)
+
+
+def parse(raw: object, name: str) -> Policy:
+    """The policy of a document, be it of a file or of a controller; errors as of :func:`load_text`."""
+    problems, base = Problems(name), Path(name).parent
+    top = Place(raw, problems).section(_TOP_KEYS, ("interfaces",))
+    interfaces = _interfaces(top["interfaces"]) if "interfaces" in top else {}
+    waypoint = _waypoint(top["waypoint"], base) if top.values.get("waypoint") is not None else None
+    has_waypoint = top.values.get("waypoint") is not None
+    mode = choice_of(top, "mode", MODES)
+    if mode == HIGH_ROBUSTNESS and not has_waypoint:
+        top["mode"].fail(f"{HIGH_ROBUSTNESS} needs a waypoint, which drops the copies")
+    flows = _flows(top["flows"], tuple(interfaces), has_waypoint) if "flows" in top else []
+    controller = _controller(top["controller"], base) if top.values.get("controller") is not None else None
+    plane = choice_of(top, "plane", PLANES)
+    address4, address6 = (
+        _own_address(top, "address4", DEFAULT_ADDRESS4),
+        _own_address(top, "address6", DEFAULT_ADDRESS6),
+    )
+    problems.raise_if_any()
+    return Policy(
+        interfaces,
+        _with_last(flows, tuple(interfaces)),
+        mode,
+        waypoint,
+        controller,
+        plane,
+        address4 or DEFAULT_ADDRESS4,
+        address6,
+        name,
+        dict(raw) if isinstance(raw, Mapping) else {},
+    )
+
+
+def _with_last(flows: list[FlowPolicy], interfaces: tuple[str, ...]) -> tuple[FlowPolicy, ...]:
+    if flows and flows[-1].match == Match():
+        return tuple(flows)
+    taken = {flow.name for flow in flows}
+    names = ("rest", *(f"rest-{number}" for number in range(2, MAX_FLOWS + 3)))
+    return (*flows, FlowPolicy(next(name for name in names if name not in taken), Match(), interfaces))
+
+
+def _interfaces(place: Place) -> dict[str, InterfacePolicy]:
+    found = {}
+    for name, entry in place.entries():
+        if not _IFNAME.fullmatch(name):
+            entry.fail("expected an interface's name of at most 15 characters")
+        elif name in _RESERVED:
+            entry.fail(f"expected one of the host's own interfaces, not {name}")
+        else:
+            found[name] = _interface(name, entry)
+    if isinstance(place.value, Mapping) and not 1 <= len(place.value) <= MAX_INTERFACES:
+        place.fail(f"expected 1 to {MAX_INTERFACES} interfaces, got {len(place.value)}")
+    return found
+
+
+def _interface(name: str, place: Place) -> InterfacePolicy:
+    if place.value is None:
+        return InterfacePolicy(name)
+    section = place.section(("rate_mbps", "metered", "cap_gib_month", "dns"))
+    rate = cap = None
+    if section.values.get("rate_mbps", "auto") != "auto":
+        what = "auto or a rate above 0 Mb/s"
+        rate = section["rate_mbps"].number(1.0, 0.0, _MOST_MBPS, open_low=True, what=what)
+    metered = boolean_of(section, "metered", False)
+    if section.values.get("cap_gib_month") is not None:
+        what = "a number of GiB above 0"
+        cap = section["cap_gib_month"].number(1.0, 0.0, _MOST_GIB, open_low=True, what=what)
+        if not metered:
+            section["cap_gib_month"].fail("a cap needs metered: true")
+    return InterfacePolicy(name, rate, metered, cap, _dns(section))
+
+
+def _dns(section: Section) -> tuple[str, ...]:
+    place = section.optional("dns")
+    if place is None:
+        return ()
+    servers = []
+    for item in place.items():
+        try:
+            servers.append(str(ipaddress.ip_address(item.value if isinstance(item.value, str) else "")))
+        except ValueError:
+            item.expected("the IP address of a DNS server")
+    if len(servers) > MAX_DNS:
+        place.fail(f"expected at most {MAX_DNS} DNS servers")
+    return tuple(servers)
+
+
+def _flows(place: Place, interfaces: tuple[str, ...], has_waypoint: bool) -> list[FlowPolicy]:
+    entries = list(place.items())
+    if len(entries) > MAX_FLOWS:
+        place.fail(f"expected at most {MAX_FLOWS} flows, got {len(entries)}")
+        return []
+    flows: list[FlowPolicy] = []
+    names: set[str] = set()
+    for number, entry in enumerate(entries):
+        section = entry.section(_FLOW_KEYS, ("name",))
+        flow = _flow(section, interfaces, has_waypoint)
+        if flow.name and flow.name in names:
+            section["name"].fail(f"expected a name that no other flow has, got {describe(flow.name)}")
+        names.add(flow.name)
+        if section.valid and not section.values.get("match") and number < len(entries) - 1:
+            entry.fail("a flow without a match takes everything: expected it to be the last one")
+        flows.append(flow)
+    rules = sum(len(flow.match.source_ports or " ") * len(flow.match.destination_ports or " ") for flow in flows)
+    if rules > MAX_RULES:
+        place.fail(f"expected at most {MAX_RULES} pairs of source and destination ports, got {rules}")
+    return flows
+
+
+def _flow(section: Section, interfaces: tuple[str, ...], has_waypoint: bool) -> FlowPolicy:
+    name, weight, accepted = "", 1.0, interfaces
+    if "name" in section:
+        name = _word(section["name"], _FLOW_NAME, "a name of 1 to 32 letters, digits, '.', '_' or '-'")
+    if "weight" in section:
+        weight = section["weight"].number(1.0, _LEAST_WEIGHT, _MOST_WEIGHT, what="a weight above 0")
+    if "interfaces" in section:
+        accepted = _accepted(section["interfaces"], interfaces)
+    match = _match(section["match"]) if section.values.get("match") is not None else Match()
+    mode = choice_of(section, "mode", MODES) if section.values.get("mode") is not None else None
+    via = section["via"].choice(VIAS, DIRECT) if "via" in section else None
+    spread = choice_of(section, "spread", SPREADS)
+    needs = {"mode": mode == HIGH_ROBUSTNESS, "spread": spread == "packet", "via": via == WAYPOINT}
+    for key in (key for key, needed in needs.items() if needed):
+        if not has_waypoint:
+            section[key].fail(f"{section.values[key]} needs a waypoint")
+        elif via == DIRECT:
+            section[key].fail(f"{section.values[key]} needs via: waypoint")
+    return FlowPolicy(name, match, accepted, weight, boolean_of(section, "urgent", False), mode, spread, via)
+
+
+def _accepted(place: Place, interfaces: Collection[str]) -> tuple[str, ...]:
+    names = [item.reference(interfaces, "interface") for item in place.items()]
+    if place.value == []:
+        place.expected("at least one interface")
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _word(place: Place, pattern: re.Pattern[str], expected: str) -> str:
+    if isinstance(place.value, str) and pattern.fullmatch(place.value):
+        return place.value
+    place.expected(expected)
+    return ""
+
+
+def _match(place: Place) -> Match:
+    section = place.section(_MATCH_KEYS)
+    protocols = {key.partition("_")[0] for key in _PORT_KEYS if key in section}
+    if "icmp" in section:
+        protocols.add("icmp")
+        if section.values["icmp"] is not True:
+            section["icmp"].expected("true")
+    protocol = _protocol(section["protocol"]) if section.values.get("protocol") is not None else None
+    if protocol is not None:
+        protocols.add(str(protocol))
+    if len(protocols) > 1:
+        place.fail(f"expected one protocol, got {' and '.join(sorted(protocols))}")
+    elif protocol is None and protocols:
+        protocol = next(iter(protocols))
+    ports = {end: _ports_of(section, end) for end in ("src", "dst")}
+    networks = {key: _network(section[key]) for key in ("src", "dst") if section.values.get(key) is not None}
+    versions = {network.version for network in networks.values() if network is not None}
+    if len(versions) > 1:
+        place.fail("expected src and dst of one IP version")
+    texts = {key: str(network) for key, network in networks.items()}
+    dscp = integer_of(section, "dscp", 0, 0, 63) if section.values.get("dscp") is not None else None
+    return Match(protocol, texts.get("src"), texts.get("dst"), ports["src"], ports["dst"], dscp)
+
+
+def _protocol(place: Place) -> str | int | None:
+    if isinstance(place.value, str) and place.value in PROTOCOLS:
+        return place.value
+    if isinstance(place.value, int) and not isinstance(place.value, bool) and 0 <= place.value <= 255:
+        return {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp"}.get(place.value, place.value)
+    place.expected("tcp, udp, icmp or a protocol's number from 0 to 255")
+    return None
+
+
+def _ports_of(section: Section, end: str) -> tuple[Ports, ...]:
+    found: tuple[Ports, ...] = ()
+    for key in (f"tcp_{end}", f"udp_{end}"):
+        if key in section:
+            found += _ports(section[key])
+    return found
+
+
+def _ports(place: Place) -> tuple[Ports, ...]:
+    """A port, ``LOW-HIGH`` or a list of these."""
+    several = isinstance(place.value, list)
+    if several and not 1 <= len(place.value) <= MAX_RANGES:
+        place.fail(f"expected 1 to {MAX_RANGES} ports or ranges")
+        return ()
+    found = [_port_range(item) for item in (place.items() if several else (place,))]
+    return tuple(sorted({each for each in found if each is not None}))
+
+
+def _port_range(place: Place) -> Ports | None:
+    value = place.value
+    low: object = value
+    high: object = value
+    if isinstance(value, str) and (words := _RANGE.fullmatch(value)):
+        low, high = int(words[1]), int(words[2])
+    whole = isinstance(low, int) and isinstance(high, int) and not isinstance(low, bool)
+    if whole and 0 <= low <= high <= 0xFFFF:  # type: ignore[operator]
+        return low, high  # type: ignore[return-value]
+    place.expected("a port from 0 to 65535 or a range such as 5000-5010")
+    return None
+
+
+def _network(place: Place) -> Network | None:
+    try:
+        return ipaddress.ip_network(place.value if isinstance(place.value, str) else "")
+    except ValueError:
+        place.expected("an IP address or a network such as 192.0.2.0/24")
+        return None
+
+
+def _address(place: Place, what: str) -> str | None:
+    """An address that a host elsewhere may have."""
+    try:
+        address = ipaddress.ip_address(place.value if isinstance(place.value, str) else "")
+    except ValueError:
+        address = None
+    if address is None or address.is_multicast or address.is_unspecified or address.is_link_local:
+        place.expected(f"{what}, an IP address such as 192.0.2.1")
+        return None
+    return str(address)
+
+
+def _own_address(top: Section, key: str, default: str) -> str | None:
+    if key not in top:
+        return default
+    place, version = top[key], int(key[-1])
+    if place.value is None and version == 6:
+        return None
+    try:
+        address = ipaddress.ip_address(place.value if isinstance(place.value, str) else "")
+    except ValueError:
+        address = None
+    wrong = address is None or address.version != version or address.is_loopback or address.is_link_local
+    if wrong or address is None or address.is_multicast or address.is_unspecified:
+        place.expected(f"an IPv{version} address for hr0")
+        return default
+    return str(address)
+
+
+def _waypoint(place: Place, base: Path) -> WaypointPolicy | None:
+    if isinstance(place.value, str):
+        address = _address(place, "the waypoint's address, or null")
+        files = str(base / DEFAULT_WAYPOINT_TOKEN), str(base / DEFAULT_WAYPOINT_CA)
+        return None if address is None else WaypointPolicy(address, WAYPOINT_PORT, *files)
+    keys = ("address", "port", "token_file", "ca_file", "fingerprint", "name")
+    section = place.section(keys, ("address",))
+    address = _address(section["address"], "the waypoint's address") if "address" in section else None
+    fingerprint = None
+    if section.values.get("fingerprint") is not None:
+        fingerprint = _fingerprint(section["fingerprint"])
+        if section.values.get("ca_file") is not None:
+            section["fingerprint"].fail("expected either ca_file or fingerprint")
+    ca_file = path_of(section, "ca_file", base)
+    if ca_file is None and fingerprint is None:
+        ca_file = str(base / DEFAULT_WAYPOINT_CA)
+    name = section["name"].identifier() if section.values.get("name") is not None else None
+    port = integer_of(section, "port", WAYPOINT_PORT, 1, 65535)
+    token_file = path_of(section, "token_file", base) or str(base / DEFAULT_WAYPOINT_TOKEN)
+    return None if address is None else WaypointPolicy(address, port, token_file, ca_file, fingerprint, name)
+
+
+def _fingerprint(place: Place) -> str | None:
+    text = place.value.replace(":", "").lower() if isinstance(place.value, str) else ""
+    if _FINGERPRINT.fullmatch(text):
+        return text
+    place.expected("a SHA-256 fingerprint: 64 hex digits, with or without colons")
+    return None
+
+
+def _controller(place: Place, base: Path) -> ControllerPolicy | None:
+    raw: dict[str, Any] = {"address": place.value} if isinstance(place.value, str) else place.value
+    section = Place(raw, place.problems, place.path).section(("address", "port", "token_file"), ("address",))
+    if "address" not in section:
+        return None
+    address = _address(section["address"], "the controller's address")
+    port = integer_of(section, "port", CONTROLLER_PORT, 1, 65535)
+    return None if address is None else ControllerPolicy(address, port, path_of(section, "token_file", base))

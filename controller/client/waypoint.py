@@ -1,0 +1,392 @@
+"""The waypoint's end of clients' control sessions: who may have one, their addresses and keys, and the data plane.
+
+A client is known by its token. It has one session, whose number and inner addresses stay the same for ever. Each
+connection makes a new key, and so does each start of the program at either end: with an old key its packets would be
+taken for repeated ones. A session stays while its client makes a new connection, for ``AWAY_S`` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import logging
+import secrets
+import ssl
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyroads.controller.core.checking import Endpoint, Problems, TlsFiles, id_problem
+from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.files.state import Format, StateFile
+from hyroads.controller.files.text import read_private
+from hyroads.controller.files.tls import server_side
+
+from .host import HostError, WaypointHost, default_gateways
+from .json_lines import ControlServer, Document, LineError, close, encode, read
+from .process import Process
+from .program import Program, ProgramError
+from .session import MAX_LINE, VERSION, is_token, reason_of
+
+LOG = logging.getLogger("hyroads.waypoint")
+NETWORK4 = ipaddress.IPv4Network("100.72.0.0/16")
+NETWORK6 = ipaddress.IPv6Network("fd68:7972:6f61:7770::/64")
+OWN_NUMBER, FIRST_NUMBER, LAST_NUMBER = 1, 2, 65_534
+STATE = Format(1, {"clients": dict}, {}, 1)
+HANDSHAKE_WITHIN_S, HELLO_WITHIN_S, SILENT_S = 5.0, 3.0, 30.0
+MOST_CONNECTIONS, MOST_STRANGERS_PER_ADDRESS = 1024, 8
+AWAY_S = 3600.0
+SWEEP_EVERY_S = 30.0
+_REFUSED_AFTER_S = 0.5
+_RENEW_EVERY_S = 0.1
+_SAY_EVERY_S = 1.0
+
+
+class Stranger(HyroadsError):
+    """Somebody who is not a client of this waypoint, or does not speak its protocol."""
+
+
+def parse_tokens(text: str, name: str) -> Mapping[str, str]:
+    """Client -> token, of lines ``CLIENT TOKEN``; empty lines and those that begin with ``#`` say nothing.
+    :class:`ConfigError` names every wrong line, but no token.
+    """
+    problems = Problems(name)
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        place = f"line {number}"
+        if len(words) != 2 or id_problem(words[0]) or not is_token(words[1]):
+            problems.add(place, "expected a client's name and its token of 16 to 512 printable characters")
+        elif words[0] in found:
+            problems.add(place, f"expected each client once, got {words[0]!a} again")
+        elif words[1] in found.values():
+            problems.add(place, "expected a token that no other client has")
+        else:
+            found[words[0]] = words[1]
+    problems.raise_if_any()
+    if not found:
+        raise ConfigError(name, "", "expected at least one line: a client's name and its token")
+    return found
+
+
+class Numbers:
+    """Numbers of clients, which are the numbers of their sessions and the ends of their addresses; on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = StateFile(path, STATE)
+        content = self._file.load()
+        for broken in content.broken:
+            LOG.warning("%s", broken)
+        saved = {} if content.document is None else content.document["clients"]
+        self._numbers: dict[str, int] = {}
+        for client, number in saved.items():
+            if isinstance(number, int) and FIRST_NUMBER <= number <= LAST_NUMBER and number not in self._taken():
+                self._numbers[client] = number
+
+    def of(self, client: str) -> int:
+        """The client's number; a new one is on disk before it is used."""
+        if client not in self._numbers:
+            taken = self._taken()
+            free = next((each for each in range(FIRST_NUMBER, LAST_NUMBER + 1) if each not in taken), None)
+            if free is None:
+                raise HyroadsError(f"no address left for client {client}")
+            self._file.save({"clients": {**self._numbers, client: free}})
+            self._numbers[client] = free
+        return self._numbers[client]
+
+    def _taken(self) -> set[int]:
+        return set(self._numbers.values())
+
+
+def inner_addresses(number: int) -> tuple[str, str]:
+    """The IPv4 and IPv6 address of a client's number."""
+    return str(NETWORK4[number]), str(NETWORK6[number])
+
+
+@dataclass
+class _Session:
+    """A client's session; ``writer`` is None while its client makes a new connection."""
+
+    client: str
+    number: int
+    writer: asyncio.StreamWriter | None = None
+    left_s: float = 0.0
+
+    def document(self, key: str, has_ipv6: bool) -> Document:
+        """As in the message ``session`` to the program."""
+        address4, address6 = inner_addresses(self.number)
+        named = {"type": "session", "session": self.number, "client": self.client, "key": key}
+        return {**named, "address4": address4, "address6": address6 if has_ipv6 else None}
+
+
+@dataclass(frozen=True, slots=True)
+class WaypointSettings:
+    """Where to listen (TCP for sessions, UDP for data), the certificate, and the file of tokens."""
+
+    listen: Endpoint
+    tls: TlsFiles
+    tokens: str
+    run_directory: Path
+    state_directory: Path
+    tun: str = "hrw0"
+
+
+class Sessions:
+    """Serves clients' control connections. ``program`` gets ``session`` and ``end-session``."""
+
+    def __init__(self, tokens: Mapping[str, str], context: ssl.SSLContext, numbers: Numbers, port: int) -> None:
+        self.tokens, self.context = tokens, context
+        self.program: Program | None = None
+        self.has_ipv6 = True
+        """Clients get IPv6 addresses only if IPv6 leads anywhere from here."""
+        self.counters: Counter[str] = Counter()
+        self._numbers, self._port = numbers, port
+        self._sessions: dict[str, _Session] = {}
+        self._connections = 0
+        self._strangers: Counter[str] = Counter()
+        self._said_s = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A new connection, without TLS yet."""
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """End all connections."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its TLS handshake to its end."""
+        peer = str((writer.get_extra_info("peername") or ("?",))[0])
+        if self._connections >= MOST_CONNECTIONS or self._strangers[peer] >= MOST_STRANGERS_PER_ADDRESS:
+            self._refused("too_many_connections", peer, "too many connections")
+            writer.close()
+            return
+        self._connections += 1
+        self._strangers[peer] += 1
+        session: _Session | None = None
+        try:
+            session = await self._welcome(reader, writer)
+            self._forget_stranger(peer)
+            await self._hold(session, reader, writer)
+        except Stranger as error:
+            self._refused("strangers", peer, str(error))
+            await asyncio.sleep(_REFUSED_AFTER_S)
+            await _tell(writer, str(error))
+        except (TimeoutError, LineError, OSError) as error:
+            if session is None:
+                self._refused("strangers", peer, str(error) or "says nothing")
+        except HyroadsError as error:
+            LOG.warning("%s: %s", peer, error)
+            await _tell(writer, str(error))
+        finally:
+            self._connections -= 1
+            if session is None:
+                self._forget_stranger(peer)
+            elif session.writer is writer:
+                session.writer, session.left_s = None, time.monotonic()
+                LOG.info("client %s: connection from %s ended", session.client, peer)
+            await close(writer)
+
+    async def renew(self) -> None:
+        """The program began anew: all clients that are connected get new keys, the others when they connect."""
+        for session in [*self._sessions.values()]:
+            if session.writer is not None:
+                with contextlib.suppress(OSError):
+                    await self._give(session, session.writer)
+
+    def adopt(self, status: Document) -> None:
+        """Sessions that the program had before this process began: they end with the others."""
+        for each in status.get("sessions", []):
+            client, number = each.get("client"), each.get("session")
+            if isinstance(client, str) and isinstance(number, int) and client not in self._sessions:
+                self._sessions[client] = _Session(client, number, left_s=time.monotonic())
+
+    async def sweep(self) -> None:
+        """End the sessions of clients that have been away for long, or have no token any more."""
+        now_s = time.monotonic()
+        for session in [*self._sessions.values()]:
+            unknown = session.client not in self.tokens
+            if not unknown and (session.writer is not None or now_s - session.left_s < AWAY_S):
+                continue
+            del self._sessions[session.client]
+            if session.writer is not None:
+                await _tell(session.writer, "not a client any more")
+                session.writer.close()
+            LOG.info("session %d of client %s ended", session.number, session.client)
+            if self.program is not None:
+                with contextlib.suppress(ProgramError):
+                    await self.program.request({"type": "end-session", "session": session.number})
+
+    def document(self) -> Document:
+        """Who is connected, for ``status``; without keys."""
+        return {
+            "sessions": [
+                {"session": each.number, "client": each.client, "connected": each.writer is not None}
+                | dict(zip(("address4", "address6"), inner_addresses(each.number), strict=True))
+                for each in self._sessions.values()
+            ],
+            "counters": {"strangers": 0, "too_many_connections": 0, **self.counters},
+        }
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Session:
+        try:
+            await writer.start_tls(self.context, ssl_handshake_timeout=HANDSHAKE_WITHIN_S)
+        except (OSError, EOFError) as error:
+            raise Stranger(f"no TLS: {reason_of(error)}") from error
+        client = self._client(await asyncio.wait_for(read(reader), HELLO_WITHIN_S))
+        session = self._sessions.get(client) or _Session(client, self._numbers.of(client))
+        await self._give(session, writer)
+        self._sessions[client] = session
+        old, session.writer = session.writer, writer
+        if old is not None:
+            await _tell(old, "replaced by a new connection")
+            old.close()
+        LOG.info("client %s: session %d, %s", client, session.number, inner_addresses(session.number)[0])
+        return session
+
+    async def _give(self, session: _Session, writer: asyncio.StreamWriter) -> None:
+        """A new key, for the data plane first."""
+        if self.program is None:
+            raise ProgramError("the data plane is being started, try again")
+        document = session.document(secrets.token_hex(16), self.has_ipv6)
+        await self.program.request(document)
+        answer = {**document, "port": self._port}
+        del answer["client"]
+        writer.write(encode(answer))
+        await asyncio.wait_for(writer.drain(), HELLO_WITHIN_S)
+
+    def _client(self, hello: Document | None) -> str:
+        if hello is None:
+            raise Stranger("closed without a word")
+        client, token = hello.get("client"), hello.get("token")
+        if hello.get("type") != "hello" or not isinstance(client, str) or not isinstance(token, str):
+            raise Stranger("expected hello with client and token")
+        if hello.get("version") != VERSION:
+            raise Stranger(f"expected version {VERSION} of the protocol")
+        # As long for unknown clients as for wrong tokens.
+        wanted = self.tokens.get(client, "")
+        same = hmac.compare_digest(token.encode("utf-8", "replace"), wanted.encode())
+        if not same or not wanted:
+            raise Stranger("unknown client or wrong token")
+        return client
+
+    async def _hold(self, session: _Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while session.writer is writer:
+            message = await asyncio.wait_for(read(reader), SILENT_S)
+            if message is None:
+                return
+            if message.get("type") == "ping":
+                writer.write(encode({"type": "pong"}))
+                await asyncio.wait_for(writer.drain(), SILENT_S)
+            elif message.get("type") == "renew":
+                await self._give(session, writer)
+                await asyncio.sleep(_RENEW_EVERY_S)
+
+    def _forget_stranger(self, peer: str) -> None:
+        self._strangers[peer] -= 1
+        if self._strangers[peer] <= 0:
+            del self._strangers[peer]
+
+    def _refused(self, counter: str, peer: str, why: str) -> None:
+        """Counted always, said at most once a second."""
+        self.counters[counter] += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _SAY_EVERY_S:
+            self._said_s = now_s
+            LOG.warning("stranger at %s: %s (%d so far)", peer, why, sum(self.counters.values()))
+
+
+async def _tell(writer: asyncio.StreamWriter, why: str) -> None:
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
+        writer.write(encode({"type": "error", "message": why}))
+        await asyncio.wait_for(writer.drain(), 1.0)
+
+
+class Waypoint(Process):
+    """The whole program ``hyroads client waypoint``."""
+
+    def __init__(self, settings: WaypointSettings) -> None:
+        super().__init__(settings.run_directory, "waypoint", LOG)
+        self._settings = settings
+        self._tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
+        context = server_side(settings.tls, "command line", "--certificate")
+        self._host = WaypointHost(settings.run_directory, settings.tun)
+        self._sessions = Sessions(
+            self._tokens, context, Numbers(settings.state_directory / "waypoint.json"), settings.listen.port
+        )
+        listen = f"{settings.listen.host}:{settings.listen.port}"
+        if ":" in settings.listen.host:
+            listen = f"[{settings.listen.host}]:{settings.listen.port}"
+        options = ["--waypoint", "--listen", listen, "--tun", settings.tun]
+        self._program = Program(options, self.data_socket, self._ready, self._event, LOG.warning)
+
+    async def main(self) -> None:
+        """Serves until it is told to end."""
+        settings = self._settings
+        server = await asyncio.start_server(
+            self._sessions.accept, settings.listen.host, settings.listen.port, limit=MAX_LINE
+        )
+        control = ControlServer(self.control_socket, self._answer)
+        await control.start()
+        tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._sweep())]
+        try:
+            await self.until_ended(tasks)
+        finally:
+            server.close()
+            control.close()
+            self._sessions.close()
+            for task in tasks:
+                task.cancel()
+            await self._program.stop()
+            self._host.undo()
+
+    def reload(self) -> None:
+        """Tokens and certificate again; what is wrong leaves all as it was."""
+        settings = self._settings
+        try:
+            tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
+            self._sessions.context = server_side(settings.tls, "command line", "--certificate")
+        except ConfigError as error:
+            LOG.error("%s; nothing is changed", error)
+            return
+        self._sessions.tokens = tokens
+        self.spawn(self._sessions.sweep())
+
+    async def _ready(self) -> None:
+        own4, own6 = inner_addresses(OWN_NUMBER)
+        try:
+            self._host.apply(own4, NETWORK4.prefixlen, own6, NETWORK6.prefixlen)
+        except HostError as error:
+            self.fail(error)
+            return
+        self._sessions.has_ipv6 = bool(default_gateways(6))
+        self._sessions.adopt(await self._program.request({"type": "status"}))
+        self._sessions.program = self._program
+        await self._sessions.renew()
+        LOG.info("ready")
+
+    def _event(self, event: Document) -> None:
+        if event.get("event") == "stranger":
+            self._sessions.counters["data_strangers"] += 1
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            await self._sessions.sweep()
+
+    async def _answer(self, request: Document) -> Document:
+        if request.get("type") != "status":
+            raise HyroadsError("expected the request status")
+        data = await self._program.request({"type": "status"})
+        data.pop("seq", None)
+        return {"type": "status", **self._sessions.document(), "data_plane": data}

@@ -1,0 +1,216 @@
+"""The whole client: ``hyroads client run`` over the real ``hyroads-client``, real TCP connections, a real waypoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from multihomed import FAR, Host, World, make_tokens, tcp_server, wait_until, waypoint_of
+
+from hyroads.controller.files.programs import program_path
+
+PROGRAM = program_path("hyroads-client")
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not shutil.which("nft") or PROGRAM is None, reason="needs root, nftables, hyroads-client"
+    ),
+]
+POLICY = """
+interfaces: {wlan0: {}, wwan0: {metered: true}}
+flows:
+  - {name: web, match: {tcp_dst: 7000}, interfaces: [wwan0]}
+  - {name: bulk, match: {tcp_dst: 7001}, interfaces: [wlan0, wwan0]}
+"""
+RECEIVE = """
+import hashlib, socket, time
+s = socket.create_server(("0.0.0.0", 7001)); print("ready", flush=True)
+c, _ = s.accept(); h = hashlib.sha256(); n = 0; last = time.monotonic(); gap = 0.0
+while chunk := c.recv(1 << 16):
+    now = time.monotonic(); gap = max(gap, now - last); last = now; n += len(chunk); h.update(chunk)
+print(n, h.hexdigest(), round(gap, 3), flush=True)
+"""
+SEND = """
+import hashlib, random, socket, time
+s = socket.create_connection(("{far}", 7001), 5); s.settimeout(20); h = hashlib.sha256(); n = 0
+block = random.Random(7).randbytes(1 << 14); end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    s.sendall(block); h.update(block); n += len(block); time.sleep(0.005)
+s.shutdown(socket.SHUT_WR); s.recv(1); print(n, h.hexdigest(), flush=True)
+"""
+
+
+class Transfer:
+    """A paced upload over TCP from the client to the far host, of some seconds."""
+
+    def __init__(self, world: World, seconds: float) -> None:
+        self._far = self._start(world.far, RECEIVE)
+        assert self._far.stdout is not None
+        assert self._far.stdout.readline() == "ready\n"
+        self._near = self._start(world.client, SEND.format(far=FAR, seconds=seconds))
+
+    def _start(self, namespace: str, code: str) -> subprocess.Popen[str]:
+        command = ["ip", "netns", "exec", namespace, sys.executable, "-c", code]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(self) -> tuple[int, float]:
+        """Bytes, all of them right, and the longest gap at the receiver, s."""
+        try:
+            sent, received = self._near.communicate(timeout=60)[0].split(), self._far.communicate(timeout=20)[0].split()
+        finally:
+            self._near.kill()
+            self._far.kill()
+        assert sent == received[:2], (sent, received)
+        return int(sent[0]), float(received[2])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def host(world: World) -> Host:
+    made = Host(world, world.client, "client", real=PROGRAM)
+    made.policy.write_text(POLICY)
+    return made
+
+
+@pytest.fixture
+def gate(world: World, host: Host) -> Host:
+    """A waypoint, which the client's policy names."""
+    made = Host(world, world.net, "waypoint", real=PROGRAM)
+    made.start("waypoint", *make_tokens(made.folder))
+    host.policy.write_text(f"{POLICY}waypoint: {waypoint_of(made.folder)}\n")
+    return made
+
+
+def flow_of(host: Host, name: str) -> dict[str, Any]:
+    return next(flow for flow in host.status()["flows"] if flow["name"] == name)
+
+
+def has_flow(host: Host, name: str) -> bool:
+    return any(flow["name"] == name and flow["rate_mbps"] > 0 for flow in host.status()["flows"])
+
+
+def program_of(host: Host) -> int:
+    """The process of the client's hyroads-client."""
+    pids = host.world.inside(host.namespace, "ip", "netns", "pids", host.namespace).split()
+    return next(int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == "hyroads-client")
+
+
+def test_a_connection_goes_over_the_interface_of_its_flow_and_the_status_shows_it(world: World, host: Host) -> None:
+    before = world.state(world.client)
+    host.start()
+    assert world.route(FAR)["dev"] == "hr0"
+    with tcp_server(world, 7000, world.far):
+        call = f"import socket; s = socket.create_connection(('{FAR}', 7000), 5); print(s.recv(99))"
+        assert "10.2.0.2" in world.python(world.client, call)
+    assert " 0% packet loss" in world.inside(world.client, "ping", "-c", "3", "-i", "0.1", FAR)
+    transfer = Transfer(world, 3.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    status, flow = host.status(), flow_of(host, "bulk")
+    assert flow["via"] == "direct"
+    assert flow["source"].startswith("10.171.0.2:")
+    assert flow["interface"] in ("wlan0", "wwan0")
+    assert flow["rate_mbps"] == pytest.approx(flow["level_mbps"])
+    interface = status["interfaces"][flow["interface"]]
+    assert interface["up"]
+    assert interface["sent_mbps"] >= 0.8 * flow["rate_mbps"]
+    assert [flow["id"]] in [each["flows"] for each in status["clusters"]]
+    refused = host.hyroads("migrate", str(flow["id"]), "wwan0" if flow["interface"] == "wlan0" else "wlan0")
+    assert refused.returncode == 2, "a direct flow can't move"
+    assert transfer.end()[0] > 1_000_000
+    assert host.end() == 0
+    assert world.state(world.client) == before
+
+
+def test_a_connection_survives_migrations_and_the_loss_of_its_interface(world: World, host: Host, gate: Host) -> None:
+    host.start()
+    transfer = Transfer(world, 8.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    for _ in range(4):
+        flow = flow_of(host, "bulk")
+        other = "wwan0" if flow["interface"] == "wlan0" else "wlan0"
+        moved = host.hyroads("migrate", str(flow["id"]), other)
+        assert moved.returncode == 0, moved.stderr
+        assert flow_of(host, "bulk")["interface"] == other
+    assert flow_of(host, "bulk")["migrations"] >= 4
+    assert flow_of(host, "bulk")["source"].startswith("100.72.0.2:")
+    lost = flow_of(host, "bulk")["interface"]
+    world.inside(world.client, "ip", "link", "set", lost, "down")
+    wait_until(lambda: flow_of(host, "bulk")["interface"] not in (lost, None), 3.0)
+    status = host.status()
+    assert status["interfaces"][lost]["up"] is False
+    total, gap_s = transfer.end()
+    assert total > 5_000_000
+    assert gap_s < 1.0
+    sessions = json.loads(gate.hyroads("status", "--waypoint", "--json").stdout)["sessions"]
+    assert [each["client"] for each in sessions] == ["laptop1"]
+
+
+@pytest.mark.parametrize("via", ["direct", "waypoint"])
+def test_a_connection_survives_the_end_of_the_program(world: World, host: Host, via: str, request: Any) -> None:
+    if via == "waypoint":
+        request.getfixturevalue("gate")
+    host.start()
+    transfer = Transfer(world, 8.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    assert flow_of(host, "bulk")["via"] == via
+    os.kill(program_of(host), signal.SIGKILL)
+    wait_until(lambda: "the program runs again" in host.said())
+    assert transfer.end()[0] > 1_000_000
+    assert host.status()["program"]["restarts"] == 1
+
+
+def test_a_connection_does_not_notice_that_the_daemon_was_killed(world: World, host: Host, gate: Host) -> None:
+    host.start()
+    transfer = Transfer(world, 6.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    host.signal(signal.SIGKILL)
+    time.sleep(0.5)
+    host.start()
+    flow = flow_of(host, "bulk")
+    other = "wwan0" if flow["interface"] == "wlan0" else "wlan0"
+    assert host.hyroads("migrate", str(flow["id"]), other).returncode == 0
+    total, gap_s = transfer.end()
+    assert total > 1_000_000
+    assert gap_s < 1.0
+
+
+def test_a_connection_survives_the_end_of_the_waypoint_s_program(world: World, host: Host, gate: Host) -> None:
+    host.start()
+    transfer = Transfer(world, 8.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    os.kill(program_of(gate), signal.SIGKILL)
+    wait_until(lambda: gate.said().count(" ready") == 2)
+    assert transfer.end()[0] > 1_000_000
+
+
+def test_modes_move_running_flows(world: World, host: Host, gate: Host) -> None:
+    host.start()
+    transfer = Transfer(world, 7.0)
+    wait_until(lambda: has_flow(host, "bulk"))
+    if flow_of(host, "bulk")["interface"] == "wlan0":
+        host.hyroads("migrate", str(flow_of(host, "bulk")["id"]), "wwan0")
+    assert host.hyroads("mode", "cost-efficient").returncode == 0
+    # wwan0 is metered.
+    wait_until(lambda: flow_of(host, "bulk")["interface"] == "wlan0", 1.0)
+    said = host.hyroads("mode", "high-robustness")
+    took_ms = float(re.search(r"\(([0-9.]+) ms\)", said.stdout)[1])  # type: ignore[index]
+    assert took_ms < 200
+    wait_until(lambda: host.status()["interfaces"]["wwan0"]["sent_mbps"] > 1)
+    status = host.status()["interfaces"]
+    assert status["wwan0"]["sent_mbps"] == pytest.approx(status["wlan0"]["sent_mbps"], rel=0.3)
+    assert transfer.end()[0] > 1_000_000
