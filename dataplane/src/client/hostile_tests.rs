@@ -314,7 +314,8 @@ fn tables_stay_within_their_bounds_and_the_silent_make_room() {
 #[test]
 fn a_pool_that_is_used_up_costs_packets_and_no_more() {
     let mut sim = Sim::new(&[(0.1, 5), (100.0, 5)]);
-    let slow = rule("", &["if0"], "waypoint").replace(r#""rest","#, r#""slow","match":{"protocol":"udp","destination_port":[9,9]},"#);
+    let slow = rule("", &["if0"], "waypoint")
+        .replace(r#""rest","#, r#""slow","match":{"protocol":"udp","destination_port":[9,9]},"#);
     sim.configure(&format!("{slow},{}", rule("", &["if1"], "waypoint")));
     // Far more flows than buffers wait for the slow interface.
     for number in 0..40_000 {

@@ -17,9 +17,9 @@ pub mod order;
 pub mod report;
 pub mod scheduler;
 pub mod send;
-pub mod shell;
 #[cfg(test)]
 mod sharing_tests;
+pub mod shell;
 pub mod state;
 #[cfg(test)]
 mod testing;

@@ -353,6 +353,15 @@ impl Sim {
         self.now_ns = end_ns;
     }
 
+    /// Goes on later; what is on its way is lost.
+    pub fn jump(&mut self, to_ns: u64) {
+        self.flights.clear();
+        self.now_ns = to_ns;
+        for wire in &mut self.wires {
+            wire.free_ns = [to_ns; 2];
+        }
+    }
+
     fn next_ns(&self) -> u64 {
         let flight = self.flights.peek().map_or(u64::MAX, |flight| flight.0.at_ns);
         let mut next_ns = flight;
@@ -480,7 +489,12 @@ impl Wire {
 pub fn assert_all(got: &[u32], count: u32, what: &str) {
     let missing: Vec<u32> =
         (0..count).collect::<BTreeSet<u32>>().difference(&got.iter().copied().collect()).copied().collect();
-    assert!(missing.is_empty(), "{what}: {} of {count} missing: {:?}", missing.len(), &missing[..missing.len().min(20)]);
+    assert!(
+        missing.is_empty(),
+        "{what}: {} of {count} missing: {:?}",
+        missing.len(),
+        &missing[..missing.len().min(20)]
+    );
     assert_eq!(got.len(), count as usize, "{what}: something came twice");
     let swapped = got.windows(2).position(|pair| pair[0] > pair[1]);
     assert_eq!(swapped, None, "{what}: not in order");
