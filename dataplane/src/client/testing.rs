@@ -71,7 +71,7 @@ pub fn tcp(source: &str, destination: &str, flags: u8, payload: &[u8]) -> Vec<u8
     segment.extend_from_slice(&destination.port().to_be_bytes());
     segment.extend_from_slice(&[0, 0, 1, 0, 0, 0, 2, 0]);
     let options: &[u8] = if flags & ip::SYN != 0 { &[2, 4, 0x05, 0xb4] } else { &[] };
-    segment.extend_from_slice(&[((20 + options.len()) / 4 << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    segment.extend_from_slice(&[(((20 + options.len()) / 4) << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
     segment.extend_from_slice(options);
     segment.extend_from_slice(payload);
     around(TCP, source.ip(), destination.ip(), &segment)

@@ -20,7 +20,8 @@ use crate::sys::socket::Sent;
 use crate::sys::tun::{Tun, TunOptions};
 use crate::sys::udp::{BoundUdp, DatagramBatch};
 use serde_json::{json, Value};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,12 +40,19 @@ struct Client {
     /// Something came or is due.
     is_active: bool,
     due_ns: u64,
+    /// Its entry among what is due; never later than `due_ns`.
+    entered_ns: u64,
+    /// It waits for room in the socket.
+    is_stalled: bool,
 }
 
 struct Waypoint {
     clients: HashMap<u32, Client>,
     by_address: HashMap<IpAddr, u32>,
     active: Vec<u32>,
+    /// When to look after which session. Most are idle: none is looked at in vain. An entry counts if it is its client's.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+    stalled: Vec<u32>,
     fx: Effects,
     tun: Tun,
     udp: BoundUdp,
@@ -79,6 +87,8 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
         clients: HashMap::new(),
         by_address: HashMap::new(),
         active: Vec::new(),
+        due: BinaryHeap::new(),
+        stalled: Vec::new(),
         fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS)),
         tun,
         udp,
@@ -106,7 +116,8 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
 
 impl Waypoint {
     fn due_ns(&self) -> u64 {
-        let due = self.clients.values().map(|client| client.due_ns).fold(u64::MAX, u64::min);
+        let due = self.due.peek().map_or(u64::MAX, |Reverse((at_ns, _))| *at_ns);
+        let due = if self.active.is_empty() { due } else { 0 };
         self.blocked_ns.map_or(due, |at| due.min(at))
     }
 
@@ -184,6 +195,12 @@ impl Waypoint {
         if self.blocked_ns.take().is_some() {
             // The socket is there for as long as the program runs.
             let _ = epoll.modify(&self.udp, UDP_TOKEN, Interest::READ);
+            for session in self.stalled.drain(..) {
+                if let Some(client) = self.clients.get_mut(&session) {
+                    client.is_stalled = false;
+                }
+                Self::activate(&mut self.clients, &mut self.active, session);
+            }
         }
     }
 
@@ -193,11 +210,7 @@ impl Waypoint {
         if self.blocked_ns.map_or(false, |at| at <= now_ns) {
             self.unblock(epoll);
         }
-        for (session, client) in &mut self.clients {
-            if client.due_ns <= now_ns && !std::mem::replace(&mut client.is_active, true) {
-                self.active.push(*session);
-            }
-        }
+        self.activate_due(now_ns);
         for session in std::mem::take(&mut self.active) {
             if let Some(client) = self.clients.get_mut(&session) {
                 client.is_active = false;
@@ -212,15 +225,49 @@ impl Waypoint {
             if self.blocked_ns.is_none() {
                 self.send(session, epoll);
             }
-            if let Some(client) = self.clients.get_mut(&session) {
-                client.due_ns = client.next_due(monotonic_ns());
-            }
+            self.enter(session);
         }
         for buf in self.fx.to_host.drain(..) {
             self.fx.drops.overrun += u64::from(!self.tun.write(buf.bytes()).unwrap_or(false));
             self.fx.pool.give(buf);
         }
         self.fx.notices.clear();
+    }
+
+    fn activate_due(&mut self, now_ns: u64) {
+        while let Some(Reverse((at_ns, session))) = self.due.peek().copied().filter(|due| due.0 .0 <= now_ns) {
+            self.due.pop();
+            let client = match self.clients.get_mut(&session) {
+                Some(client) if client.entered_ns == at_ns => client,
+                _ => continue,
+            };
+            client.entered_ns = u64::MAX;
+            if client.due_ns <= now_ns {
+                Self::activate(&mut self.clients, &mut self.active, session);
+            } else {
+                client.entered_ns = client.due_ns;
+                self.due.push(Reverse((client.due_ns, session)));
+            }
+        }
+    }
+
+    /// Notes when a session is to be looked after next.
+    fn enter(&mut self, session: u32) {
+        if let Some(client) = self.clients.get_mut(&session) {
+            let now_ns = monotonic_ns();
+            client.due_ns = client.next_due(now_ns);
+            if self.blocked_ns.is_some() && client.due_ns <= now_ns {
+                // What waits for room is not due before there is some.
+                client.due_ns = client.engine.next_due(now_ns);
+                if !std::mem::replace(&mut client.is_stalled, true) {
+                    self.stalled.push(session);
+                }
+            }
+            if client.due_ns < client.entered_ns {
+                client.entered_ns = client.due_ns;
+                self.due.push(Reverse((client.due_ns, session)));
+            }
+        }
     }
 
     fn send(&mut self, session: u32, epoll: &Epoll) {
@@ -278,7 +325,15 @@ impl Waypoint {
             None if is_full => return Err(format!("there are {MOST_SESSIONS} sessions")),
             None => {
                 let engine = Engine::waypoint(session, wish.address4, wish.address6);
-                let client = Client { name: wish.client.clone(), engine, is_active: false, due_ns: 0 };
+                let name = wish.client.clone();
+                let client = Client {
+                    name,
+                    engine,
+                    is_active: false,
+                    due_ns: u64::MAX,
+                    entered_ns: u64::MAX,
+                    is_stalled: false,
+                };
                 self.clients.insert(wish.session, client);
             }
         }
