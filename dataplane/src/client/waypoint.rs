@@ -31,6 +31,7 @@ const UDP_TOKEN: u64 = 3;
 const BUDGET: usize = 64;
 const DATAGRAMS: usize = 64;
 const MOST_SESSIONS: usize = 4096;
+const MOST_LOCALS: usize = 16 * MOST_SESSIONS;
 /// A full device queue tells nothing when it has room again.
 const RETRY_NS: u64 = 200_000;
 
@@ -46,6 +47,30 @@ struct Client {
     is_stalled: bool,
 }
 
+/// The address of ours that each client's interface sends to: behind another one, a NAT or firewall would let nothing
+/// back. Clients that have sent nothing since there were too many are answered from the address that the routes choose.
+#[derive(Default)]
+struct Locals(HashMap<SocketAddr, IpAddr>);
+
+impl Locals {
+    fn note(&mut self, client: SocketAddr, local: Option<IpAddr>) {
+        if let Some(local) = local {
+            if self.0.len() >= MOST_LOCALS && !self.0.contains_key(&client) {
+                self.0.clear();
+            }
+            self.0.insert(client, local);
+        }
+    }
+
+    fn send(&self, udp: &BoundUdp, head: &[u8], body: &[u8], to: SocketAddr) -> Sent {
+        let sent = match self.0.get(&to) {
+            Some(local) => udp.send_from(head, body, to, *local),
+            None => udp.send_to(head, body, to),
+        };
+        sent.unwrap_or(Sent::NoRoute)
+    }
+}
+
 struct Waypoint {
     clients: HashMap<u32, Client>,
     by_address: HashMap<IpAddr, u32>,
@@ -56,6 +81,7 @@ struct Waypoint {
     fx: Effects,
     tun: Tun,
     udp: BoundUdp,
+    locals: Locals,
     datagrams: DatagramBatch,
     blocked_ns: Option<u64>,
     strangers: u64,
@@ -92,6 +118,7 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
         fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS)),
         tun,
         udp,
+        locals: Locals::default(),
         datagrams: DatagramBatch::new(DATAGRAMS, BUFFER_BYTES),
         blocked_ns: None,
         strangers: 0,
@@ -171,7 +198,7 @@ impl Waypoint {
             return;
         }
         let now_ns = monotonic_ns();
-        for (from, bytes) in self.datagrams.items() {
+        for (from, local, bytes) in self.datagrams.items_with_local() {
             let session = session_of(bytes).unwrap_or(0);
             let client = match self.clients.get_mut(&session) {
                 Some(client) => client,
@@ -183,6 +210,7 @@ impl Waypoint {
             match self.fx.pool.take_with(bytes) {
                 Some(buf) => {
                     if client.engine.from_tunnel(now_ns, buf, from, &mut self.fx) {
+                        self.locals.note(from, local);
                         Self::activate(&mut self.clients, &mut self.active, session);
                     }
                 }
@@ -220,7 +248,7 @@ impl Waypoint {
             }
             for message in self.fx.messages.drain(..) {
                 // A hello that is not answered comes again.
-                let _ = self.udp.send_to(message.bytes(), &[], message.to);
+                let _ = self.locals.send(&self.udp, message.bytes(), &[], message.to);
             }
             if self.blocked_ns.is_none() {
                 self.send(session, epoll);
@@ -286,7 +314,7 @@ impl Waypoint {
                     None => break,
                 };
                 let sent = match &taken.to {
-                    To::Tunnel { head, to } => self.udp.send_to(head, taken.bytes(), *to).unwrap_or(Sent::NoRoute),
+                    To::Tunnel { head, to } => self.locals.send(&self.udp, head, taken.bytes(), *to),
                     To::Wire(_) => Sent::NoRoute,
                 };
                 match sent {
