@@ -515,7 +515,7 @@ impl Engine {
         };
         let is_newest = shim.kind == Kind::Data && flow.order.is_newest(shim.sequence);
         flow.order.accept(now_ns, shim, buf, &mut fx.released);
-        let waits = flow.order.held() > 0;
+        let waits = flow.order.next_due(now_ns).is_some();
         // Without a wish of its own a flow is answered where it comes from.
         let follows = self.is_waypoint && flow.bind_serial == 0 && is_newest && flow.pinned != Some(shim.path);
         if waits && !self.ordering.contains(&slot) {

@@ -17,6 +17,8 @@ pub mod order;
 pub mod report;
 pub mod scheduler;
 pub mod send;
+#[cfg(test)]
+mod sharing_tests;
 pub mod shell;
 pub mod state;
 #[cfg(test)]

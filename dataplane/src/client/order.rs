@@ -28,6 +28,8 @@ pub struct Order {
     seen: u64,
     known: u32,
     interface: u8,
+    /// When anything was last heard.
+    heard_ns: u64,
     /// When an interface other than `interface` was last heard.
     mixed_ns: u64,
     receiver: Option<Box<Receiver>>,
@@ -44,7 +46,13 @@ impl Order {
             out.waste.extend(buf);
             return;
         }
-        if shim.path != self.interface {
+        self.settle(now_ns, out);
+        let is_silent = self.receiver.is_none() && now_ns.saturating_sub(self.heard_ns) > SETTLED_NS;
+        self.heard_ns = now_ns;
+        if shim.path != self.interface && is_silent {
+            // Nothing is on its way over the other one any more.
+            self.interface = shim.path;
+        } else if shim.path != self.interface {
             self.mix(now_ns, &shim, out);
         }
         let is_new = shim.kind != Kind::Data || self.is_new(shim.sequence);
@@ -57,7 +65,7 @@ impl Order {
             }
         };
         receiver.on_frame(now_ns, shim, buf, 0, out);
-        self.settle(now_ns);
+        self.settle(now_ns, out);
     }
 
     /// A second interface is in use.
@@ -84,10 +92,11 @@ impl Order {
     }
 
     /// Back to one interface.
-    fn settle(&mut self, now_ns: u64) {
+    fn settle(&mut self, now_ns: u64, out: &mut Released) {
         let settled = now_ns.saturating_sub(self.mixed_ns) > SETTLED_NS;
         if settled && self.receiver.as_ref().map_or(false, |receiver| receiver.held() == 0) {
-            self.receiver = None;
+            // It may keep a packet that seems to be of another sequence.
+            self.receiver.take().into_iter().for_each(|mut receiver| receiver.flush(out));
             self.known = self.next;
             self.seen = !0;
         }
@@ -131,7 +140,7 @@ impl Order {
     pub fn poll(&mut self, now_ns: u64, out: &mut Released) {
         if let Some(receiver) = self.receiver.as_mut() {
             receiver.poll(now_ns, out);
-            self.settle(now_ns);
+            self.settle(now_ns, out);
         }
     }
 

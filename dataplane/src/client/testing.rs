@@ -353,6 +353,15 @@ impl Sim {
         self.now_ns = end_ns;
     }
 
+    /// Goes on later; what is on its way is lost.
+    pub fn jump(&mut self, to_ns: u64) {
+        self.flights.clear();
+        self.now_ns = to_ns;
+        for wire in &mut self.wires {
+            wire.free_ns = [to_ns; 2];
+        }
+    }
+
     fn next_ns(&self) -> u64 {
         let flight = self.flights.peek().map_or(u64::MAX, |flight| flight.0.at_ns);
         let mut next_ns = flight;

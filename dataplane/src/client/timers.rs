@@ -68,7 +68,7 @@ impl Engine {
             let waits = match self.flows.get_mut(slot) {
                 Some(flow) => {
                     flow.order.poll(now_ns, &mut fx.released);
-                    flow.order.held() > 0
+                    flow.order.next_due(now_ns).is_some()
                 }
                 None => false,
             };

@@ -20,7 +20,8 @@ use crate::sys::socket::Sent;
 use crate::sys::tun::{Tun, TunOptions};
 use crate::sys::udp::{BoundUdp, DatagramBatch};
 use serde_json::{json, Value};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,6 +31,7 @@ const UDP_TOKEN: u64 = 3;
 const BUDGET: usize = 64;
 const DATAGRAMS: usize = 64;
 const MOST_SESSIONS: usize = 4096;
+const MOST_LOCALS: usize = 16 * MOST_SESSIONS;
 /// A full device queue tells nothing when it has room again.
 const RETRY_NS: u64 = 200_000;
 
@@ -39,15 +41,47 @@ struct Client {
     /// Something came or is due.
     is_active: bool,
     due_ns: u64,
+    /// Its entry among what is due; never later than `due_ns`.
+    entered_ns: u64,
+    /// It waits for room in the socket.
+    is_stalled: bool,
+}
+
+/// The address of ours that each client's interface sends to: behind another one, a NAT or firewall would let nothing
+/// back. Clients that have sent nothing since there were too many are answered from the address that the routes choose.
+#[derive(Default)]
+struct Locals(HashMap<SocketAddr, IpAddr>);
+
+impl Locals {
+    fn note(&mut self, client: SocketAddr, local: Option<IpAddr>) {
+        if let Some(local) = local {
+            if self.0.len() >= MOST_LOCALS && !self.0.contains_key(&client) {
+                self.0.clear();
+            }
+            self.0.insert(client, local);
+        }
+    }
+
+    fn send(&self, udp: &BoundUdp, head: &[u8], body: &[u8], to: SocketAddr) -> Sent {
+        let sent = match self.0.get(&to) {
+            Some(local) => udp.send_from(head, body, to, *local),
+            None => udp.send_to(head, body, to),
+        };
+        sent.unwrap_or(Sent::NoRoute)
+    }
 }
 
 struct Waypoint {
     clients: HashMap<u32, Client>,
     by_address: HashMap<IpAddr, u32>,
     active: Vec<u32>,
+    /// When to look after which session. Most are idle: none is looked at in vain. An entry counts if it is its client's.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+    stalled: Vec<u32>,
     fx: Effects,
     tun: Tun,
     udp: BoundUdp,
+    locals: Locals,
     datagrams: DatagramBatch,
     blocked_ns: Option<u64>,
     strangers: u64,
@@ -79,9 +113,12 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
         clients: HashMap::new(),
         by_address: HashMap::new(),
         active: Vec::new(),
+        due: BinaryHeap::new(),
+        stalled: Vec::new(),
         fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS)),
         tun,
         udp,
+        locals: Locals::default(),
         datagrams: DatagramBatch::new(DATAGRAMS, BUFFER_BYTES),
         blocked_ns: None,
         strangers: 0,
@@ -106,7 +143,8 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
 
 impl Waypoint {
     fn due_ns(&self) -> u64 {
-        let due = self.clients.values().map(|client| client.due_ns).fold(u64::MAX, u64::min);
+        let due = self.due.peek().map_or(u64::MAX, |Reverse((at_ns, _))| *at_ns);
+        let due = if self.active.is_empty() { due } else { 0 };
         self.blocked_ns.map_or(due, |at| due.min(at))
     }
 
@@ -160,7 +198,7 @@ impl Waypoint {
             return;
         }
         let now_ns = monotonic_ns();
-        for (from, bytes) in self.datagrams.items() {
+        for (from, local, bytes) in self.datagrams.items_with_local() {
             let session = session_of(bytes).unwrap_or(0);
             let client = match self.clients.get_mut(&session) {
                 Some(client) => client,
@@ -172,6 +210,7 @@ impl Waypoint {
             match self.fx.pool.take_with(bytes) {
                 Some(buf) => {
                     if client.engine.from_tunnel(now_ns, buf, from, &mut self.fx) {
+                        self.locals.note(from, local);
                         Self::activate(&mut self.clients, &mut self.active, session);
                     }
                 }
@@ -184,6 +223,12 @@ impl Waypoint {
         if self.blocked_ns.take().is_some() {
             // The socket is there for as long as the program runs.
             let _ = epoll.modify(&self.udp, UDP_TOKEN, Interest::READ);
+            for session in self.stalled.drain(..) {
+                if let Some(client) = self.clients.get_mut(&session) {
+                    client.is_stalled = false;
+                }
+                Self::activate(&mut self.clients, &mut self.active, session);
+            }
         }
     }
 
@@ -193,11 +238,7 @@ impl Waypoint {
         if self.blocked_ns.map_or(false, |at| at <= now_ns) {
             self.unblock(epoll);
         }
-        for (session, client) in &mut self.clients {
-            if client.due_ns <= now_ns && !std::mem::replace(&mut client.is_active, true) {
-                self.active.push(*session);
-            }
-        }
+        self.activate_due(now_ns);
         for session in std::mem::take(&mut self.active) {
             if let Some(client) = self.clients.get_mut(&session) {
                 client.is_active = false;
@@ -207,20 +248,54 @@ impl Waypoint {
             }
             for message in self.fx.messages.drain(..) {
                 // A hello that is not answered comes again.
-                let _ = self.udp.send_to(message.bytes(), &[], message.to);
+                let _ = self.locals.send(&self.udp, message.bytes(), &[], message.to);
             }
             if self.blocked_ns.is_none() {
                 self.send(session, epoll);
             }
-            if let Some(client) = self.clients.get_mut(&session) {
-                client.due_ns = client.next_due(monotonic_ns());
-            }
+            self.enter(session);
         }
         for buf in self.fx.to_host.drain(..) {
             self.fx.drops.overrun += u64::from(!self.tun.write(buf.bytes()).unwrap_or(false));
             self.fx.pool.give(buf);
         }
         self.fx.notices.clear();
+    }
+
+    fn activate_due(&mut self, now_ns: u64) {
+        while let Some(Reverse((at_ns, session))) = self.due.peek().copied().filter(|due| due.0 .0 <= now_ns) {
+            self.due.pop();
+            let client = match self.clients.get_mut(&session) {
+                Some(client) if client.entered_ns == at_ns => client,
+                _ => continue,
+            };
+            client.entered_ns = u64::MAX;
+            if client.due_ns <= now_ns {
+                Self::activate(&mut self.clients, &mut self.active, session);
+            } else {
+                client.entered_ns = client.due_ns;
+                self.due.push(Reverse((client.due_ns, session)));
+            }
+        }
+    }
+
+    /// Notes when a session is to be looked after next.
+    fn enter(&mut self, session: u32) {
+        if let Some(client) = self.clients.get_mut(&session) {
+            let now_ns = monotonic_ns();
+            client.due_ns = client.next_due(now_ns);
+            if self.blocked_ns.is_some() && client.due_ns <= now_ns {
+                // What waits for room is not due before there is some.
+                client.due_ns = client.engine.next_due(now_ns);
+                if !std::mem::replace(&mut client.is_stalled, true) {
+                    self.stalled.push(session);
+                }
+            }
+            if client.due_ns < client.entered_ns {
+                client.entered_ns = client.due_ns;
+                self.due.push(Reverse((client.due_ns, session)));
+            }
+        }
     }
 
     fn send(&mut self, session: u32, epoll: &Epoll) {
@@ -239,7 +314,7 @@ impl Waypoint {
                     None => break,
                 };
                 let sent = match &taken.to {
-                    To::Tunnel { head, to } => self.udp.send_to(head, taken.bytes(), *to).unwrap_or(Sent::NoRoute),
+                    To::Tunnel { head, to } => self.locals.send(&self.udp, head, taken.bytes(), *to),
                     To::Wire(_) => Sent::NoRoute,
                 };
                 match sent {
@@ -278,7 +353,15 @@ impl Waypoint {
             None if is_full => return Err(format!("there are {MOST_SESSIONS} sessions")),
             None => {
                 let engine = Engine::waypoint(session, wish.address4, wish.address6);
-                let client = Client { name: wish.client.clone(), engine, is_active: false, due_ns: 0 };
+                let name = wish.client.clone();
+                let client = Client {
+                    name,
+                    engine,
+                    is_active: false,
+                    due_ns: u64::MAX,
+                    entered_ns: u64::MAX,
+                    is_stalled: false,
+                };
                 self.clients.insert(wish.session, client);
             }
         }

@@ -403,6 +403,18 @@ fn datagrams_go_both_ways_and_errors_by_icmp_end_nothing() {
         assert_eq!(a.receive(&mut batch).unwrap(), 0);
         assert_eq!(batch.items().count(), 0);
 
+        // An answer leaves from the address that was asked.
+        while b.send_to(b"ask", b"", to).unwrap() != Sent::Done {}
+        assert!(ready(&a, Interest::READ, 2000));
+        assert_eq!(a.receive(&mut batch).unwrap(), 1);
+        let local = batch.items_with_local().next().unwrap().1.unwrap();
+        assert_eq!(local, to.ip());
+        assert_eq!(a.send_from(b"answer", b"!", from, local).unwrap(), Sent::Done);
+        assert!(ready(&b, Interest::READ, 2000));
+        assert_eq!(b.receive(&mut batch).unwrap(), 1);
+        let (source, nothing, bytes) = batch.items_with_local().next().unwrap();
+        assert_eq!((source, nothing, &bytes[..]), (to, None, &b"answer!"[..]));
+
         let closed: SocketAddr = format!("{address_a}:9").parse().unwrap();
         for _ in 0..5 {
             while b.send_to(b"", b"nobody there", closed).unwrap() != Sent::Done {}

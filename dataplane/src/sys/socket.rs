@@ -260,6 +260,16 @@ pub(crate) fn bind(socket: &OwnedFd, address: &RawAddress, what: impl FnOnce() -
 
 /// Sends the two parts as one datagram or packet. An error that ICMP queued on the socket is cleared by the first attempt.
 pub(crate) fn transmit(socket: &OwnedFd, parts: [&[u8]; 2], to: &RawAddress) -> io::Result<Sent> {
+    transmit_with(socket, parts, to, &mut [])
+}
+
+/// As `transmit`, with ancillary data.
+pub(crate) fn transmit_with(
+    socket: &OwnedFd,
+    parts: [&[u8]; 2],
+    to: &RawAddress,
+    control: &mut [u64],
+) -> io::Result<Sent> {
     let mut vectors =
         parts.map(|part| libc::iovec { iov_base: part.as_ptr() as *mut libc::c_void, iov_len: part.len() });
     // SAFETY: an all-zero msghdr is valid.
@@ -268,6 +278,10 @@ pub(crate) fn transmit(socket: &OwnedFd, parts: [&[u8]; 2], to: &RawAddress) -> 
     message.msg_namelen = to.length;
     message.msg_iov = vectors.as_mut_ptr();
     message.msg_iovlen = if parts[1].is_empty() { 1 } else { 2 };
+    if !control.is_empty() {
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = mem::size_of_val(control) as _;
+    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let mut again = true;
     loop {

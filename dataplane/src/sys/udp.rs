@@ -4,11 +4,14 @@ use super::socket::{self, RawAddress, SendBound, Sent};
 use super::{check, context};
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
 /// Room in the kernel for what was not received yet, in bytes.
 const RECEIVE_BYTES: u32 = 4 << 20;
+
+/// Room for the ancillary data of a datagram.
+const CONTROL_WORDS: usize = 8;
 
 /// An open UDP socket, non-blocking. An IPv6 socket carries IPv6 only.
 #[derive(Debug)]
@@ -42,6 +45,13 @@ impl BoundUdp {
             let value = libc::IPV6_PMTUDISC_DO;
             socket::set_option(&descriptor, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &value, name)?;
         }
+        if interface.is_none() && local.ip().is_unspecified() {
+            let (level, name) = match local {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+            };
+            socket::set_option(&descriptor, level, name, &1i32, || format!("packet information of {shown}"))?;
+        }
         socket::grow_receive_buffer(&descriptor, RECEIVE_BYTES, &shown)?;
         let bound = match bound_packet_bytes {
             Some(bytes) => Some(SendBound::set(&descriptor, bytes, &shown)?),
@@ -70,6 +80,29 @@ impl BoundUdp {
         }
         socket::transmit(&self.descriptor, [head, body], &RawAddress::new(&to))
             .map_err(|error| context(error, &format!("send to {to} on {}", self.shown)))
+    }
+
+    /// As `send_to`, from `local`, one of the host's addresses, of the family of `to`.
+    pub fn send_from(&self, head: &[u8], body: &[u8], to: SocketAddr, local: IpAddr) -> io::Result<Sent> {
+        let mut control = [0u64; CONTROL_WORDS];
+        let words = match (local, to) {
+            (IpAddr::V4(address), SocketAddr::V4(_)) => {
+                // SAFETY: all zeros are a valid in_pktinfo.
+                let mut info: libc::in_pktinfo = unsafe { mem::zeroed() };
+                info.ipi_spec_dst.s_addr = u32::from_ne_bytes(address.octets());
+                write_control(&mut control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+            }
+            (IpAddr::V6(address), SocketAddr::V6(_)) => {
+                // SAFETY: all zeros are a valid in6_pktinfo.
+                let mut info: libc::in6_pktinfo = unsafe { mem::zeroed() };
+                info.ipi6_addr.s6_addr = address.octets();
+                write_control(&mut control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+            }
+            _ => 0,
+        };
+        let control = control.get_mut(..words).unwrap_or(&mut []);
+        socket::transmit_with(&self.descriptor, [head, body], &RawAddress::new(&to), control)
+            .map_err(|error| context(error, &format!("send from {local} to {to} on {}", self.shown)))
     }
 
     /// Receives as many datagrams as there are and `batch` holds, in one system call; 0 if there is none now. Datagrams that
@@ -130,7 +163,55 @@ pub struct DatagramBatch {
     names: Vec<libc::sockaddr_storage>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
+    controls: Vec<[u64; CONTROL_WORDS]>,
     count: usize,
+}
+
+/// Writes one piece of ancillary data; returns how many words it takes.
+fn write_control<T: Copy>(
+    control: &mut [u64; CONTROL_WORDS],
+    level: libc::c_int,
+    kind: libc::c_int,
+    value: T,
+) -> usize {
+    let at = mem::size_of::<libc::cmsghdr>();
+    let length = at + mem::size_of::<T>();
+    if length > mem::size_of_val(control) {
+        return 0;
+    }
+    // SAFETY: all zeros are a valid header; header and value fit, and unaligned writes need no alignment.
+    unsafe {
+        let mut header: libc::cmsghdr = mem::zeroed();
+        header.cmsg_len = length as _;
+        header.cmsg_level = level;
+        header.cmsg_type = kind;
+        let to = control.as_mut_ptr().cast::<u8>();
+        to.cast::<libc::cmsghdr>().write_unaligned(header);
+        to.add(at).cast::<T>().write_unaligned(value);
+    }
+    (length + 7) / 8
+}
+
+/// The address that a datagram came to, from its ancillary data; the socket asks for this kind only.
+fn read_control(control: &[u64; CONTROL_WORDS], length: usize) -> Option<IpAddr> {
+    let at = mem::size_of::<libc::cmsghdr>();
+    // SAFETY: the array is longer than a header and either value, which any bytes are valid for.
+    unsafe {
+        let from = control.as_ptr().cast::<u8>();
+        let header = from.cast::<libc::cmsghdr>().read_unaligned();
+        match (header.cmsg_level, header.cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) if length >= at + mem::size_of::<libc::in_pktinfo>() => {
+                let info = from.add(at).cast::<libc::in_pktinfo>().read_unaligned();
+                // The local address to answer from, also for a broadcast.
+                Some(IpAddr::V4(info.ipi_spec_dst.s_addr.to_ne_bytes().into()))
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if length >= at + mem::size_of::<libc::in6_pktinfo>() => {
+                let info = from.add(at).cast::<libc::in6_pktinfo>().read_unaligned();
+                Some(IpAddr::V6(info.ipi6_addr.s6_addr.into()))
+            }
+            _ => None,
+        }
+    }
 }
 
 // SAFETY: the pointers in the headers are set before each use and point into vectors that move with the batch.
@@ -148,6 +229,7 @@ impl DatagramBatch {
             names: vec![RawAddress::empty().storage; capacity],
             vectors: vec![vector; capacity],
             headers: vec![header; capacity],
+            controls: vec![[0; CONTROL_WORDS]; capacity],
             count: 0,
         }
     }
@@ -161,20 +243,28 @@ impl DatagramBatch {
             header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             header.msg_hdr.msg_iov = &mut self.vectors[i];
             header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = self.controls[i].as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = mem::size_of_val(&self.controls[i]) as _;
             header.msg_hdr.msg_flags = 0;
         }
     }
 
     /// The datagrams of the last receive, each with its source.
     pub fn items(&mut self) -> impl Iterator<Item = (SocketAddr, &mut [u8])> {
+        self.items_with_local().map(|(from, _, bytes)| (from, bytes))
+    }
+
+    /// As `items`, each also with the host's address that it came to, if the socket listens on all of them.
+    pub fn items_with_local(&mut self) -> impl Iterator<Item = (SocketAddr, Option<IpAddr>, &mut [u8])> {
         let (headers, names) = (&self.headers[..self.count], &self.names[..self.count]);
         let buffers = self.bytes.chunks_mut(self.datagram_bytes.max(1));
-        headers.iter().zip(names).zip(buffers).filter_map(|((header, name), buffer)| {
+        headers.iter().zip(names).zip(&self.controls).zip(buffers).filter_map(|(((header, name), control), buffer)| {
             if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 return None;
             }
             let from = RawAddress { storage: *name, length: header.msg_hdr.msg_namelen }.get()?;
-            Some((from, buffer.get_mut(..header.msg_len as usize)?))
+            let local = read_control(control, header.msg_hdr.msg_controllen);
+            Some((from, local, buffer.get_mut(..header.msg_len as usize)?))
         })
     }
 }
