@@ -7,7 +7,7 @@
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
-RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 iputils-ping procps util-linux python3-venv gcc libc6-dev)
+RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables iputils-ping procps util-linux python3-venv gcc libc6-dev)
 DEV_PACKAGES=(tcpdump snmpd snmp smitools hostapd wpasupplicant)
 STAMPS=.venv/.hyroads
 dev=false
@@ -97,7 +97,8 @@ mininet_link() {
 rust_programs() {
     local key
     key=$(find dataplane/src dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
-    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] && return
+    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] &&
+        [ -x dataplane/target/release/hyroads-client ] && return
     say "Rust programs (dataplane/)"
     (cd dataplane && cargo build --release --locked --quiet)
     stamp rust "$key"

@@ -12,7 +12,7 @@ from .main import Command, argument
 
 def _run(args: argparse.Namespace) -> int:
     # Only tables; what runs a demo takes a second to import.
-    from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name
+    from hyroads.mininet.demos import ALONE, DEFAULTS, DEMOS, LEAST_SECONDS, ONLY, check_name, find_demo
     from hyroads.mininet.programs import EmulationError
 
     if args.list:
@@ -24,7 +24,9 @@ def _run(args: argparse.Namespace) -> int:
     check_name(args.demo)
     for name, demos in ONLY.items():
         if getattr(args, name) not in (None, False) and args.demo not in demos:
-            raise EmulationError(f"--{name}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})")
+            raise EmulationError(
+                f"--{name.replace('_', '-')}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})"
+            )
     bounds = {"seconds": (LEAST_SECONDS.get(args.demo, 2), 600), "minutes": (0.2, 1440), "scale": (0.05, 1)}
     given = {name: getattr(args, name) for name in bounds if getattr(args, name) is not None}
     for name, value in given.items():
@@ -45,6 +47,9 @@ def _run(args: argparse.Namespace) -> int:
         live=not (args.json or args.plain) and sys.stdout.isatty(),
         out=None if args.out is None else Path(args.out),
     )
+    if args.demo in ALONE:
+        status: int = find_demo(args.demo).run_alone(how, args.name or args.demo, say)
+        return status
     return run_demo(args.demo, how, options(args), args.name or args.demo, say)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hyroads.controller.cli.main import main
-from hyroads.mininet.demos import DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
+from hyroads.mininet.demos import ALONE, DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
 from hyroads.mininet.demos.verdict import DemoOptions, network_of
 
 WRONG = [
@@ -11,6 +11,7 @@ WRONG = [
     ([], "no demo named; there are: triangle, "),
     (["external", "--faults"], "--faults: not for the demo external (only for triangle)"),
     (["competing", "--minutes", "2"], "--minutes: not for the demo competing (only for office)"),
+    (["fair", "--margin", "0.1"], "--margin: not for the demo fair (only for "),
     (["office", "--seconds", "9"], "--seconds: not for the demo office"),
     (["office", "--minutes", "0"], "--minutes 0: expected 0.2 to 1440"),
     (["office", "--minutes", "nan"], "--minutes nan: expected 0.2 to 1440"),
@@ -37,7 +38,7 @@ def test_tables_of_options_name_demos_that_exist():
     assert {*DEFAULTS, *LEAST_SECONDS, *(demo for demos in ONLY.values() for demo in demos)} <= DEMOS.keys()
 
 
-@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize("name", sorted(DEMOS.keys() - ALONE))
 def test_every_listed_demo_has_a_network(name):
     network = network_of(name, DemoOptions(seconds=8.0))
     assert network.links
