@@ -34,6 +34,8 @@ _SETTLE_S = 1.5
 # A tunnel's datagram with anything but an acknowledgement in it.
 _DATA_BYTES = 400
 BULK_PORT, URGENT_PORT = 7001, 7002
+# At 10 Mb/s so many full packets leave in this time, and two are below the queue.
+_UNDER_WAY_S, _UNDER_WAY = 0.005, 6
 
 
 class Departures:
@@ -175,9 +177,10 @@ def lost_at_death(stack: ClientStack, mbps: float, tick: Callable[[float], None]
         tick(1.0)
         stack.set_carrier(0, up=False)
         tick(1.0)
-        stack.set_carrier(0, up=True)
-        stack.wait_alive()
-        return stream.finish().lost
+        lost = stream.finish().lost
+    stack.set_carrier(0, up=True)
+    stack.wait_alive()
+    return lost
 
 
 def urgent_rules(interface: str) -> list[Rule]:
@@ -188,7 +191,10 @@ def urgent_rules(interface: str) -> list[Rule]:
 
 
 def urgent_delays_s(stack: ClientStack, count: int, burst: int = 50) -> list[float]:
-    """How long an urgent packet takes that is sent right behind ``burst`` full ones, less what it takes alone."""
+    """How long an urgent packet takes that is sent while ``burst`` full ones wait, less what it takes alone.
+
+    Some more are sent, and it comes a little later, so that the first ones are below the queue by then.
+    """
     with contextlib.ExitStack() as opened:
         bulk, urgent, listener, sink = (
             opened.enter_context(socket_of(stack, role, 4, socket.SOCK_DGRAM))
@@ -202,6 +208,7 @@ def urgent_delays_s(stack: ClientStack, count: int, burst: int = 50) -> list[flo
         def once(packets: int) -> float:
             for _ in range(packets):
                 bulk.send(bytes(FULL_BYTES - TUNNEL_BYTES - 28))
+            time.sleep(_UNDER_WAY_S)
             sent_s = time.monotonic()
             urgent.send(bytes(100))
             listener.recv(2048)
@@ -211,7 +218,8 @@ def urgent_delays_s(stack: ClientStack, count: int, burst: int = 50) -> list[flo
         for _ in range(count):
             time.sleep(0.1)
             alone_s = min(once(0) for _ in range(3))
-            found.append(max(0.0, once(burst) - alone_s))
+            found.append(max(0.0, once(burst + _UNDER_WAY) - alone_s))
+            time.sleep(0.1)
         return found
 
 
@@ -257,11 +265,12 @@ def fair_rules(flows: Mapping[str, Flow] = FIGURE_4_5) -> list[Rule]:
 
 
 def fair_periods(
-    stack: ClientStack, seconds: int, tick: Callable[[float], None] = time.sleep, settle_s: float = 0.0
+    stack: ClientStack, seconds: int, tick: Callable[[float], None] = time.sleep, settle_s: float = 0.3
 ) -> list[Period]:
     """All three flows of the figure, then without a, then c alone, each for so many seconds.
 
-    Rates count what a frame has on the interface, so that they compare with the capacity.
+    A second begins once what a flow that has ended left in its queue is gone (``settle_s``). Rates count what a frame
+    has on the interface, so that they compare with the capacity.
     """
     offered = {"a": 4.0, "b": 14.0, "c": 11.5}
     wire = _DATAGRAM_BYTES + 28 + TUNNEL_BYTES + FRAME_BYTES

@@ -25,6 +25,8 @@ TIMEOUT_S = 20.0
 _BLOCK = os.urandom(65_521)
 _PATTERN = _BLOCK * 3
 _CHUNK_BYTES = 1 << 16
+# A sender that is held back sends so many seconds' worth at a time.
+_LIMITED_S = 0.1
 # TCP_INFO: total_retrans lies at this offset (linux/tcp.h).
 _TCP_INFO_BYTES, _TOTAL_RETRANS = 232, 100
 _NUMBER = struct.Struct("!I")
@@ -72,10 +74,10 @@ class Transfer:
         far.settimeout(TIMEOUT_S)
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        self.began_s = time.monotonic()
         self.destination = f"[{SERVER6}]:{self.port}" if version == 6 else f"{ADDRESSES[to, 4]}:{self.port}"
         self._sender, self._receiver = (near, far) if upload else (far, near)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
-        self.began_s = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -99,20 +101,18 @@ class Transfer:
         return self
 
     def _send(self) -> None:
+        limit = self._limit_bytes_s
+        chunk = _CHUNK_BYTES if limit is None else max(1000, min(_CHUNK_BYTES, round(limit * _LIMITED_S)))
         try:
             while not self._stop.is_set():
-                if self._is_ahead():
-                    time.sleep(0.002)
-                    continue
+                due_s = 0.0 if limit is None else self.began_s + self.sent_bytes / limit - time.monotonic()
+                if due_s > 0 and self._stop.wait(due_s):
+                    break
                 at = self.sent_bytes % len(_BLOCK)
-                self.sent_bytes += self._sender.send(memoryview(_PATTERN)[at : at + _CHUNK_BYTES])
+                self.sent_bytes += self._sender.send(memoryview(_PATTERN)[at : at + chunk])
             self._sender.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.failure = error
-
-    def _is_ahead(self) -> bool:
-        limit = self._limit_bytes_s
-        return limit is not None and self.sent_bytes > (time.monotonic() - self.began_s) * limit
 
     def _receive(self) -> None:
         buffer = bytearray(_CHUNK_BYTES)
