@@ -71,6 +71,9 @@ class StackView:
         for link in links:
             counted = (now_s, int(link["sent_bytes"]), int(link["received_bytes"]))
             then = self._before.get(link["name"], counted)
+            if then[1] > counted[1]:
+                # Another stack has begun.
+                then = counted
             self._before[link["name"]] = counted
             span_s = max(1e-3, now_s - then[0])
             state = ("" if link["alive"] else "silent") if link["up"] else "no carrier"
