@@ -96,7 +96,8 @@ impl Engine {
         if is_short || flow.via == Via::Direct || flow.rights.urgent {
             return Some(TARGET_NS);
         }
-        let usable = self.open(flow.via, flow.tuple.source.address.is_ipv4()) & (flow.rights.wanted | flow.rights.backup);
+        let usable =
+            self.open(flow.via, flow.tuple.source.address.is_ipv4()) & (flow.rights.wanted | flow.rights.backup);
         let slowest = interfaces(usable).filter_map(|link| self.links[link].heartbeat.rtt_ns).max();
         Some(slowest.unwrap_or(0).clamp(TARGET_NS, MOST_WAIT_NS))
     }
