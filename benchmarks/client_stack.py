@@ -1,6 +1,7 @@
 """The client stack on real packets: what it costs, and what happens to running connections (root).
 
     python benchmarks/client_stack.py [WHAT ...] [--quick] [--rounds 5] [--moves 20] [--deaths 100] [--minutes 60]
+                                      [--realtime]
 
 WHAT (default: all but ``hour``):
 
@@ -65,7 +66,8 @@ class Runner:
 
     def stack(self, uplinks: Sequence[Uplink], *, waypoint: bool = True) -> ClientStack:
         """A client stack of its own."""
-        return ClientStack(f"bench-{os.getpid()}", self.folder, uplinks, waypoint=waypoint)
+        options = {"waypoint": waypoint, "realtime": self.args.realtime}
+        return ClientStack(f"bench-{os.getpid()}", self.folder, uplinks, **options)
 
     @staticmethod
     def row(what: str, measured: str, wanted: str, ok: bool) -> None:
@@ -303,6 +305,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="WHAT", choices=[*CASES, []])
     parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements")
+    parser.add_argument("--realtime", action="store_true", help="hyroads-client at real-time priority")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--moves", type=int)
     parser.add_argument("--deaths", type=int)

@@ -72,10 +72,14 @@ def namespaces_of(name: str, uplinks: Sequence[Uplink]) -> list[str]:
 class ClientStack:
     """The namespaces, links and programs while the context lasts.
 
-    ``folder`` takes sockets and logs. With ``waypoint`` false the client has direct flows only.
+    ``folder`` takes sockets and logs. With ``waypoint`` false the client has direct flows only, with ``realtime`` its
+    programs run at real-time priority.
     """
 
-    def __init__(self, name: str, folder: Path, uplinks: Sequence[Uplink], *, waypoint: bool = True) -> None:
+    def __init__(
+        self, name: str, folder: Path, uplinks: Sequence[Uplink], *, waypoint: bool = True, realtime: bool = False
+    ) -> None:
+        self._options = ["--realtime"] if realtime else []
         self.name, self.folder, self.uplinks, self.has_waypoint = name, folder, list(uplinks), waypoint
         self.programs: dict[str, Program] = {}
         self.key = ""
@@ -205,8 +209,9 @@ class ClientStack:
 
     def _start_waypoint(self) -> None:
         control = self.folder / "waypoint.sock"
-        command = [find_program("hyroads-client"), "--waypoint", "--listen", str(WAYPOINT_PORT), "--control"]
-        command = ["ip", "netns", "exec", self.namespace("waypoint"), *command, str(control)]
+        command = [find_program("hyroads-client"), "--waypoint", *self._options]
+        command = ["ip", "netns", "exec", self.namespace("waypoint"), *command]
+        command += ["--listen", str(WAYPOINT_PORT), "--control", str(control)]
         self._program("waypoint", command, control)
         self._address("waypoint", "hrw0", "100.72.0.1/16", "fd72::1/64")
         self.nft("waypoint", _MASQUERADE)
@@ -214,7 +219,7 @@ class ClientStack:
     def start_client(self) -> None:
         """Starts ``hyroads-client`` (again), opens its session at the waypoint, and gives hr0 its addresses."""
         control = self.folder / "client.sock"
-        options = ["--control", str(control), "--state", str(self.folder / "client.state")]
+        options = ["--control", str(control), "--state", str(self.folder / "client.state"), *self._options]
         command = ["ip", "netns", "exec", self.namespace("client"), find_program("hyroads-client"), *options]
         self._program("hyroads-client", command, control)
         self._address("client", "hr0", *(f"{address}/{32 if '.' in address else 128}" for address in self.addresses))
@@ -299,10 +304,12 @@ class ClientStack:
         wait_until("the waypoint", alive, timeout_s)
 
     def flow(self, **keys: Any) -> dict[str, Any]:
-        """The newest flow with these values in its status; StackError if there is none."""
-        flows = [flow for flow in self.request("status")["flows"] if keys.items() <= flow.items()]
-        if not flows:
-            raise StackError(f"no flow with {keys}")
+        """The newest flow with these values in its status; StackError if there is none within a second."""
+        until_s = time.monotonic() + 1.0
+        while not (flows := [flow for flow in self.request("status")["flows"] if keys.items() <= flow.items()]):
+            if time.monotonic() > until_s:
+                raise StackError(f"no flow with {keys}")
+            time.sleep(0.01)
         return min(flows, key=lambda flow: float(flow["age_s"]))
 
     def migrate(self, flow: int, interface: str) -> None:
