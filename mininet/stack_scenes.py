@@ -150,22 +150,17 @@ def deaths(stack: ClientStack, count: int, tick: Callable[[float], None] = time.
             flow = stack.flow(protocol="tcp", destination=transfer.destination)
             stack.migrate(flow["id"], "if0")
             tick(2.0)
-            before, dropped = transfer.retransmitted, _dropped(stack, transfer)
             died_s = time.monotonic()
             stack.set_carrier(0, up=False)
-            tick(0.6)
-            lost = transfer.retransmitted - before
-            dropped = _dropped(stack, transfer) - dropped
-            gap_s = transfer.longest_gap_s(died_s - 0.1, died_s + 0.5)
-            found.append(Death(max(0, lost - dropped), dropped, gap_s))
+            tick(1.0)
+            # Over the whole connection: what CoDel drops before the death is sent again after it.
+            dropped = int(stack.flow(protocol="tcp", destination=transfer.destination)["dropped_packets"])
+            lost = max(0, transfer.retransmitted - dropped)
+            found.append(Death(lost, dropped, transfer.longest_gap_s(died_s - 0.1, died_s + 0.5)))
             stack.set_carrier(0, up=True)
             stack.wait_alive()
             transfer.finish()
     return found
-
-
-def _dropped(stack: ClientStack, transfer: Transfer) -> int:
-    return int(stack.flow(protocol="tcp", destination=transfer.destination)["dropped_packets"])
 
 
 def lost_at_death(stack: ClientStack, mbps: float, tick: Callable[[float], None] = time.sleep) -> int:
