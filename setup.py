@@ -15,7 +15,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 PARTS = ("controller", "slices", "plugins", "rest", "mininet")
-NATIVE = ("hyroads-edge", "hyroads-medium", "libhyroads_dataplane.so")
+NATIVE = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
 
 
 def packages() -> list[str]:

@@ -1,4 +1,5 @@
-"""Clients of the control sockets of `hyroads-edge` and `hyroads-medium` (docs/reference/dataplane.md, sections 2, 3).
+"""Clients of the control sockets of `hyroads-edge`, `hyroads-medium` (docs/reference/dataplane.md, sections 2, 3) and
+`hyroads-client` (docs/reference/client-stack.md).
 
 Lines of JSON over a Unix stream socket with a time limit; one request, its answer. All rates are Mb/s at L2 payload,
 shares of time are fractions.
@@ -140,6 +141,42 @@ class EdgeClient(LineClient):
         if not isinstance(message, dict) or "type" not in message:
             raise self._problem("expected an object with a type")
         return message
+
+
+class StackError(HyroadsError):
+    """The client stack refused a request, or could not be reached."""
+
+
+class StackClient(LineClient):
+    """A connection to a running `hyroads-client` or waypoint; usable as a context manager.
+
+    What it says by itself after a request `watch` is kept in `events`.
+    """
+
+    what = "client stack"
+    failure = StackError
+    max_line_bytes = 64 << 20
+
+    def _greet(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._sequence = 0
+
+    def request(self, kind: str, **keys: Any) -> dict[str, Any]:
+        """The answer to a request; raises StackError if it is refused."""
+        self._sequence += 1
+        try:
+            self._send_line(json.dumps({"type": kind, "seq": self._sequence, **keys}).encode())
+            answer = json.loads(self._read_line())
+            while answer["type"] == "event":
+                self.events.append(answer)
+                answer = json.loads(self._read_line())
+        except OSError as error:
+            raise self._problem(error) from error
+        if answer["type"] == "error":
+            raise self._problem(f"{kind}: {answer['message']}")
+        if not isinstance(answer, dict) or answer.get("seq") != self._sequence:
+            raise self._problem(f"{kind}: answer to another request")
+        return answer
 
 
 class MediumError(HyroadsError):

@@ -50,14 +50,19 @@ def enter_network_namespace(path: Path) -> None:
         _call("setns", handle.fileno(), CLONE_NEWNET)
 
 
-def udp_socket_in(namespace: Path) -> socket.socket:
-    """A UDP socket of another network namespace; this thread enters it for as long as that takes."""
+def socket_in(namespace: Path, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+    """A socket of another network namespace; this thread enters it for as long as that takes."""
     with Path("/proc/thread-self/ns/net").open("rb") as home:
         enter_network_namespace(namespace)
         try:
-            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            return socket.socket(family, kind)
         finally:
             _call("setns", home.fileno(), CLONE_NEWNET)
+
+
+def udp_socket_in(namespace: Path) -> socket.socket:
+    """A UDP socket of another network namespace, for IPv4."""
+    return socket_in(namespace, socket.AF_INET, socket.SOCK_DGRAM)
 
 
 def run_isolated(netns: Path, work: Callable[[], int]) -> int:

@@ -97,7 +97,8 @@ mininet_link() {
 rust_programs() {
     local key
     key=$(find dataplane/src dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
-    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] && return
+    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] &&
+        [ -x dataplane/target/release/hyroads-client ] && return
     say "Rust programs (dataplane/)"
     (cd dataplane && cargo build --release --locked --quiet)
     stamp rust "$key"

@@ -24,7 +24,9 @@ def _run(args: argparse.Namespace) -> int:
     check_name(args.demo)
     for name, demos in ONLY.items():
         if getattr(args, name) not in (None, False) and args.demo not in demos:
-            raise EmulationError(f"--{name}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})")
+            raise EmulationError(
+                f"--{name.replace('_', '-')}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})"
+            )
     bounds = {"seconds": (LEAST_SECONDS.get(args.demo, 2), 600), "minutes": (0.2, 1440), "scale": (0.05, 1)}
     given = {name: getattr(args, name) for name in bounds if getattr(args, name) is not None}
     for name, value in given.items():

@@ -25,9 +25,11 @@ DEMOS: dict[str, str] = {
     "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
+    "hercules": "one address over two to ten interfaces, which a running upload outlives, through a waypoint",
+    "fair": "three flows share two interfaces by weight and preference, second by second",
 }
 
-ALONE: frozenset[str] = frozenset({"download"})
+ALONE: frozenset[str] = frozenset({"download", "hercules", "fair"})
 """The demos without a controller: ``run_alone(how, name, say)`` makes the networks that they need."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
@@ -41,6 +43,10 @@ ONLY: dict[str, frozenset[str]] = {
     "faults": frozenset({"triangle"}),
     "seconds": frozenset(DEMOS) - {"office"},
     "long": frozenset(DEMOS) - {"office"},
+    **dict.fromkeys(
+        ("sliced", "no_realtime", "margin", "mode", "measured", "discover", "radios", "pair_tests"),
+        frozenset(DEMOS) - ALONE,
+    ),
     "minutes": frozenset({"office"}),
     "scale": frozenset({"office"}),
 }

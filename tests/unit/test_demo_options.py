@@ -11,6 +11,7 @@ WRONG = [
     ([], "no demo named; there are: triangle, "),
     (["external", "--faults"], "--faults: not for the demo external (only for triangle)"),
     (["competing", "--minutes", "2"], "--minutes: not for the demo competing (only for office)"),
+    (["fair", "--margin", "0.1"], "--margin: not for the demo fair (only for "),
     (["office", "--seconds", "9"], "--seconds: not for the demo office"),
     (["office", "--minutes", "0"], "--minutes 0: expected 0.2 to 1440"),
     (["office", "--minutes", "nan"], "--minutes nan: expected 0.2 to 1440"),

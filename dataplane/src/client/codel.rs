@@ -1,11 +1,11 @@
 //! Keeps the queue of a flow short: CoDel (RFC 8289). Time is an argument.
 //!
-//! A queue in which every packet has waited longer than `TARGET_NS` for `INTERVAL_NS` is a standing one: it gives its
+//! A queue in which every packet has waited longer than a target, at least `TARGET_NS`, for `INTERVAL_NS` is a standing one: it gives its
 //! sender nothing but delay. Then packets are dropped from its front, first one, then ever more often, until the wait
 //! is below the target again.
 
 const MS: u64 = 1_000_000;
-const TARGET_NS: u64 = 15 * MS;
+pub const TARGET_NS: u64 = 15 * MS;
 const INTERVAL_NS: u64 = 100 * MS;
 
 /// What CoDel knows of one queue.
@@ -20,8 +20,8 @@ pub struct Codel {
 
 impl Codel {
     /// Whether the first packet of the queue, which has waited for `waited_ns`, is dropped; `is_last` if there is no other.
-    pub fn drops(&mut self, now_ns: u64, waited_ns: u64, is_last: bool) -> bool {
-        if waited_ns < TARGET_NS || is_last {
+    pub fn drops(&mut self, now_ns: u64, waited_ns: u64, target_ns: u64, is_last: bool) -> bool {
+        if waited_ns < target_ns || is_last {
             self.standing_ns = None;
             self.dropping = false;
             return false;
@@ -58,7 +58,7 @@ mod tests {
     /// Drops in `seconds` of a queue that always waits so long, one packet a millisecond.
     fn drops(waited_ns: u64, seconds: u64) -> Vec<u64> {
         let mut codel = Codel::default();
-        (0..seconds * 1000).filter(|ms| codel.drops(ms * MS, waited_ns, false)).collect()
+        (0..seconds * 1000).filter(|ms| codel.drops(ms * MS, waited_ns, TARGET_NS, false)).collect()
     }
 
     #[test]
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn a_burst_passes_and_the_last_packet_always_does() {
         let mut codel = Codel::default();
-        assert!((0..90).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, false)));
-        assert!(!codel.drops(91 * MS, 0, false));
-        assert!((92..191).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, false)));
-        assert!((200..5000).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, true)));
+        assert!((0..90).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, TARGET_NS, false)));
+        assert!(!codel.drops(91 * MS, 0, TARGET_NS, false));
+        assert!((92..191).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, TARGET_NS, false)));
+        assert!((200..5000).all(|ms| !codel.drops(ms * MS, 5 * TARGET_NS, TARGET_NS, true)));
     }
 }

@@ -1,5 +1,6 @@
 //! Packets go out: what an interface that is free takes next, and what becomes of it.
 
+use super::codel::TARGET_NS;
 use super::config::Via;
 use super::engine::{Effects, Engine};
 use super::flow::Item;
@@ -12,6 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Copies that may wait for an interface.
 const MOST_COPIES: usize = 64;
+/// No interface has so long a round trip that a queue may stand longer.
+const MOST_WAIT_NS: u64 = 100_000_000;
 /// Pacing asks for room for a packet of this length.
 const USUAL_BYTES: usize = 1500;
 
@@ -96,13 +99,14 @@ impl Engine {
 
     /// The first packet of a flow that is not dropped to keep its queue short.
     fn next_item(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) -> Option<Item> {
+        let target_ns = self.wait_target(now_ns, slot)?;
         let flow = self.flows.get_mut(slot)?;
         loop {
             let mut item = flow.queue.pop_front()?;
             let waited_ns = now_ns.saturating_sub(item.queued_ns);
             let is_last = flow.queue.is_empty() && item.packets() == 1;
             // What was given to an interface before, the other end waits for.
-            if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, is_last) {
+            if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, target_ns, is_last) {
                 return Some(item);
             }
             flow.counters.dropped_packets += 1;
@@ -112,6 +116,20 @@ impl Engine {
                 false => fx.pool.give(item.buf),
             }
         }
+    }
+
+    /// How long packets of a flow may wait. A flow that may move to an interface with a long round trip keeps a window
+    /// that fills it: with a shorter queue here, TCP would need seconds there to grow.
+    fn wait_target(&self, now_ns: u64, slot: usize) -> Option<u64> {
+        let flow = self.flows.get(slot)?;
+        let is_short = now_ns.saturating_sub(flow.queue.front()?.queued_ns) < TARGET_NS;
+        if is_short || flow.via == Via::Direct || flow.rights.urgent {
+            return Some(TARGET_NS);
+        }
+        let usable =
+            self.open(flow.via, flow.tuple.source.address.is_ipv4()) & (flow.rights.wanted | flow.rights.backup);
+        let slowest = interfaces(usable).filter_map(|link| self.links[link].heartbeat.rtt_ns).max();
+        Some(slowest.unwrap_or(0).clamp(TARGET_NS, MOST_WAIT_NS))
     }
 
     /// Puts around a packet what it needs on the way.
