@@ -16,19 +16,19 @@ const LEAST_WEIGHT: f64 = 1e-3;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    Configure(Box<Wish>),
+    Configure(Box<ConfigureRequest>),
     Migrate { seq: u64, flow: u32, interface: String },
     Status { seq: u64 },
     Watch { seq: u64 },
-    Session(SessionWish),
+    Session(SessionRequest),
     EndSession { seq: u64, session: u32 },
 }
 
 impl Request {
     pub fn seq(&self) -> u64 {
         match self {
-            Request::Configure(wish) => wish.seq,
-            Request::Session(wish) => wish.seq,
+            Request::Configure(entry) => entry.seq,
+            Request::Session(entry) => entry.seq,
             Request::Migrate { seq, .. } | Request::EndSession { seq, .. } => *seq,
             Request::Status { seq } | Request::Watch { seq } => *seq,
         }
@@ -38,18 +38,18 @@ impl Request {
 /// `configure` as it came.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
+pub struct ConfigureRequest {
     seq: u64,
     address4: Option<Ipv4Addr>,
     address6: Option<Ipv6Addr>,
-    interfaces: Vec<InterfaceWish>,
-    waypoint: Option<WaypointWish>,
-    rules: Vec<RuleWish>,
+    interfaces: Vec<InterfaceEntry>,
+    waypoint: Option<WaypointEntry>,
+    rules: Vec<RuleEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct InterfaceWish {
+struct InterfaceEntry {
     name: String,
     rate_mbps: Option<f64>,
     #[serde(default)]
@@ -66,7 +66,7 @@ fn yes() -> bool {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WaypointWish {
+struct WaypointEntry {
     address: IpAddr,
     port: u16,
     session: u32,
@@ -75,10 +75,10 @@ struct WaypointWish {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleWish {
+struct RuleEntry {
     name: String,
     #[serde(rename = "match", default)]
-    fields: MatchWish,
+    fields: MatchEntry,
     weight: Option<f64>,
     #[serde(default)]
     urgent: bool,
@@ -111,8 +111,8 @@ pub enum Via {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MatchWish {
-    protocol: Option<ProtocolWish>,
+struct MatchEntry {
+    protocol: Option<ProtocolEntry>,
     source: Option<String>,
     destination: Option<String>,
     source_port: Option<[u16; 2]>,
@@ -122,7 +122,7 @@ struct MatchWish {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum ProtocolWish {
+enum ProtocolEntry {
     Number(u8),
     Name(String),
 }
@@ -130,7 +130,7 @@ enum ProtocolWish {
 /// `session` of the waypoint's control socket.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SessionWish {
+pub struct SessionRequest {
     seq: u64,
     pub session: u32,
     pub client: String,
@@ -139,8 +139,8 @@ pub struct SessionWish {
     pub address6: Option<Ipv6Addr>,
 }
 
-impl SessionWish {
-    /// The key, or what is wrong with the wish.
+impl SessionRequest {
+    /// The key, or what is wrong with the request.
     pub fn key(&self) -> Result<Key, String> {
         if self.address4.is_none() && self.address6.is_none() {
             return Err("session: expected address4 or address6".to_string());
@@ -262,7 +262,7 @@ pub struct Rule {
     pub via: Via,
 }
 
-/// The checked wish.
+/// The checked request.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Config {
     pub address4: Option<Ipv4Addr>,
@@ -278,14 +278,14 @@ impl Config {
         self.rules.iter().position(|rule| rule.fields.covers(subject))
     }
 
-    /// The text of a wish that is wrong names the place.
-    pub fn of(wish: &Wish) -> Result<Config, String> {
-        let interfaces = interfaces(&wish.interfaces)?;
-        let waypoint = wish.waypoint.as_ref().map(waypoint).transpose()?;
-        if wish.rules.len() > MOST_RULES {
+    /// An error's text names the place.
+    pub fn of(entry: &ConfigureRequest) -> Result<Config, String> {
+        let interfaces = interfaces(&entry.interfaces)?;
+        let waypoint = entry.waypoint.as_ref().map(waypoint).transpose()?;
+        if entry.rules.len() > MOST_RULES {
             return Err(format!("rules: expected at most {MOST_RULES}"));
         }
-        let rules: Vec<Rule> = wish
+        let rules: Vec<Rule> = entry
             .rules
             .iter()
             .enumerate()
@@ -294,50 +294,50 @@ impl Config {
         if rules.last().map_or(true, |rule| rule.fields != Match::default()) {
             return Err("rules: expected a last rule without a match".to_string());
         }
-        if wish.address4.is_none() && wish.address6.is_none() {
+        if entry.address4.is_none() && entry.address6.is_none() {
             return Err("address4: expected an address, here or in address6".to_string());
         }
-        Ok(Config { address4: wish.address4, address6: wish.address6, interfaces, waypoint, rules })
+        Ok(Config { address4: entry.address4, address6: entry.address6, interfaces, waypoint, rules })
     }
 }
 
-fn interfaces(wishes: &[InterfaceWish]) -> Result<Vec<Interface>, String> {
-    if wishes.is_empty() || wishes.len() > MOST_INTERFACES {
+fn interfaces(entries: &[InterfaceEntry]) -> Result<Vec<Interface>, String> {
+    if entries.is_empty() || entries.len() > MOST_INTERFACES {
         return Err(format!("interfaces: expected 1 to {MOST_INTERFACES}"));
     }
     let mut out: Vec<Interface> = Vec::new();
-    for (at, wish) in wishes.iter().enumerate() {
-        let plain = !wish.name.is_empty() && wish.name.len() <= 15;
-        if !plain || wish.name.bytes().any(|b| b == b'/' || b == 0 || b.is_ascii_whitespace()) {
-            return Err(format!("interfaces[{at}].name: expected an interface's name, got {:?}", wish.name));
+    for (at, entry) in entries.iter().enumerate() {
+        let plain = !entry.name.is_empty() && entry.name.len() <= 15;
+        if !plain || entry.name.bytes().any(|b| b == b'/' || b == 0 || b.is_ascii_whitespace()) {
+            return Err(format!("interfaces[{at}].name: expected an interface's name, got {:?}", entry.name));
         }
-        if out.iter().any(|other| other.name == wish.name) {
-            return Err(format!("interfaces[{at}].name: {:?} is there twice", wish.name));
+        if out.iter().any(|other| other.name == entry.name) {
+            return Err(format!("interfaces[{at}].name: {:?} is there twice", entry.name));
         }
-        if wish.rate_mbps.map_or(false, |rate| !(rate > 0.0 && rate <= MOST_RATE_MBPS)) {
+        if entry.rate_mbps.map_or(false, |rate| !(rate > 0.0 && rate <= MOST_RATE_MBPS)) {
             return Err(format!("interfaces[{at}].rate_mbps: expected null or a rate above 0 Mb/s"));
         }
         out.push(Interface {
-            name: wish.name.clone(),
-            rate_mbps: wish.rate_mbps,
-            backup: wish.backup,
-            usable: wish.usable,
-            dns: wish.dns.clone(),
+            name: entry.name.clone(),
+            rate_mbps: entry.rate_mbps,
+            backup: entry.backup,
+            usable: entry.usable,
+            dns: entry.dns.clone(),
         });
     }
     Ok(out)
 }
 
-fn waypoint(wish: &WaypointWish) -> Result<Waypoint, String> {
-    let key = Key::parse(&wish.key).ok_or("waypoint.key: expected 32 hexadecimal digits")?;
-    if wish.port == 0 || wish.address.is_unspecified() || wish.address.is_multicast() {
-        return Err(format!("waypoint: {} port {} is nobody's address", wish.address, wish.port));
+fn waypoint(entry: &WaypointEntry) -> Result<Waypoint, String> {
+    let key = Key::parse(&entry.key).ok_or("waypoint.key: expected 32 hexadecimal digits")?;
+    if entry.port == 0 || entry.address.is_unspecified() || entry.address.is_multicast() {
+        return Err(format!("waypoint: {} port {} is nobody's address", entry.address, entry.port));
     }
-    Ok(Waypoint { address: SocketAddr::new(wish.address, wish.port), session: wish.session, key })
+    Ok(Waypoint { address: SocketAddr::new(entry.address, entry.port), session: entry.session, key })
 }
 
-fn rule(wish: &RuleWish, interfaces: &[Interface], has_waypoint: bool) -> Result<Rule, String> {
-    let weight = wish.weight.unwrap_or(1.0);
+fn rule(entry: &RuleEntry, interfaces: &[Interface], has_waypoint: bool) -> Result<Rule, String> {
+    let weight = entry.weight.unwrap_or(1.0);
     if !(LEAST_WEIGHT..=MOST_WEIGHT).contains(&weight) {
         return Err(format!("weight: expected {LEAST_WEIGHT} to {MOST_WEIGHT}, got {weight}"));
     }
@@ -347,36 +347,36 @@ fn rule(wish: &RuleWish, interfaces: &[Interface], has_waypoint: bool) -> Result
             number.map(|number| set | 1 << number).ok_or_else(|| format!("{place}: unknown interface {name:?}"))
         })
     };
-    let (accepts, backup) = (set(&wish.interfaces, "interfaces")?, set(&wish.backup, "backup")?);
+    let (accepts, backup) = (set(&entry.interfaces, "interfaces")?, set(&entry.backup, "backup")?);
     if accepts | backup == 0 {
         return Err("interfaces: expected at least one".to_string());
     }
-    let needs_waypoint = wish.copies || wish.spread == Spread::Packet || wish.via == Via::Waypoint;
+    let needs_waypoint = entry.copies || entry.spread == Spread::Packet || entry.via == Via::Waypoint;
     if needs_waypoint && !has_waypoint {
         return Err("via: there is no waypoint".to_string());
     }
-    if needs_waypoint && wish.via == Via::Direct {
+    if needs_waypoint && entry.via == Via::Direct {
         return Err("via: copies and spread \"packet\" need the waypoint".to_string());
     }
     let spare: Accepts = interfaces.iter().enumerate().filter(|(_, i)| i.backup).fold(0, |set, (n, _)| set | 1 << n);
     Ok(Rule {
-        name: wish.name.clone(),
-        fields: fields(&wish.fields).map_err(|e| format!("match.{e}"))?,
+        name: entry.name.clone(),
+        fields: fields(&entry.fields).map_err(|e| format!("match.{e}"))?,
         weight,
-        urgent: wish.urgent,
+        urgent: entry.urgent,
         accepts: accepts & !spare,
         backup: backup | accepts & spare,
-        copies: wish.copies,
-        spread: wish.spread,
-        via: wish.via,
+        copies: entry.copies,
+        spread: entry.spread,
+        via: entry.via,
     })
 }
 
-fn fields(wish: &MatchWish) -> Result<Match, String> {
-    let protocol = match &wish.protocol {
+fn fields(entry: &MatchEntry) -> Result<Match, String> {
+    let protocol = match &entry.protocol {
         None => None,
-        Some(ProtocolWish::Number(number)) => Some(Protocols::One(*number)),
-        Some(ProtocolWish::Name(name)) => Some(match name.as_str() {
+        Some(ProtocolEntry::Number(number)) => Some(Protocols::One(*number)),
+        Some(ProtocolEntry::Name(name)) => Some(match name.as_str() {
             "tcp" => Protocols::One(TCP),
             "udp" => Protocols::One(UDP),
             "icmp" => Protocols::Icmp,
@@ -391,16 +391,16 @@ fn fields(wish: &MatchWish) -> Result<Match, String> {
         Some([low, high]) if low > high => Err(format!("{place}: expected the lower port first")),
         range => Ok(range),
     };
-    if wish.dscp.map_or(false, |dscp| dscp > 63) {
+    if entry.dscp.map_or(false, |dscp| dscp > 63) {
         return Err("dscp: expected 0 to 63".to_string());
     }
     Ok(Match {
         protocol,
-        source: prefix(&wish.source, "source")?,
-        destination: prefix(&wish.destination, "destination")?,
-        source_port: ports(wish.source_port, "source_port")?,
-        destination_port: ports(wish.destination_port, "destination_port")?,
-        dscp: wish.dscp,
+        source: prefix(&entry.source, "source")?,
+        destination: prefix(&entry.destination, "destination")?,
+        source_port: ports(entry.source_port, "source_port")?,
+        destination_port: ports(entry.destination_port, "destination_port")?,
+        dscp: entry.dscp,
     })
 }
 
@@ -410,7 +410,7 @@ pub(crate) mod tests {
 
     pub fn config(text: &str) -> Result<Config, String> {
         match serde_json::from_str(text) {
-            Ok(Request::Configure(wish)) => Config::of(&wish),
+            Ok(Request::Configure(entry)) => Config::of(&entry),
             Ok(other) => Err(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
         }

@@ -117,12 +117,12 @@ pub struct Rights {
     pub backup: Accepts,
 }
 
-/// A wish that is said when the flow's next packet has left.
+/// A bind that is sent when the flow's next packet has left.
 pub const AT_NEXT_PACKET: u64 = u64::MAX;
 /// So many flows make room at a time.
 const ROOM: usize = 64;
 
-/// The last wish that the waypoint was told and has not yet confirmed.
+/// The last bind that the waypoint was sent and has not yet confirmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
     pub serial: u32,

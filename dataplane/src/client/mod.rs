@@ -14,6 +14,8 @@ mod hostile_tests;
 pub mod link;
 pub mod options;
 pub mod order;
+pub mod placement;
+pub mod receive;
 pub mod report;
 pub mod scheduler;
 pub mod send;

@@ -67,7 +67,7 @@ impl Engine {
     pub fn take(&mut self, now_ns: u64, link: usize, fx: &mut Effects) -> Option<Taken> {
         while let Some((slot, item)) = self.links.get_mut(link)?.first.pop_front() {
             if self.can_leave(link, slot) {
-                return self.dress(now_ns, link, slot, item, true);
+                return self.encapsulate(now_ns, link, slot, item, true);
             }
             fx.pool.give(item.buf);
         }
@@ -76,7 +76,7 @@ impl Engine {
         let size = |slot: usize| first(slot).map_or(0, |item| next_len(item, state));
         let slot = self.scheduler.next(link, size)?;
         match self.next_item(now_ns, slot, fx) {
-            Some(item) if self.can_leave(link, slot) => self.dress(now_ns, link, slot, item, false),
+            Some(item) if self.can_leave(link, slot) => self.encapsulate(now_ns, link, slot, item, false),
             Some(item) => {
                 fx.pool.give(item.buf);
                 None
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Puts around a packet what it needs on the way.
-    fn dress(&mut self, now_ns: u64, link: usize, slot: usize, item: Item, is_first: bool) -> Option<Taken> {
+    fn encapsulate(&mut self, now_ns: u64, link: usize, slot: usize, item: Item, is_first: bool) -> Option<Taken> {
         let (flow, link_state) = (self.flows.get(slot)?, self.links.get(link)?);
         if flow.via == Via::Direct {
             let to = To::Wire(flow.wire?.tuple.destination.address);
@@ -197,7 +197,7 @@ impl Engine {
             flow.queue.push_front(item);
             return self.scheduler.sent(link, slot, inner, true);
         }
-        let wishes = flow.unconfirmed.is_some();
+        let binds = flow.unconfirmed.is_some();
         let (waits, copies) = (!flow.queue.is_empty(), if flow.rights.copies { flow.accepts } else { 0 });
         if !is_first {
             self.scheduler.sent(link, slot, inner, waits);
@@ -205,8 +205,8 @@ impl Engine {
                 self.copy(copies & !(1 << link), slot, &item, fx);
             }
         }
-        if wishes {
-            self.wish_with_packet(now_ns, slot);
+        if binds {
+            self.bind_with_packet(now_ns, slot);
         }
         match to {
             To::Wire(_) => fx.pool.give(item.buf),

@@ -176,6 +176,26 @@ fn a_policy_that_changes_under_load_moves_flows_and_loses_nothing() {
 }
 
 #[test]
+fn the_users_choice_ends_when_a_mode_makes_its_interface_a_backup() {
+    let mut sim = Sim::new(&[(20.0, 5), (20.0, 5)]);
+    sim.send(&numbered(1000, 0, 100));
+    sim.run_ms(50);
+    let number =
+        sim.client.engine.flows.slots().find_map(|slot| Some(sim.client.engine.flows.get(slot)?.number)).unwrap();
+    let (now_ns, client) = (sim.now_ns, &mut sim.client);
+    client.engine.migrate(now_ns, number, "if1", &mut client.fx).unwrap();
+    assert_eq!(sim.home(1000), Some(1));
+    sim.configure(&rule("", &["if0", "if1"], "waypoint"));
+    assert_eq!(sim.home(1000), Some(1));
+    sim.configure(r#"{"name":"rest","interfaces":["if0"],"backup":["if1"],"via":"waypoint"}"#);
+    assert_eq!(sim.home(1000), Some(0));
+    let (now_ns, client) = (sim.now_ns, &mut sim.client);
+    client.engine.migrate(now_ns, number, "if1", &mut client.fx).unwrap();
+    assert_eq!(sim.home(1000), Some(1));
+    sim.end();
+}
+
+#[test]
 fn a_rule_by_dscp_still_holds_after_a_change() {
     let voice = r#"{"name":"voice","match":{"dscp":46},"weight":4.0,"interfaces":["if1"],"via":"waypoint"}"#;
     let text = format!("{voice},{}", rule("", &["if0"], "waypoint"));

@@ -435,8 +435,8 @@ impl Handler for Requests<'_> {
         let client = &mut *self.client;
         let now_ns = monotonic_ns();
         match request {
-            Request::Configure(wish) => {
-                let config = Config::of(&wish)?;
+            Request::Configure(bind) => {
+                let config = Config::of(&bind)?;
                 client.engine.configure(now_ns, config, &mut client.fx);
                 client.fit_devices(self.epoll);
                 Ok(Answer::Done)

@@ -1,4 +1,4 @@
-//! What is due: hellos, wishes, packets that have waited long enough, flows that are silent.
+//! What is due: hellos, binds, packets that have waited long enough, flows that are silent.
 
 use super::config::Via;
 use super::engine::{is_connection, Effects, Engine, Notice};
@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 
 const MS: u64 = 1_000_000;
 const TICK_NS: u64 = 500 * MS;
-/// A wish that is not confirmed is said again after this and the round trip, then after twice as long, and so on; after so
+/// A bind that is not confirmed is said again after this and the round trip, then after twice as long, and so on; after so
 /// many times the flow's next packet is waited for.
 const AGAIN_NS: u64 = 30 * MS;
 const MOST_TRIES: u32 = 12;
@@ -32,7 +32,7 @@ impl Engine {
         self.poll_order(now_ns, fx);
         if !self.is_waypoint {
             self.poll_hellos(now_ns, fx);
-            self.poll_wishes(now_ns, fx);
+            self.poll_binds(now_ns, fx);
         }
         if now_ns >= self.tick_ns {
             self.tick_ns = now_ns + TICK_NS;
@@ -44,8 +44,8 @@ impl Engine {
     pub fn next_due(&self, now_ns: u64) -> u64 {
         let hellos = self.links.iter().filter(|link| self.says_hello(link)).map(|link| link.heartbeat.next_ns);
         let order = self.ordering.iter().filter_map(|slot| self.flows.get(*slot)?.order.next_due(now_ns));
-        let wishes = self.wishing.peek().map(|Reverse((at_ns, ..))| *at_ns);
-        hellos.chain(order).chain(wishes).fold(self.next_tick(), u64::min)
+        let binds = self.binds_due.peek().map(|Reverse((at_ns, ..))| *at_ns);
+        hellos.chain(order).chain(binds).fold(self.next_tick(), u64::min)
     }
 
     /// An idle session of the waypoint's has nothing to look after.
@@ -110,7 +110,7 @@ impl Engine {
     /// The waypoint no longer answers over an interface.
     fn died(&mut self, now_ns: u64, number: usize, fx: &mut Effects) {
         fx.notices.push(Notice::Dead { link: number as u8 });
-        self.give_again(now_ns, number, fx);
+        self.retransmit_given(now_ns, number, fx);
         self.refresh_all(now_ns, fx);
         self.hello_at_once(now_ns);
         let any = self.links.iter().any(|link| link.carries(Via::Waypoint, true) && link.heartbeat.alive == Some(true));
@@ -119,21 +119,21 @@ impl Engine {
         }
     }
 
-    fn poll_wishes(&mut self, now_ns: u64, fx: &mut Effects) {
-        while let Some(Reverse((at_ns, slot, serial))) = self.wishing.peek().copied() {
+    fn poll_binds(&mut self, now_ns: u64, fx: &mut Effects) {
+        while let Some(Reverse((at_ns, slot, serial))) = self.binds_due.peek().copied() {
             if at_ns > now_ns {
                 break;
             }
-            self.wishing.pop();
-            let wish = self.flows.get(slot).and_then(|flow| flow.unconfirmed);
-            if let Some(wish) = wish.filter(|wish| wish.serial == serial && wish.again_ns == at_ns) {
-                self.say_wish(now_ns, slot, wish, fx);
+            self.binds_due.pop();
+            let bind = self.flows.get(slot).and_then(|flow| flow.unconfirmed);
+            if let Some(bind) = bind.filter(|bind| bind.serial == serial && bind.again_ns == at_ns) {
+                self.send_bind(now_ns, slot, bind, fx);
             }
         }
     }
 
-    /// Says a flow's wish, and when to say it again.
-    fn say_wish(&mut self, now_ns: u64, slot: usize, mut wish: Unconfirmed, fx: &mut Effects) {
+    /// Says a flow's bind, and when to say it again.
+    fn send_bind(&mut self, now_ns: u64, slot: usize, mut bind: Unconfirmed, fx: &mut Effects) {
         let flow = match self.flows.get(slot) {
             Some(flow) => flow,
             None => return,
@@ -145,20 +145,20 @@ impl Engine {
         match way {
             Some((number, to)) => {
                 let rtt_ns = self.links[number].heartbeat.rtt_ns.unwrap_or(0);
-                let (body, flow_number) = (Body::Bind(self.bind_of(flow, wish.serial)), flow.number);
+                let (body, flow_number) = (Body::Bind(self.bind_of(flow, bind.serial)), flow.number);
                 self.tell(now_ns, &body, number as u8, flow_number, to, fx);
-                wish.again_ns = now_ns + (AGAIN_NS << wish.tries.min(7)) + rtt_ns;
-                wish.tries += 1;
+                bind.again_ns = now_ns + (AGAIN_NS << bind.tries.min(7)) + rtt_ns;
+                bind.tries += 1;
             }
-            None => wish.again_ns = now_ns + NO_WAY_NS,
+            None => bind.again_ns = now_ns + NO_WAY_NS,
         }
-        if wish.tries >= MOST_TRIES {
-            wish.again_ns = AT_NEXT_PACKET;
+        if bind.tries >= MOST_TRIES {
+            bind.again_ns = AT_NEXT_PACKET;
         } else {
-            self.wishing.push(Reverse((wish.again_ns, slot, wish.serial)));
+            self.binds_due.push(Reverse((bind.again_ns, slot, bind.serial)));
         }
         if let Some(flow) = self.flows.get_mut(slot) {
-            flow.unconfirmed = Some(wish);
+            flow.unconfirmed = Some(bind);
         }
     }
 

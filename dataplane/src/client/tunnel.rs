@@ -54,7 +54,7 @@ impl Key {
 /// What the sender wants of a flow, said by the client to the waypoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bind {
-    /// Grows with every wish of a session: an older one that comes later is nothing.
+    /// Grows with every bind of a session: an older one that comes later is nothing.
     pub serial: u32,
     pub accepts: u16,
     /// The interface to use while the flow is not spread.

@@ -3,7 +3,7 @@
 //! Inner packets leave by the TUN with the client's inner address; what becomes of them, forwarding or delivery, is the
 //! host's business. Each client has an engine of its own.
 
-use super::config::{Request, SessionWish};
+use super::config::{Request, SessionRequest};
 use super::control::{Answer, Control, Handler};
 use super::engine::{Effects, Engine, Session};
 use super::options::Options;
@@ -333,27 +333,27 @@ impl Waypoint {
         }
     }
 
-    fn set_session(&mut self, wish: &SessionWish) -> Result<(), String> {
-        let session = Session::of_waypoint(wish.session, wish.key()?);
+    fn set_session(&mut self, bind: &SessionRequest) -> Result<(), String> {
+        let session = Session::of_waypoint(bind.session, bind.key()?);
         let addresses: Vec<IpAddr> =
-            wish.address4.map(IpAddr::V4).into_iter().chain(wish.address6.map(IpAddr::V6)).collect();
+            bind.address4.map(IpAddr::V4).into_iter().chain(bind.address6.map(IpAddr::V6)).collect();
         for address in &addresses {
-            if self.by_address.get(address).map_or(false, |holder| *holder != wish.session) {
+            if self.by_address.get(address).map_or(false, |holder| *holder != bind.session) {
                 return Err(format!("{address} is the address of another session"));
             }
         }
         let is_full = self.clients.len() >= MOST_SESSIONS;
-        match self.clients.get_mut(&wish.session) {
+        match self.clients.get_mut(&bind.session) {
             Some(client) => {
-                client.engine.config.address4 = wish.address4;
-                client.engine.config.address6 = wish.address6;
+                client.engine.config.address4 = bind.address4;
+                client.engine.config.address6 = bind.address6;
                 client.engine.renew(session, &mut self.fx);
-                client.name = wish.client.clone();
+                client.name = bind.client.clone();
             }
             None if is_full => return Err(format!("there are {MOST_SESSIONS} sessions")),
             None => {
-                let engine = Engine::waypoint(session, wish.address4, wish.address6);
-                let name = wish.client.clone();
+                let engine = Engine::waypoint(session, bind.address4, bind.address6);
+                let name = bind.client.clone();
                 let client = Client {
                     name,
                     engine,
@@ -362,11 +362,11 @@ impl Waypoint {
                     entered_ns: u64::MAX,
                     is_stalled: false,
                 };
-                self.clients.insert(wish.session, client);
+                self.clients.insert(bind.session, client);
             }
         }
-        self.by_address.retain(|_, holder| *holder != wish.session);
-        self.by_address.extend(addresses.into_iter().map(|address| (address, wish.session)));
+        self.by_address.retain(|_, holder| *holder != bind.session);
+        self.by_address.extend(addresses.into_iter().map(|address| (address, bind.session)));
         Ok(())
     }
 
@@ -408,7 +408,7 @@ impl Client {
 impl Handler for Waypoint {
     fn request(&mut self, request: Request) -> Result<Answer, String> {
         match request {
-            Request::Session(wish) => self.set_session(&wish).map(|()| Answer::Done),
+            Request::Session(bind) => self.set_session(&bind).map(|()| Answer::Done),
             Request::EndSession { session, .. } => self.end_session(session).map(|()| Answer::Done),
             Request::Status { .. } => Ok(Answer::Status(self.status())),
             Request::Watch { .. } => Ok(Answer::Watches),
