@@ -31,6 +31,8 @@ GOODPUT = (FULL_BYTES - TUNNEL_BYTES - 52) / (FULL_BYTES + FRAME_BYTES)
 PACKET_BITS = 8 * (FULL_BYTES + FRAME_BYTES)
 _ALL, _OUTGOING, _SO_TIMESTAMPNS, _STAMP = 3, 4, 35, struct.Struct("=qq")
 _SETTLE_S = 1.5
+# More than two round trips of the slow interface: what begins later has nothing to do with a migration.
+_AROUND_S = 0.1
 # A tunnel's datagram with anything but an acknowledgement in it.
 _DATA_BYTES = 400
 BULK_PORT, URGENT_PORT = 7001, 7002
@@ -71,12 +73,14 @@ class Departures:
 
 @dataclass(frozen=True)
 class Moved:
-    """A migration: the longest pause of arrivals around it, and from the order to the last packet that left the old
-    interface (0 if none did any more)."""
+    """A migration: the longest pause of arrivals that began within 0.1 s of it, and within a second (in which CoDel may
+    drop a packet, for which TCP pauses), and from the order to the last packet that left the old interface (0 if none
+    did any more)."""
 
     interface: str
     at_s: float
     gap_s: float
+    gap_in_second_s: float
     order_s: float
 
 
@@ -128,8 +132,10 @@ def _move(  # noqa: PLR0917 - of one caller
         at_s, ordered_s = time.monotonic(), time.time()
         stack.migrate(flow, new)
         tick(hold_s)
-    gap_s = transfer.longest_gap_s(at_s - 0.2, at_s + min(1.0, hold_s))
-    return Moved(new, at_s, gap_s, max(0.0, departures.last_s - ordered_s))
+    # What CoDel drops later makes TCP pause for a round trip, with migrations or without.
+    gap_s = transfer.longest_gap_s(at_s, at_s + _AROUND_S)
+    gap_in_second_s = transfer.longest_gap_s(at_s, at_s + min(1.0, hold_s))
+    return Moved(new, at_s, gap_s, gap_in_second_s, max(0.0, departures.last_s - ordered_s))
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,9 @@ class Transfer:
         return sum(length for at_s, length in self.arrivals if from_s <= at_s < to_s) * 8e-6 / (to_s - from_s)
 
     def longest_gap_s(self, from_s: float, to_s: float) -> float:
-        """The longest time between arrivals between two moments, in which nothing arrived."""
-        times_s = [from_s, *(at_s for at_s, _ in self.arrivals if from_s <= at_s < to_s), to_s]
+        """The longest time in which nothing arrived that began between two moments, even if it ended later."""
+        times_s = [from_s, *(at_s for at_s, _ in self.arrivals if from_s <= at_s < to_s)]
+        times_s.append(next((at_s for at_s, _ in self.arrivals if at_s >= to_s), max(to_s, times_s[-1])))
         return max(after_s - before_s for before_s, after_s in pairwise(times_s))
 
 
