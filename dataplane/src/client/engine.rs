@@ -323,8 +323,10 @@ impl Engine {
         let (rule, rights, _) = self.rights_of(&subject(flow, 0));
         if let Some(flow) = self.flows.get_mut(slot) {
             flow.rule = rule;
+            // Rules that make an interface a backup count more than an older order to migrate to it.
+            let allowed = rights.wanted | (rights.backup & flow.rights.backup);
             flow.rights = rights;
-            let known = flow.pinned.map_or(false, |link| (rights.wanted | rights.backup) >> link & 1 == 1);
+            let known = flow.pinned.map_or(false, |link| allowed >> link & 1 == 1);
             flow.pinned = flow.pinned.filter(|_| known);
         }
         self.refresh(now_ns, slot, fx);
