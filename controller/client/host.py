@@ -248,6 +248,12 @@ def client_filter(plan: ClientPlan, left_bytes: Mapping[str, int]) -> Iterator[s
         (family, address) for family, address in (("ip", plan.address4), ("ip6", plan.address6)) if address is not None
     ]
     yield from _quotas(left_bytes)
+    if plan.interfaces:
+        # Single packets of a mapped flow are the only ones that the kernel sees: to it the flow would be invalid.
+        yield "chain untracked {"
+        yield "type filter hook output priority raw; policy accept;"
+        yield f"oifname {_set_of(plan.interfaces)} meta l4proto {{ tcp, udp }} th sport {low}-{high} notrack"
+        yield "}"
     yield "chain input {"
     yield "type filter hook input priority -160; policy accept;"
     if plan.interfaces:
