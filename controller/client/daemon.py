@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,13 @@ from hyroads.controller.core.checking import describe, one_of
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.text import read_text
 
-from .host import ClientHost, ClientPlan, HostError, default_gateways
+from .host import ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
 from .modes import Addresses, Modes, WaypointSession, configuration, own_addresses
+from .planes import Planes
 from .policy import Policy, load_text, parse
 from .process import Process
-from .program import Program, ProgramError, RefusedError
+from .program import ProgramError, RefusedError
 from .reporting import Callbacks, Controller, Reporter
 from .session import SessionClient, read_token, usable_interfaces
 from .status import Facts, Meter, document
@@ -52,15 +53,8 @@ class ClientSettings:
 
 
 def load_policy(path: str) -> Policy:
-    """The policy of a file that can be run; :class:`ConfigError`."""
-    return runnable(load_text(read_text(path), path))
-
-
-def runnable(policy: Policy) -> Policy:
-    """The same policy, if it can be run; :class:`ConfigError`."""
-    if policy.plane != "agent":
-        raise ConfigError(policy.document, "plane", "only agent can be run yet")
-    return policy
+    """The policy of a file; :class:`ConfigError`."""
+    return load_text(read_text(path), path)
 
 
 class Daemon(Process):
@@ -79,7 +73,6 @@ class Daemon(Process):
         self._session_program: int | None = None
         self._session_task: asyncio.Task[None] | None = None
         self._has_session = asyncio.Event()
-        self._host = ClientHost(settings.run_directory)
         self._plan: ClientPlan | None = None
         self._quota_bytes: dict[str, int] = {}
         self._configured: Document | None = None
@@ -87,9 +80,10 @@ class Daemon(Process):
         self._meter, self._caps = Meter(), Caps()
         self._usage = UsageFile(settings.state_directory / "client-usage.json")
         self._used_up: set[str] = set()
-        self._flows = settings.run_directory / "client-flows.state"
-        options = ["--state", str(self._flows), "--tun", settings.tun]
-        self._program = Program(options, self.data_socket, self._ready, self._event, LOG.warning)
+        self._planes = Planes(settings.run_directory, self.data_socket, settings.tun)
+        self._program, self._host = self._planes.make(
+            self._policy.plane, self._ready, self._event, self._tell_paths, LOG.warning
+        )
 
     async def main(self) -> None:
         """Runs until it is told to end; then the host is as before."""
@@ -100,6 +94,7 @@ class Daemon(Process):
         self._count()
         tasks: list[asyncio.Task[None]] = []
         try:
+            await self._planes.clear_other(self._policy.plane)
             self._host.prepare(self._wanted_plan())
             self._begin_session()
             self._begin_reporting()
@@ -114,7 +109,7 @@ class Daemon(Process):
                 await self._program.stop()
             finally:
                 self._host.undo(self._settings.tun)
-                self._flows.unlink(missing_ok=True)
+                self._planes.flows.unlink(missing_ok=True)
                 self._count()
                 self._save(self._usage.save)
 
@@ -132,6 +127,10 @@ class Daemon(Process):
 
     async def use(self, policy: Policy) -> None:
         """Another policy, with no modes chosen live. :class:`HyroadsError` if it can't be used: the old one stays."""
+        if policy.plane != self._policy.plane:
+            raise ConfigError(
+                policy.document, "plane", f"expected {self._policy.plane} until the daemon is started again"
+            )
         old, new_waypoint = (self._policy, self._modes), policy.waypoint != self._policy.waypoint
         client = self._session_client(policy) if new_waypoint else self._client
         new_controller = policy.controller != old[0].controller
@@ -178,7 +177,10 @@ class Daemon(Process):
     def _session_client(self, policy: Policy) -> SessionClient | None:
         if policy.waypoint is None:
             return None
-        return SessionClient(policy.waypoint, self._usable, self._established, LOG.warning)
+        return SessionClient(policy.waypoint, self._usable, self._established, LOG.warning, policy.plane)
+
+    async def _tell_paths(self, paths: Mapping[int, str], usable: Sequence[int]) -> bool:
+        return self._client is None or await self._client.tell_paths(paths, usable)
 
     def _begin_session(self) -> None:
         if self._session_task is not None:
@@ -208,7 +210,7 @@ class Daemon(Process):
         """A policy of the controller. It holds until the file is read again."""
         # Files that it names are found where those of the client's own file are.
         name = Path(self._settings.policy).with_name("policy of the controller")
-        await self.use(runnable(parse(document, str(name))))
+        await self.use(parse(document, str(name)))
         LOG.info("the controller has set another policy")
 
     def _usable(self) -> list[str]:

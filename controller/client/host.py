@@ -197,9 +197,7 @@ class ClientHost:
             strict = [read_sysctl(f"ipv4/conf/{each}/rp_filter") for each in ("all", interface)]
             if strict[1] is not None and "1" in strict and "2" not in strict:
                 sysctls.set(f"ipv4/conf/{interface}/rp_filter", "2")
-            # With two interfaces in one subnet each answers and asks for its own address alone.
-            sysctls.raise_to("ipv4", interface, "arp_ignore", 1)
-            sysctls.raise_to("ipv4", interface, "arp_announce", 2)
+            _each_for_itself(sysctls, interface)
 
     def _set_routes(self, plan: ClientPlan) -> None:
         for version, address in ((4, plan.address4), (6, plan.address6)):
@@ -211,20 +209,51 @@ class ClientHost:
             _set_rules(version, dict(wanted), plan.waypoint)
 
 
+class CapsHost:
+    """What a client with ``plane: kernel`` needs besides that plane itself: caps, and each interface for itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sysctls = Sysctls(folder / "client-host.json")
+
+    def prepare(self, plan: ClientPlan) -> None:
+        """As :meth:`ClientHost.prepare`, but what the plane does itself."""
+        for interface in plan.interfaces:
+            _each_for_itself(self._sysctls, interface)
+
+    def apply(self, plan: ClientPlan, left_bytes: Mapping[str, int]) -> None:
+        """May be called again with the same or another plan."""
+        lines = [*_quotas(left_bytes), "chain leave {", "type filter hook postrouting priority -160; policy accept;"]
+        text = "\n".join([*lines, *_capped(plan.used_up, left_bytes), "}"])
+        name = "inet hyroads_caps"
+        run("nft", "-f", "-", text=f"table {name}\ndelete table {name}\ntable {name} {{\n{text}\n}}\n")
+        self.prepare(plan)
+
+    def undo(self, tun: str = "hr0") -> None:
+        """All steps, however many of them were made."""
+        with contextlib.suppress(HostError):
+            run("nft", "delete", "table", "inet", "hyroads_caps")
+        self._sysctls.restore()
+
+
+def _each_for_itself(sysctls: Sysctls, interface: str) -> None:
+    """With two interfaces in one subnet each answers and asks for its own address alone."""
+    sysctls.raise_to("ipv4", interface, "arp_ignore", 1)
+    sysctls.raise_to("ipv4", interface, "arp_announce", 2)
+
+
 def client_filter(plan: ClientPlan, left_bytes: Mapping[str, int]) -> Iterator[str]:
     """The rules of the client's table of nftables."""
     low, high = MAPPED_PORTS
-    quotas = {f"cap{number}": name for number, name in enumerate(left_bytes)}
     own = [
         (family, address) for family, address in (("ip", plan.address4), ("ip6", plan.address6)) if address is not None
     ]
-    for quota, name in quotas.items():
-        yield f"quota {quota} {{ over {left_bytes[name]} bytes }}"
-    yield "chain arrive {"
-    yield "type filter hook prerouting priority -300; policy accept;"
-    for quota, name in quotas.items():
-        yield f'iifname "{name}" quota name "{quota}"'
-    yield "}"
+    yield from _quotas(left_bytes)
+    if plan.interfaces:
+        # Single packets of a mapped flow are the only ones that the kernel sees: to it the flow would be invalid.
+        yield "chain untracked {"
+        yield "type filter hook output priority raw; policy accept;"
+        yield f"oifname {_set_of(plan.interfaces)} meta l4proto {{ tcp, udp }} th sport {low}-{high} notrack"
+        yield "}"
     yield "chain input {"
     yield "type filter hook input priority -160; policy accept;"
     if plan.interfaces:
@@ -242,14 +271,29 @@ def client_filter(plan: ClientPlan, left_bytes: Mapping[str, int]) -> Iterator[s
     yield "type filter hook postrouting priority -160; policy accept;"
     for family, address in own:
         yield f'{family} saddr {address} oifname != {{ "{plan.tun}", "lo" }} drop'
-    # Whatever happens to our programs: not a byte more than the cap allows but what keeps the address.
-    if quotas or plan.used_up:
-        yield f"oifname {_set_of([*quotas.values(), *plan.used_up])} udp dport {{ 67, 547 }} accept"
-    for quota, name in quotas.items():
-        yield f'oifname "{name}" quota name "{quota}" meta l4proto != ipv6-icmp drop'
-    if plan.used_up:
-        yield f"oifname {_set_of(plan.used_up)} meta l4proto != ipv6-icmp drop"
+    yield from _capped(plan.used_up, left_bytes)
     yield "}"
+
+
+def _quotas(left_bytes: Mapping[str, int]) -> Iterator[str]:
+    """The quotas, and the chain that counts what arrives; what leaves is counted where it may be dropped."""
+    for number, bytes_left in enumerate(left_bytes.values()):
+        yield f"quota cap{number} {{ over {bytes_left} bytes }}"
+    yield "chain arrive {"
+    yield "type filter hook prerouting priority -300; policy accept;"
+    for number, name in enumerate(left_bytes):
+        yield f'iifname "{name}" quota name "cap{number}"'
+    yield "}"
+
+
+def _capped(used_up: Sequence[str], left_bytes: Mapping[str, int]) -> Iterator[str]:
+    """Whatever happens to our programs: not a byte more is sent than the cap allows but what keeps the address."""
+    if left_bytes or used_up:
+        yield f"oifname {_set_of([*left_bytes, *used_up])} udp dport {{ 67, 547 }} accept"
+    for number, name in enumerate(left_bytes):
+        yield f'oifname "{name}" quota name "cap{number}" meta l4proto != ipv6-icmp drop'
+    if used_up:
+        yield f"oifname {_set_of(used_up)} meta l4proto != ipv6-icmp drop"
 
 
 def _set_of(names: Sequence[str]) -> str:

@@ -177,7 +177,7 @@ def change_of(table: str, name: str, now: Mapping[bytes, bytes], wanted: Mapping
 
 def tunnels_of(plan: Plan) -> list[str]:
     """Names of the tunnels' devices. Their reverse path filter is loose: answers come by the one that suits now."""
-    return [item.device for item in plan.items if item.device.startswith("hrw")]
+    return [item.device for item in plan.items if item.device.startswith("hrk")]
 
 
 def read_sysctl(name: str) -> str | None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 CLIENT_END, WAYPOINT_END = 0, 1
 NEIGHBOURS = (("169.254.102.2", "fe80::6650:2"), ("169.254.102.1", "fe80::6650:1"))
 """Inner addresses of a tunnel's ends: the client's, the waypoint's."""
+PROBE_PORT = 9
+"""To this UDP port of the waypoint's end (discard) a client sends through each tunnel, to show where it is."""
 TUNNEL_BYTES = {4: 50, 6: 70}
 _MTU_LEAST = 1280
-CLAMP = 'oifname "hrw*" tcp flags syn tcp option maxseg size set rt mtu'
+CLAMP = 'oifname "hrk*" tcp flags syn tcp option maxseg size set rt mtu'
 """TCP at both ends learns the tunnel's MTU from the other's SYN."""
 
 
@@ -77,7 +79,7 @@ def vni(session: int, number: int) -> int:
 
 def tunnel_name(session: int, number: int) -> str:
     """Name of a tunnel's device, the same at both ends."""
-    return f"hrw{vni(session, number):x}"
+    return f"hrk{vni(session, number):x}"
 
 
 def tunnel_mac(number: int, end: int) -> str:

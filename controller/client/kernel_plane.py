@@ -29,7 +29,8 @@ from .nfnetlink import NetfilterSocket, NetlinkError
 
 _SIOCGIFFLAGS = 0x8913
 _UP, _RUNNING = 0x1, 0x40
-_LINK_GROUP = 1
+_NEWS_GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400
+"""Of links; of addresses and routes, IPv4 and IPv6."""
 _ACCOUNTING = "net/netfilter/nf_conntrack_acct"
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 _MOST_NUMBERS = 255
@@ -54,13 +55,13 @@ CLIENT = Footprint(
     kernel_rules.TABLE,
     range(kernel_rules.ROUTES, kernel_rules.ROUTES + 2 * TUNNEL_PATHS + 1),
     kernel_rules.PREFERENCES,
-    (HR0, "hrw"),
+    (HR0, "hrk"),
 )
 WAYPOINT = Footprint(
     kernel_waypoint.TABLE,
     range(kernel_waypoint.ROUTES, kernel_waypoint.ROUTES + TUNNEL_PATHS + 1),
     frozenset((kernel_waypoint.PREFERENCE,)),
-    ("hrw",),
+    ("hrk",),
 )
 
 
@@ -81,8 +82,8 @@ class KernelPlane:
         """
         configuration = read_configuration(document)
         names = [each.name for each in configuration.interfaces]
-        if HR0 in names or any(name.startswith("hrw") for name in names):
-            raise KernelPlaneError(f"{HR0} and hrw... are the kernel plane's own, not interfaces for it to use")
+        if HR0 in names or any(name.startswith("hrk") for name in names):
+            raise KernelPlaneError(f"{HR0} and hrk... are the kernel plane's own, not interfaces for it to use")
         links = self._timed(_discover(names), now_s)
         numbers = number_rules([rule.name for rule in configuration.rules], self._installer.state.numbers)
         plan = client_plan(configuration, links, numbers)
@@ -101,6 +102,23 @@ class KernelPlane:
         self._links = self._timed({n: replace(each, carrier=_carrier(n)) for n, each in self._links.items()}, now_s)
         plan = client_plan(self._configuration, self._links, self._installer.state.numbers)
         return self._installer.set_elements(plan.elements)
+
+    def is_outdated(self) -> bool:
+        """Whether the interfaces have other devices, addresses or gateways than were installed. Asks ``ip``."""
+        now = _discover(list(self._names()))
+
+        def without_time(links: Mapping[str, Link]) -> dict[str, Link]:
+            return {name: replace(each, carrier=True, down_s=0.0) for name, each in links.items()}
+
+        return without_time(now) != without_time(self._links)
+
+    def carriers(self) -> dict[str, bool]:
+        """The interfaces that are there, and whether they had a carrier at the last look."""
+        return {name: link.carrier for name, link in self._links.items()}
+
+    def ways(self) -> dict[str, tuple[dict[int, str], dict[int, str]]]:
+        """Addresses and gateways of the interfaces, as they were installed."""
+        return {name: (dict(link.addresses), dict(link.gateways)) for name, link in self._links.items()}
 
     def flows(self) -> list[Flow]:
         """All flows that the plane has bound."""
@@ -145,6 +163,9 @@ class KernelPlane:
             self._known = {each.id: each for each in connections(netfilter)}
         before = self._known.get(flow)
         return None if before is None else connection_now(netfilter, before)
+
+    def _names(self) -> Iterable[str]:
+        return () if self._configuration is None else (each.name for each in self._configuration.interfaces)
 
     def _configured(self) -> Configuration:
         if self._configuration is None:
@@ -208,6 +229,12 @@ class KernelWaypoint:
         self._sessions = sessions
         self._ports = {}
         self.learn()
+
+    def set_usable(self, document: object) -> None:
+        """The same sessions and tunnels, but other ones are usable: in one batch, without a process."""
+        sessions = read_sessions(document)
+        self._installer.set_elements(waypoint_plan(sessions, self._port).elements)
+        self._sessions = sessions
 
     def learn(self) -> None:
         """Follow clients whose NAT has given their tunnel another port. Call it when a client has shown itself."""
@@ -293,9 +320,11 @@ def _carrier(name: str) -> bool:
 
 
 def link_events() -> socket.socket:
-    """A socket that becomes readable whenever the kernel has news of a link; read and drop what it holds."""
+    """A socket that becomes readable whenever the kernel has news of a link, an address or a route; read and drop what
+    it holds.
+    """
     events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-    events.bind((0, _LINK_GROUP))
+    events.bind((0, _NEWS_GROUPS))
     events.setblocking(False)
     return events
 

@@ -153,8 +153,8 @@ def _tunnel_targets(configuration: Configuration, rule: Rule, links: Mapping[int
     now = candidates(configuration, rule, links, family) if rule.through_waypoint else sorted(able)
     weights = _weights(configuration, now)
     for interface in range(1, len(configuration.interfaces) + 1):
-        accepted = interface in rule.interfaces or interface in rule.backup or not rule.through_waypoint
-        if interface in able and accepted:
+        # A flow leaves a backup interface as soon as another one is there.
+        if interface in now or (interface in able and not rule.through_waypoint):
             yield interface, interface
         elif weights:
             yield interface, max(weights, key=lambda number: weights[number])
@@ -262,7 +262,11 @@ def _ruleset(configuration: Configuration, numbers: Mapping[str, int]) -> str:
             "}",
             *_tunnel_chains(configuration),
             *_chain(
-                "local", "route", "output", "mangle", ['oifname "lo" accept', *(f"{each} jump steer" for each in own)]
+                "local",
+                "route",
+                "output",
+                "mangle",
+                ['oifname "lo" accept', 'oifname "hrk*" accept', *(f"{each} jump steer" for each in own)],
             ),
             *_chain("forwarded", "filter", "prerouting", "mangle", _forwarded()),
             *_chain("rewrite", "nat", "postrouting", "srcnat", _rewrite(snat)),
@@ -304,7 +308,7 @@ def _forwarded() -> list[str]:
     """A router's clients are bound like its own programs: whatever would take the default route."""
     return [
         "ct direction reply accept",
-        'iifname "hrw*" accept',
+        'iifname "hrk*" accept',
         "ct mark and 0xff != 0 goto steer",
         f'ct state new fib daddr oifname "{HR0}" goto steer',
     ]

@@ -23,6 +23,7 @@ from .kernel_items import (
     CLAMP,
     CLIENT_END,
     NEIGHBOURS,
+    PROBE_PORT,
     WAYPOINT_END,
     Item,
     Plan,
@@ -35,7 +36,7 @@ from .kernel_items import (
     vni,
 )
 
-TABLE = "hyroads_waypoint"
+TABLE = "hyroads_tunnels"
 ROUTES = 6700
 PACKET_MARK = 0x06660000
 PREFERENCE = 6600
@@ -222,12 +223,14 @@ def _ruleset(port: int) -> str:
             "}",
             "chain inner {",
             "type filter hook prerouting priority mangle; policy accept;",
-            'iifname "hrw*" goto from_client',
+            'iifname "hrk*" goto from_client',
             "ct direction reply ct mark != 0 meta mark set ct mark map @route",
             "}",
             "chain from_client {",
             "meta nfproto ipv4 iifname . ip saddr != @owners4 counter drop",
             "meta nfproto ipv6 iifname . ip6 saddr != @owners6 counter drop",
+            # It has shown where its client is; that is all.
+            f"ip daddr {NEIGHBOURS[WAYPOINT_END][0]} udp dport {PROBE_PORT} drop",
             "ct mark set iifname map @arrival",
             "}",
             "chain local {",
@@ -240,7 +243,7 @@ def _ruleset(port: int) -> str:
             "}",
             "chain rewrite {",
             "type nat hook postrouting priority srcnat; policy accept;",
-            'oifname != "hrw*" ct mark != 0 ct direction original masquerade',
+            'oifname != "hrk*" ct mark != 0 ct direction original masquerade',
             "}",
             "}",
             "",

@@ -15,7 +15,7 @@ from typing import Any
 from hyroads.controller.core.checking import describe, one_of, suggestion
 from hyroads.controller.core.errors import HyroadsError
 
-from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, MODES, WAYPOINT, FlowPolicy, Match, Policy
+from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Match, Policy
 
 Document = dict[str, Any]
 
@@ -44,6 +44,8 @@ class Modes:
             raise ModeError(f"unknown flow {describe(flow)}, expected {one_of(named)}")
         if mode == HIGH_ROBUSTNESS and policy.waypoint is None:
             raise ModeError(f"{policy.document}: waypoint: {HIGH_ROBUSTNESS} needs a waypoint, and there is none")
+        if mode == HIGH_ROBUSTNESS and policy.plane == KERNEL:
+            raise ModeError(f"{policy.document}: plane: {HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
         if flow is None:
             return replace(self, client=mode)
         if mode == HIGH_ROBUSTNESS and named[flow].via == DIRECT:

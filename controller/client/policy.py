@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,13 @@ from hyroads.controller.core.checking import (
 from hyroads.controller.core.document import load_document
 
 FULL_SPEED, COST_EFFICIENT, HIGH_ROBUSTNESS = MODES = ("full-speed", "cost-efficient", "high-robustness")
-PLANES = ("agent", "kernel")
+PLANES = AGENT, KERNEL = ("agent", "kernel")
 SPREADS = ("flow", "packet")
 DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
 PROTOCOLS = ("tcp", "udp", "icmp")
 MAX_INTERFACES, MAX_FLOWS, MAX_RANGES, MAX_DNS = 16, 256, 32, 4
-MAX_RULES = 1000
-"""Pairs of port ranges, of all flows together."""
+MAX_RULES, MAX_KERNEL_RULES = 1000, 249
+"""Pairs of port ranges, of all flows together; with ``plane: kernel``."""
 CONTROLLER_PORT, WAYPOINT_PORT = 6654, 6656
 DEFAULT_ADDRESS4, DEFAULT_ADDRESS6 = "10.171.0.2", "fd68:7972:6f61::2"
 DEFAULT_WAYPOINT_TOKEN, DEFAULT_WAYPOINT_CA = "waypoint.token", "waypoint-ca.pem"
@@ -155,6 +155,8 @@ def parse(raw: object, name: str) -> Policy:
     flows = _flows(top["flows"], tuple(interfaces), has_waypoint) if "flows" in top else []
     controller = _controller(top["controller"], base) if top.values.get("controller") is not None else None
     plane = choice_of(top, "plane", PLANES)
+    if plane == KERNEL:
+        _check_kernel(top, mode, flows)
     address4, address6 = (
         _own_address(top, "address4", DEFAULT_ADDRESS4),
         _own_address(top, "address6", DEFAULT_ADDRESS6),
@@ -172,6 +174,25 @@ def parse(raw: object, name: str) -> Policy:
         name,
         dict(raw) if isinstance(raw, Mapping) else {},
     )
+
+
+def _check_kernel(top: Section, mode: str, flows: Sequence[FlowPolicy]) -> None:
+    """The kernel binds each packet of a flow to one interface: no copies, no packets spread."""
+    if mode == HIGH_ROBUSTNESS:
+        top["mode"].fail(f"{HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
+    for entry, flow in zip(top["flows"].items() if "flows" in top else (), flows, strict=False):
+        if flow.mode == HIGH_ROBUSTNESS:
+            entry.problems.add(f"{entry.path}.mode", f"{HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
+        if flow.spread == "packet":
+            entry.problems.add(f"{entry.path}.spread", "expected flow: the kernel keeps a flow on one interface")
+    if _rules(flows) > MAX_KERNEL_RULES:
+        top["flows"].fail(
+            f"expected at most {MAX_KERNEL_RULES} pairs of source and destination ports, got {_rules(flows)}"
+        )
+
+
+def _rules(flows: Sequence[FlowPolicy]) -> int:
+    return sum(len(flow.match.source_ports or " ") * len(flow.match.destination_ports or " ") for flow in flows)
 
 
 def _with_last(flows: list[FlowPolicy], interfaces: tuple[str, ...]) -> tuple[FlowPolicy, ...]:
@@ -244,9 +265,8 @@ def _flows(place: Place, interfaces: tuple[str, ...], has_waypoint: bool) -> lis
         if section.valid and not section.values.get("match") and number < len(entries) - 1:
             entry.fail("a flow without a match takes everything: expected it to be the last one")
         flows.append(flow)
-    rules = sum(len(flow.match.source_ports or " ") * len(flow.match.destination_ports or " ") for flow in flows)
-    if rules > MAX_RULES:
-        place.fail(f"expected at most {MAX_RULES} pairs of source and destination ports, got {rules}")
+    if _rules(flows) > MAX_RULES:
+        place.fail(f"expected at most {MAX_RULES} pairs of source and destination ports, got {_rules(flows)}")
     return flows
 
 

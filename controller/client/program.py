@@ -123,8 +123,7 @@ class Program:
             connection = await self._started()
         else:
             self._say(f"takes over the {PROGRAM} that is running")
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self._pid = struct.unpack("3i", credentials)[0]
+        self._pid = _peer_of(connection)
         self._reader, self._writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE)
 
     def _existing(self) -> socket.socket | None:
@@ -205,3 +204,24 @@ class Program:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self._child, self._pid = None, None
+
+
+def _peer_of(connection: socket.socket) -> int:
+    """The process at the other end of a Unix socket."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("3i", credentials)[0])
+
+
+async def end_program(control: Path) -> None:
+    """End a program that a daemon has left running behind this socket, if there is one."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(control))
+        except OSError:
+            return
+        pid = _peer_of(connection)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        deadline_s = time.monotonic() + START_WITHIN_S
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline_s:
+            await asyncio.sleep(_LOOK_EVERY_S)

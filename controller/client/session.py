@@ -15,7 +15,7 @@ import random
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,9 @@ class SessionClient:
         interfaces: Callable[[], Sequence[str]],
         established: Callable[[WaypointSession], Awaitable[None]],
         say: Callable[[str], None],
+        plane: str = "agent",
     ) -> None:
-        self._policy, self._interfaces = policy, interfaces
+        self._policy, self._interfaces, self._plane = policy, interfaces, plane
         self._established, self._say = established, say
         self._name = policy.name or socket.gethostname()
         self._token = read_token(policy.token_file)
@@ -149,6 +150,26 @@ class SessionClient:
             return session
         raise problem or SessionError("no interface")
 
+    async def tell_paths(self, paths: Mapping[int, str], usable: Sequence[int]) -> bool:
+        """Tell the waypoint of the interfaces, by number, each over a connection of its own through it: so the waypoint
+        sees where the interface's tunnel (``plane: kernel``) ends. ``usable`` are those that carry packets now.
+        Whether it has heard of all of them.
+        """
+        return all(await asyncio.gather(*(self._tell_path(number, name, usable) for number, name in paths.items())))
+
+    async def _tell_path(self, number: int, interface: str, usable: Sequence[int]) -> bool:
+        try:
+            _, writer, answer = await self._ask(interface, {"path": number, "usable": list(usable)})
+        except SessionError as error:
+            self._complain(str(error))
+            return False
+        await close(writer)
+        if answer is not None and answer.get("type") == "path":
+            return True
+        said = None if answer is None else answer.get("message")
+        self._complain(str(self._fail(interface, f"it refuses the tunnel: {str(said)[:200]!a}")))
+        return False
+
     def _each(self) -> Sequence[str | None]:
         """Without a usable interface the host's own route is tried."""
         return [*self._interfaces()] or [None]
@@ -163,6 +184,17 @@ class SessionClient:
         return SessionError(f"waypoint {self._policy.address} port {self._policy.port}{over}: {what}")
 
     async def _open(self, interface: str | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, WaypointSession]:
+        reader, writer, answer = await self._ask(interface, {})
+        try:
+            return reader, writer, self._session(answer)
+        except SessionError as error:
+            await close(writer)
+            raise self._fail(interface, error) from error
+
+    async def _ask(
+        self, interface: str | None, more: Document
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Document | None]:
+        """A new connection that has said hello, and the answer to it; :class:`SessionError`."""
         try:
             reader, writer = await asyncio.wait_for(self._dial(interface), CONNECT_WITHIN_S)
         except TimeoutError as error:
@@ -173,15 +205,18 @@ class SessionClient:
             raise self._fail(interface, reason_of(error)) from error
         try:
             self._compare(writer)
-            writer.write(encode({"type": "hello", "version": VERSION, "client": self._name, "token": self._token}))
-            answer = await asyncio.wait_for(read(reader), CONNECT_WITHIN_S)
-            return reader, writer, self._session(answer)
+            hello = {"type": "hello", "version": VERSION, "client": self._name, "token": self._token}
+            writer.write(encode({**hello, **({} if self._plane == "agent" else {"plane": self._plane}), **more}))
+            return reader, writer, await asyncio.wait_for(read(reader), CONNECT_WITHIN_S)
         except TimeoutError as error:
             await close(writer)
             raise self._fail(interface, f"no answer within {CONNECT_WITHIN_S:g} s") from error
         except (OSError, LineError, SessionError) as error:
             await close(writer)
             raise self._fail(interface, error) from error
+        except asyncio.CancelledError:
+            writer.close()
+            raise
 
     async def _dial(self, interface: str | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         family = socket.AF_INET6 if ":" in self._policy.address else socket.AF_INET
@@ -219,6 +254,8 @@ class SessionClient:
             raise SessionError(f"it refuses: {str(answer.get('message'))[:200]!a}")
         if answer.get("type") != "session":
             raise SessionError("it did not answer with a session")
+        if answer.get("plane", "agent") != self._plane:
+            raise SessionError(f"it does not serve plane: {self._plane}")
         number, port, key = (answer.get(name) for name in ("session", "port", "key"))
         if not _whole(number, _MOST_SESSION) or not _whole(port, 0xFFFF) or not port:
             raise SessionError("its session has no valid number and port")

@@ -28,6 +28,8 @@ from hyroads.controller.files.tls import server_side
 
 from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
+from .kernel_sessions import KernelSessions, endpoint_of, read_news
+from .policy import PLANES
 from .process import Process
 from .program import Program, ProgramError
 from .session import MAX_LINE, VERSION, is_token, reason_of
@@ -41,6 +43,7 @@ HANDSHAKE_WITHIN_S, HELLO_WITHIN_S, SILENT_S = 5.0, 3.0, 30.0
 MOST_CONNECTIONS, MOST_STRANGERS_PER_ADDRESS = 1024, 8
 AWAY_S = 3600.0
 SWEEP_EVERY_S = 30.0
+LEARN_EVERY_S = 1.0
 _REFUSED_AFTER_S = 0.5
 _RENEW_EVERY_S = 0.1
 _SAY_EVERY_S = 1.0
@@ -115,6 +118,7 @@ class _Session:
 
     client: str
     number: int
+    plane: str = "agent"
     writer: asyncio.StreamWriter | None = None
     left_s: float = 0.0
 
@@ -140,8 +144,11 @@ class WaypointSettings:
 class Sessions:
     """Serves clients' control connections. ``program`` gets ``session`` and ``end-session``."""
 
-    def __init__(self, tokens: Mapping[str, str], context: ssl.SSLContext, numbers: Numbers, port: int) -> None:
+    def __init__(
+        self, tokens: Mapping[str, str], context: ssl.SSLContext, numbers: Numbers, port: int, kernel: KernelSessions
+    ) -> None:
         self.tokens, self.context = tokens, context
+        self._kernel = kernel
         self.program: Program | None = None
         self.has_ipv6 = True
         """Clients get IPv6 addresses only if IPv6 leads anywhere from here."""
@@ -176,8 +183,9 @@ class Sessions:
         session: _Session | None = None
         try:
             session = await self._welcome(reader, writer)
-            self._forget_stranger(peer)
-            await self._hold(session, reader, writer)
+            if session is not None:
+                self._forget_stranger(peer)
+                await self._hold(session, reader, writer)
         except Stranger as error:
             self._refused("strangers", peer, str(error))
             await asyncio.sleep(_REFUSED_AFTER_S)
@@ -211,6 +219,16 @@ class Sessions:
             if isinstance(client, str) and isinstance(number, int) and client not in self._sessions:
                 self._sessions[client] = _Session(client, number, left_s=time.monotonic())
 
+    def restore(self) -> None:
+        """Tunnels that a killed daemon has left: their clients come again, or they end with the other sessions."""
+        try:
+            left = self._kernel.restore()
+        except HyroadsError as error:
+            LOG.warning("tunnels of clients: %s", error)
+            return
+        for number, client in left.items():
+            self._sessions[client] = _Session(client, number, "kernel", left_s=time.monotonic())
+
     async def sweep(self) -> None:
         """End the sessions of clients that have been away for long, or have no token any more."""
         now_s = time.monotonic()
@@ -223,28 +241,47 @@ class Sessions:
                 await _tell(session.writer, "not a client any more")
                 session.writer.close()
             LOG.info("session %d of client %s ended", session.number, session.client)
-            if self.program is not None:
-                with contextlib.suppress(ProgramError):
-                    await self.program.request({"type": "end-session", "session": session.number})
+            await self._end(session)
+
+    async def _end(self, session: _Session) -> None:
+        """Nothing more is carried for a session."""
+        if session.plane == "kernel":
+            self._kernel.end(session.number)
+        elif self.program is not None:
+            with contextlib.suppress(ProgramError):
+                await self.program.request({"type": "end-session", "session": session.number})
 
     def document(self) -> Document:
         """Who is connected, for ``status``; without keys."""
         return {
             "sessions": [
-                {"session": each.number, "client": each.client, "connected": each.writer is not None}
+                {"session": each.number, "client": each.client, "plane": each.plane}
+                | {"connected": each.writer is not None}
                 | dict(zip(("address4", "address6"), inner_addresses(each.number), strict=True))
+                | (self._kernel.document(each.number) if each.number in self._kernel else {})
                 for each in self._sessions.values()
             ],
             "counters": {"strangers": 0, "too_many_connections": 0, **self.counters},
         }
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Session:
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Session | None:
+        """The session of a client that has said who it is; None if it only told of one of its interfaces."""
         try:
             await writer.start_tls(self.context, ssl_handshake_timeout=HANDSHAKE_WITHIN_S)
         except (OSError, EOFError) as error:
             raise Stranger(f"no TLS: {reason_of(error)}") from error
-        client = self._client(await asyncio.wait_for(read(reader), HELLO_WITHIN_S))
-        session = self._sessions.get(client) or _Session(client, self._numbers.of(client))
+        hello = await asyncio.wait_for(read(reader), HELLO_WITHIN_S)
+        client, plane = self._client(hello), str((hello or {}).get("plane", "agent"))
+        if plane not in PLANES:
+            raise Stranger("expected plane agent or kernel")
+        if hello is not None and "path" in hello:
+            await self._tell_path(client, hello, writer)
+            return None
+        session = self._sessions.get(client)
+        if session is not None and session.plane != plane:
+            await self._end(session)
+            session.plane = plane
+        session = session or _Session(client, self._numbers.of(client), plane)
         await self._give(session, writer)
         self._sessions[client] = session
         old, session.writer = session.writer, writer
@@ -254,13 +291,27 @@ class Sessions:
         LOG.info("client %s: session %d, %s", client, session.number, inner_addresses(session.number)[0])
         return session
 
+    async def _tell_path(self, client: str, hello: Document, writer: asyncio.StreamWriter) -> None:
+        """Where the tunnel over one of a client's interfaces ends: at the address that this connection comes from."""
+        session = self._sessions.get(client)
+        if session is None or session.number not in self._kernel:
+            raise HyroadsError(f"client {client} tells of an interface without a session of plane: kernel")
+        news, endpoint = read_news(hello), endpoint_of(writer.get_extra_info("peername")[0])
+        self._kernel.tell(session.number, news, endpoint)
+        writer.write(encode({"type": "path", "path": news.number, "endpoint": endpoint}))
+        await asyncio.wait_for(writer.drain(), HELLO_WITHIN_S)
+
     async def _give(self, session: _Session, writer: asyncio.StreamWriter) -> None:
-        """A new key, for the data plane first."""
+        """A new key, for the data plane first. Tunnels of the kernel need none."""
         if self.program is None:
             raise ProgramError("the data plane is being started, try again")
         document = session.document(secrets.token_hex(16), self.has_ipv6)
-        await self.program.request(document)
-        answer = {**document, "port": self._port}
+        if session.plane == "kernel":
+            self._kernel.begin(session.client, session.number, (document["address4"], document["address6"]))
+            answer = {**document, "port": self._kernel.port, "plane": session.plane}
+        else:
+            await self.program.request(document)
+            answer = {**document, "port": self._port}
         del answer["client"]
         writer.write(encode(answer))
         await asyncio.wait_for(writer.drain(), HELLO_WITHIN_S)
@@ -321,9 +372,9 @@ class Waypoint(Process):
         self._tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
         context = server_side(settings.tls, "command line", "--certificate")
         self._host = WaypointHost(settings.run_directory, settings.tun)
-        self._sessions = Sessions(
-            self._tokens, context, Numbers(settings.state_directory / "waypoint.json"), settings.listen.port
-        )
+        self._kernel = KernelSessions(settings.run_directory, settings.listen.port)
+        numbers = Numbers(settings.state_directory / "waypoint.json")
+        self._sessions = Sessions(self._tokens, context, numbers, settings.listen.port, self._kernel)
         listen = f"{settings.listen.host}:{settings.listen.port}"
         if ":" in settings.listen.host:
             listen = f"[{settings.listen.host}]:{settings.listen.port}"
@@ -333,12 +384,13 @@ class Waypoint(Process):
     async def main(self) -> None:
         """Serves until it is told to end."""
         settings = self._settings
+        self._sessions.restore()
         server = await asyncio.start_server(
             self._sessions.accept, settings.listen.host, settings.listen.port, limit=MAX_LINE
         )
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
-        tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._sweep())]
+        tasks = [asyncio.create_task(work) for work in (self._program.keep(), self._sweep(), self._learn())]
         try:
             await self.until_ended(tasks)
         finally:
@@ -348,6 +400,8 @@ class Waypoint(Process):
             for task in tasks:
                 task.cancel()
             await self._program.stop()
+            # First what was changed last: both may have set the host to forward.
+            self._kernel.remove()
             self._host.undo()
 
     def reload(self) -> None:
@@ -383,6 +437,14 @@ class Waypoint(Process):
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             await self._sessions.sweep()
+
+    async def _learn(self) -> None:
+        while True:
+            await asyncio.sleep(LEARN_EVERY_S)
+            try:
+                self._kernel.learn()
+            except HyroadsError as error:
+                LOG.warning("tunnels of clients: %s", error)
 
     async def _answer(self, request: Document) -> Document:
         if request.get("type") != "status":

@@ -204,7 +204,7 @@ def test_tunnels_pass_nats_that_change_ports(lab: KernelLab) -> None:
     # A packet of the client shows where its NAT has put it; the daemons send such ones over each tunnel.
     for number in (1, 2):
         probe = lab.socket("client", kind=socket.SOCK_DGRAM)
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, f"hrw{7 << 4 | number - 1:x}".encode())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, f"hrk{7 << 4 | number - 1:x}".encode())
         probe.bind((CLIENT4, 0))
         probe.sendto(b"here", ("169.254.102.1", 9))
     time.sleep(0.1)
@@ -310,7 +310,7 @@ def test_a_state_file_that_is_not_true_does_no_harm(lab: KernelLab) -> None:
     listener = listen(lab, SERVER4, 7000)
     state = lab.folder / "client.json"
     told = state.read_text()
-    run("ip", "-n", lab.namespace("client"), "link", "del", "hrw70")
+    run("ip", "-n", lab.namespace("client"), "link", "del", "hrk70")
     client.do("install", document=lab.through_waypoint())
     echo(*connect(lab, listener)[:2])
     client.do("remove")
@@ -355,11 +355,11 @@ def test_strangers_reach_nothing_through_a_tunnel(lab: KernelLab) -> None:
     _, waypoint = through_waypoint(lab)
     waypoint.do("install", document=lab.sessions({1: "10.1.1.2", 2: "10.1.77.2"}))
     stranger = lab.socket("client", kind=socket.SOCK_DGRAM)
-    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"hrw71")
+    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"hrk71")
     phone = listen(lab, SERVER4, 5060, socket.SOCK_DGRAM)
     phone.settimeout(0.5)
     stranger.bind((CLIENT4, 0))
-    run("ip", "-n", lab.namespace("client"), "route", "add", SERVER4, "via", "169.254.102.1", "dev", "hrw71", "onlink")
+    run("ip", "-n", lab.namespace("client"), "route", "add", SERVER4, "via", "169.254.102.1", "dev", "hrk71", "onlink")
     run(
         "ip",
         "-n",
@@ -370,7 +370,7 @@ def test_strangers_reach_nothing_through_a_tunnel(lab: KernelLab) -> None:
         "via",
         "169.254.102.1",
         "dev",
-        "hrw70",
+        "hrk70",
         "onlink",
         "metric",
         "9",
@@ -382,7 +382,7 @@ def test_strangers_reach_nothing_through_a_tunnel(lab: KernelLab) -> None:
     run("ip", "-n", lab.namespace("client"), "addr", "add", "100.72.0.3/32", "dev", "hr0")
     for source, arrives in (("100.72.0.3", False), (CLIENT4, True)):
         sender = lab.socket("client", kind=socket.SOCK_DGRAM)
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"hrw70")
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"hrk70")
         sender.bind((source, 0))
         sender.sendto(source.encode(), (SERVER4, 5060))
         if arrives:

@@ -106,7 +106,7 @@ def test_everything_about_an_interface_goes_when_it_does() -> None:
     both = client_plan(configuration, links(), {"call": 1, "rest": 2})
     one = client_plan(configuration, {"wwan0": link("wwan0", 2)}, {"call": 1, "rest": 2})
     gone = [item.add for item in both.items if item not in one.items]
-    assert gone and all("wlan0" in each or "6651" in each or "6667" in each or "hrw70" in each for each in gone)
+    assert gone and all("wlan0" in each or "6651" in each or "6667" in each or "hrk70" in each for each in gone)
     assert one.ruleset == both.ruleset
     again = client_plan(configuration, {**links(), "wlan0": link("wlan0", 9)}, {"call": 1, "rest": 2})
     # The same name, but another device: what hung on the first must be made again.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from waypoint_certificates import make_certificate
 
+from hyroads.controller.client.kernel_sessions import KernelSessions
 from hyroads.controller.client.modes import WaypointSession
 from hyroads.controller.client.policy import WaypointPolicy
 from hyroads.controller.client.session import MAX_LINE, SessionClient, SessionError, read_token
@@ -69,7 +70,9 @@ class Lab:
     @contextlib.asynccontextmanager
     async def waypoint(self, certificate: str = "waypoint", port: int = 0) -> AsyncIterator[Sessions]:
         files = TlsFiles(str(self.folder / f"{certificate}.key"), str(self.folder / f"{certificate}.pem"))
-        sessions = Sessions(TOKENS, server_side(files, "test"), Numbers(self.state), 6656)
+        sessions = Sessions(
+            TOKENS, server_side(files, "test"), Numbers(self.state), 6656, KernelSessions(self.folder, 6656)
+        )
         sessions.program = self.program  # type: ignore[assignment]
         server = await asyncio.start_server(sessions.accept, "127.0.0.1", port, limit=MAX_LINE)
         self.port = server.sockets[0].getsockname()[1]
