@@ -255,8 +255,7 @@ class Sessions:
         """Who is connected, for ``status``; without keys."""
         return {
             "sessions": [
-                {"session": each.number, "client": each.client, "plane": each.plane}
-                | {"connected": each.writer is not None}
+                {"session": each.number, "client": each.client, "plane": each.plane, "connected": bool(each.writer)}
                 | dict(zip(("address4", "address6"), inner_addresses(each.number), strict=True))
                 | (self._kernel.document(each.number) if each.number in self._kernel else {})
                 for each in self._sessions.values()
@@ -375,9 +374,8 @@ class Waypoint(Process):
         self._kernel = KernelSessions(settings.run_directory, settings.listen.port)
         numbers = Numbers(settings.state_directory / "waypoint.json")
         self._sessions = Sessions(self._tokens, context, numbers, settings.listen.port, self._kernel)
-        listen = f"{settings.listen.host}:{settings.listen.port}"
-        if ":" in settings.listen.host:
-            listen = f"[{settings.listen.host}]:{settings.listen.port}"
+        host = settings.listen.host
+        listen = f"{f'[{host}]' if ':' in host else host}:{settings.listen.port}"
         options = ["--waypoint", "--listen", listen, "--tun", settings.tun]
         self._program = Program(options, self.data_socket, self._ready, self._event, LOG.warning)
 
@@ -385,9 +383,8 @@ class Waypoint(Process):
         """Serves until it is told to end."""
         settings = self._settings
         self._sessions.restore()
-        server = await asyncio.start_server(
-            self._sessions.accept, settings.listen.host, settings.listen.port, limit=MAX_LINE
-        )
+        host, port = settings.listen.host, settings.listen.port
+        server = await asyncio.start_server(self._sessions.accept, host, port, limit=MAX_LINE)
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
         tasks = [asyncio.create_task(work) for work in (self._program.keep(), self._sweep(), self._learn())]

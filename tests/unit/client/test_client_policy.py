@@ -138,6 +138,31 @@ def test_a_flow_that_goes_direct_can_have_no_copies() -> None:
     assert "flows[0].mode: high-robustness needs via: waypoint" in found[0]
 
 
+def test_the_kernel_s_plane_makes_no_copies_and_spreads_nothing() -> None:
+    document = {
+        "plane": "kernel",
+        "interfaces": TWO,
+        "waypoint": "192.0.2.1",
+        "mode": "high-robustness",
+        "flows": [
+            {"name": "a", "match": {"tcp_dst": 1}, "spread": "packet"},
+            {"name": "b", "match": {"tcp_dst": 2}, "mode": "high-robustness"},
+        ],
+    }
+    assert errors(document) == [
+        "client.yaml: mode: high-robustness needs plane: agent, which makes copies",
+        "client.yaml: flows[0].spread: expected flow: the kernel keeps a flow on one interface",
+        "client.yaml: flows[1].mode: high-robustness needs plane: agent, which makes copies",
+    ]
+    assert parse({**document, "plane": "agent"}, "client.yaml").plane == "agent"
+    plain = parse({"plane": "kernel", "interfaces": TWO, "waypoint": "192.0.2.1"}, "client.yaml")
+    with pytest.raises(ModeError, match="plane: high-robustness needs plane: agent"):
+        Modes().with_choice(plain, "high-robustness", None)
+    ports = [{"name": f"f{k}", "match": {"tcp_dst": list(range(1, 60, 2))}} for k in range(9)]
+    told = errors({"plane": "kernel", "interfaces": TWO, "flows": ports})
+    assert told == ["client.yaml: flows: expected at most 249 pairs of source and destination ports, got 270"]
+
+
 def test_metered_interfaces_are_a_backup_where_cost_counts() -> None:
     saving = configuration(policy(mode="cost-efficient", flows=[{"name": "sms", "interfaces": ["wwan0"],
                                                                  "match": {"udp_dst": 9}}]), Modes())  # fmt: skip

@@ -57,12 +57,22 @@ class FakeProgram:
         return {"type": "ok"}
 
 
+class FakeTunnels:
+    """Stands for the kernel at the waypoint."""
+
+    def __init__(self) -> None:
+        self.installed: list[Any] = []
+        self.set_usable = self.install = self.installed.append
+
+
 class Lab:
     """A waypoint on loopback, and its clients."""
 
     def __init__(self, folder: Path, state: Path) -> None:
         self.folder, self.program = folder, FakeProgram()
         self.state = state
+        self.kernel, self.tunnels = KernelSessions(state.parent, 6656), FakeTunnels()
+        self.kernel._plane = self.tunnels  # type: ignore[assignment]
         self.port = 0
         self.sessions: list[WaypointSession] = []
         self.said: list[str] = []
@@ -70,9 +80,7 @@ class Lab:
     @contextlib.asynccontextmanager
     async def waypoint(self, certificate: str = "waypoint", port: int = 0) -> AsyncIterator[Sessions]:
         files = TlsFiles(str(self.folder / f"{certificate}.key"), str(self.folder / f"{certificate}.pem"))
-        sessions = Sessions(
-            TOKENS, server_side(files, "test"), Numbers(self.state), 6656, KernelSessions(self.folder, 6656)
-        )
+        sessions = Sessions(TOKENS, server_side(files, "test"), Numbers(self.state), 6656, self.kernel)
         sessions.program = self.program  # type: ignore[assignment]
         server = await asyncio.start_server(sessions.accept, "127.0.0.1", port, limit=MAX_LINE)
         self.port = server.sockets[0].getsockname()[1]
@@ -82,7 +90,9 @@ class Lab:
             server.close()
             sessions.close()
 
-    def client(self, name: str = "laptop1", token: str | None = None, **identity: str | None) -> SessionClient:
+    def client(
+        self, name: str = "laptop1", token: str | None = None, plane: str = "agent", **identity: str | None
+    ) -> SessionClient:
         known = identity or {"ca_file": str(self.folder / "waypoint.pem")}
         files = {"token_file": str(self.folder / (token or name)), "name": name}
         policy = WaypointPolicy("127.0.0.1", self.port, **files, **known)
@@ -90,7 +100,7 @@ class Lab:
         async def established(session: WaypointSession) -> None:
             self.sessions.append(session)
 
-        return SessionClient(policy, lambda: ["lo"], established, self.said.append)
+        return SessionClient(policy, lambda: ["lo"], established, self.said.append, plane)
 
     def keys(self, client: str) -> list[str]:
         """Of the sessions that the data plane was told."""
@@ -346,3 +356,31 @@ def test_numbers_are_on_disk_before_they_are_used(tmp_path: Path) -> None:
     assert [numbers.of(name) for name in ("a", "b", "a")] == [2, 3, 2]
     assert [Numbers(tmp_path / "waypoint.json").of(name) for name in ("b", "c")] == [3, 4]
     assert inner_addresses(2) == ("100.72.0.2", "fd68:7972:6f61:7770::2")
+
+
+def test_tunnels_end_where_the_client_s_authenticated_connections_come_from(lab: Lab) -> None:
+    async def work() -> None:
+        async with lab.waypoint() as sessions:
+            client = lab.client(plane="kernel")
+            assert not await client.tell_paths({1: "lo"}, [1]), "there is no session yet"
+            session = await client.check()
+            assert (session.port, lab.keys("laptop1")) == (6657, []), "no packet of it goes over the program"
+            assert await client.tell_paths({1: "lo"}, [1])
+            assert await client.tell_paths({3: "lo"}, [3])
+            [told] = lab.tunnels.installed[-1]
+            assert (told["session"], told["address4"]) == (session.session, session.address4)
+            assert [(each["number"], each["endpoint"], each["usable"]) for each in told["paths"]] == [
+                (1, "127.0.0.1", False),
+                (3, "127.0.0.1", True),
+            ]
+            # Neither a stranger nor a number that no interface has changes anything.
+            before = len(lab.tunnels.installed)
+            assert not await lab.client(token="wrong", plane="kernel").tell_paths({1: "lo"}, [1])
+            assert not await client.tell_paths({17: "lo"}, [17])
+            assert len(lab.tunnels.installed) == before
+            # As a client with the other plane it has no tunnels.
+            await lab.client().check()
+            assert lab.tunnels.installed[-1] == []
+            assert sessions.document()["sessions"][0]["plane"] == "agent"
+
+    run(work())
