@@ -1,8 +1,8 @@
 //! Keeps the queue of a flow short: CoDel (RFC 8289). Time is an argument.
 //!
-//! A queue in which every packet has waited longer than a target, at least `TARGET_NS`, for `INTERVAL_NS` is a standing one: it gives its
-//! sender nothing but delay. Then packets are dropped from its front, first one, then ever more often, until the wait
-//! is below the target again.
+//! A queue in which every packet has waited longer than a target, at least `TARGET_NS`, for `INTERVAL_NS` is a standing
+//! one: it gives its sender nothing but delay. Then packets are dropped from its front, first one, then ever more often,
+//! until the wait is below the target again.
 
 const MS: u64 = 1_000_000;
 pub const TARGET_NS: u64 = 15 * MS;

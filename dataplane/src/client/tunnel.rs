@@ -8,8 +8,8 @@
 //!
 //! Kinds 1 to 5 are those of labelled frames (`edge::frame`); `interface` is the client's number of the interface that
 //! the datagram travels over. The tag is SipHash-2-4 of the first 16 bytes and the first `TAGGED` bytes behind the tag,
-//! under a key that both ends got over TLS; each direction has its own, derived from it. So nobody else can move, begin or end a flow. Payload beyond these bytes is
-//! no better protected than without a tunnel.
+//! under a key that both ends got over TLS; each direction has its own, derived from it. So nobody else can move, begin
+//! or end a flow. Payload beyond these bytes is no better protected than without a tunnel.
 
 use crate::edge::frame::{be16, be32, Kind, Shim, SHIM_LEN};
 
