@@ -107,7 +107,7 @@ def _interfaces(place: Place) -> Iterator[Interface]:
     for item in place.items():
         section = item.section(("name", "rate_mbps", "backup", "usable", "dns"), ("name",))
         name = interface_name(section["name"]) if "name" in section else ""
-        if name in names:
+        if "name" in section and name in names:
             section["name"].fail(f"interface {name} is listed twice")
         names.add(name)
         rate = section.optional("rate_mbps")

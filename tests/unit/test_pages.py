@@ -195,7 +195,7 @@ def test_every_command_of_a_guide_is_typed_or_says_why_not(page: Path) -> None:
     found = blocks(page)
     # Else a block could be overlooked: one is found wherever there is a fence.
     assert len(found) * 2 == len(re.findall(r"^ *```", page.read_text(), re.MULTILINE))
-    assert {block.language for block in found} <= {"console", "text", "yaml", "json", "python", "ini"}
+    assert {block.language for block in found} <= {"console", "text", "yaml", "json", "python", "ini", "sh"}
     for block in found:
         if block.language != "console":
             continue
