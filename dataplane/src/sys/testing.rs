@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::io::AsRawFd;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -84,6 +86,18 @@ pub fn ready(descriptor: &impl AsRawFd, interest: Interest, milliseconds: u64) -
         let hit = events.iter().any(|e| (interest.read && e.readable) || (interest.write && e.writable));
         if hit || monotonic_ns() >= deadline {
             return hit;
+        }
+    }
+}
+
+/// Tries again for at most two seconds until there is something. Tests run side by side in one process: for a moment, a
+/// command that another test starts holds a copy of every descriptor, so what is closed here is not closed at once.
+pub fn soon<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = monotonic_ns() + 2_000_000_000;
+    loop {
+        match attempt() {
+            None if monotonic_ns() < deadline => thread::sleep(Duration::from_millis(5)),
+            result => return result,
         }
     }
 }
