@@ -258,9 +258,9 @@ def agents(lab: Lab) -> Iterator[dict[str, Agent]]:
 def test_flow_of_the_network_file_is_installed_from_its_end_to_its_beginning(
     lab: Lab, agents: dict[str, Agent]
 ) -> None:
-    status, flow = lab.rest("GET", "/flows/f1")
-    assert status == 200
-    assert flow["state"] == "multipath" and flow["pending"] == [] and flow["reason"] is None
+    # The rule is on the switch already; the switch's confirmation follows.
+    flow = eventually(lambda: (f := lab.rest("GET", "/flows/f1")[1]) and f.get("pending") == [] and f)
+    assert flow["state"] == "multipath" and flow["reason"] is None
     assert (flow["ingress"], flow["egress"]) == ("a", "b")
     rates = {tuple(path["links"]): path["rate_mbps"] for path in flow["multipath"]}
     # 10 and 20/3 Mb/s of the paper's example, on 95 % of the airtime.
@@ -391,11 +391,13 @@ def test_controller_that_starts_before_its_agents_leaves_flows_alone_for_the_gra
 
     # How long a start takes depends on what else runs here; what is tested is the order.
     grace_s = max(GRACE_S, 3 * restart(GRACE_S))
+    started_s = time.monotonic()
     restart(grace_s)
-    assert len(lab.classified("a")) == 1
+    rules = len(lab.classified("a"))
+    assert rules == 1 or time.monotonic() - started_s > grace_s, "the flow lost its rules within the grace time"
     # No agent comes back: after the grace time the flow falls back to the single path.
     eventually(lambda: not lab.classified("a"), within_s=grace_s + WITHIN_S)
-    assert lab.rest("GET", "/flows/f1")[1]["state"] == "single"
+    eventually(lambda: lab.rest("GET", "/flows/f1")[1]["state"] == "single")
     agents.update({node: Agent(node) for node in agents})
     eventually(lambda: len(lab.classified("a")) == 1)
 
