@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ovs_rig
 import pytest
 
 pytestmark = pytest.mark.root

@@ -80,7 +80,7 @@ class World5:
         sent, told = 0, sent_of(self.world, sessions)
         for node, intent in self.intents.items():
             connection = self.connections[node]
-            compiled = rules_for(told[node].added_to(intent), connection.ports())
+            compiled = rules_for(told[node].added_to(intent), connection.ports(), ovs_rig.TAGS)
             change = difference(compiled.rules, connection.installed(), compiled.groups, self.groups(node))
             batch = connection.apply(change)
             assert batch.ok, batch.refusals

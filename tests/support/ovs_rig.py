@@ -23,11 +23,14 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Batch, Change, Installed, batch_of, error_of
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats
+from hyroads.controller.ofp.vlan_tags import TagRules
 
 PORT = struct.Struct("!I12x16s32x")
 MAX_PORT = 0xFFFFFF00
 DATAPATH = os.environ.get("HYROADS_TEST_DATAPATH", "netdev")
 """The type of every bridge of the tests: ``netdev`` (Open vSwitch in user space) or ``system`` (in the kernel)."""
+TAGS = TagRules(takes_off=True) if DATAPATH == "system" else None
+"""What rules in those bridges have to do about VLAN tags."""
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 
 

@@ -18,6 +18,16 @@ const TTL: u32 = 64;
 /// Bottom-of-stack bit of a label entry.
 const BOTTOM: u32 = 0x100;
 const HELLO_VERSION: u8 = 1;
+/// Where the user's frame begins behind the flow number.
+pub const INNER_AT: usize = ETHERNET_LEN + LABEL_LEN;
+const ADDRESSES_LEN: usize = 12;
+const TYPE_VLAN: u16 = 0x8100;
+const TYPE_OUTER_VLAN: u16 = 0x88a8;
+/// A VLAN tag as a label: these bits, and PCP and VID of the tag in the others.
+const TAG_MASK: u32 = 0xf_1000;
+const TAG_PRESENT: u16 = 0x1000;
+/// A label that says that no tags follow, in front of a user's own MPLS.
+const NO_TAG: u32 = 0xe_ffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -123,6 +133,12 @@ pub enum FromAccess {
         flow: u16,
         inner_at: usize,
     },
+    /// `Ethernet, 0x8847, flow number, one label for each of 1 or 2 VLAN tags, user frame without them`:
+    /// `put_tags_back` makes it a whole frame again.
+    Tagged {
+        flow: u16,
+        tags: usize,
+    },
     Plain,
     Malformed,
 }
@@ -136,12 +152,56 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
     if ether_type(frame) != Some(TYPE_MPLS) {
         return FromAccess::Plain;
     }
-    let inner_at = ETHERNET_LEN + LABEL_LEN;
-    // There is one label, whatever its bottom-of-stack bit says: Open vSwitch clears it if the user's frame is MPLS, too.
-    match be32(frame, ETHERNET_LEN).map(|entry| u16::try_from(entry >> 12)) {
-        Some(Ok(flow)) if frame.len() >= inner_at + ETHERNET_LEN => FromAccess::Labelled { flow, inner_at },
-        _ => FromAccess::Plain,
+    let entry = be32(frame, ETHERNET_LEN).unwrap_or(u32::MAX);
+    let flow = match u16::try_from(entry >> 12) {
+        Ok(flow) => flow,
+        Err(_) => return FromAccess::Plain,
+    };
+    // Open vSwitch clears the bottom-of-stack bit in front of labels of its own, and if the user's frame is MPLS, too.
+    let (tags, labels) = if entry & BOTTOM == 0 { labels_behind(&frame[INNER_AT..]) } else { (0, 0) };
+    let inner_at = INNER_AT + labels * LABEL_LEN;
+    match tags {
+        _ if frame.len() < inner_at + ETHERNET_LEN => FromAccess::Plain,
+        0 => FromAccess::Labelled { flow, inner_at },
+        _ => FromAccess::Tagged { flow, tags },
     }
+}
+
+/// How many VLAN tags the labels behind the flow number stand for, and how many labels these are. A switch whose
+/// datapath is in the kernel writes them (docs/reference/openflow.md, section 6). Others don't, and in a user's MPLS frame
+/// that follows the flow number directly only a group address could be taken for them.
+fn labels_behind(bytes: &[u8]) -> (usize, usize) {
+    let label_at = |place: usize| be32(bytes, place * LABEL_LEN).map(|entry| (entry >> 12, entry & BOTTOM != 0));
+    match (label_at(0), label_at(1)) {
+        (Some((NO_TAG, false)), _) => (0, 1),
+        (Some((outer, true)), _) if is_tag(outer) => (1, 1),
+        (Some((outer, false)), Some((inner, true))) if is_tag(outer) && is_tag(inner) => (2, 2),
+        _ => (0, 0),
+    }
+}
+
+/// A broadcast address is no tag: it would be one of VLAN 4095, which is reserved.
+fn is_tag(label: u32) -> bool {
+    label & TAG_MASK == TAG_MASK && label != MAX_LABEL
+}
+
+/// Writes the tags of a `FromAccess::Tagged` into the user's frame, which then begins at `INNER_AT`. One alone gets the
+/// type 0x8100, the outer of two 0x88a8: the switch can't see the types.
+pub fn put_tags_back(frame: &mut [u8], tags: usize) {
+    let types: &[u16] = if tags == 1 { &[TYPE_VLAN] } else { &[TYPE_OUTER_VLAN, TYPE_VLAN] };
+    let inner_at = INNER_AT + types.len() * LABEL_LEN;
+    if frame.len() < inner_at + ETHERNET_LEN {
+        return;
+    }
+    let mut written = [0; 2 * LABEL_LEN];
+    for (place, (ether_type, tag)) in types.iter().zip(written.chunks_exact_mut(LABEL_LEN)).enumerate() {
+        let entry = be32(frame, INNER_AT + place * LABEL_LEN).unwrap_or(0);
+        tag[..2].copy_from_slice(&ether_type.to_be_bytes());
+        tag[2..].copy_from_slice(&((entry >> 12) as u16 & !TAG_PRESENT).to_be_bytes());
+    }
+    frame.copy_within(inner_at..inner_at + ADDRESSES_LEN, INNER_AT);
+    let tags_at = INNER_AT + ADDRESSES_LEN;
+    frame[tags_at..tags_at + types.len() * LABEL_LEN].copy_from_slice(&written[..types.len() * LABEL_LEN]);
 }
 
 /// Ethernet header and labels, as they go in front of shim or hello. Every label is a stack of its own (bottom bit
