@@ -178,10 +178,8 @@ class SwitchRegistry:
         return session
 
     def _datapath_known(self, session: SwitchSession) -> None:
-        before = bool(self._in_kernel)
         (self._in_kernel.add if session.in_kernel else self._in_kernel.discard)(session.node)
-        others = self.sessions.values() if bool(self._in_kernel) != before else ()
-        for each in dict.fromkeys((*others, session)):
+        for each in self.sessions.values():
             self._carry_tags(each)
 
     def _carry_tags(self, session: SwitchSession) -> None:

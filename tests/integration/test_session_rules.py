@@ -59,6 +59,7 @@ class World5:
     """The star with a session of five, installed over our own connections."""
 
     def __init__(self, rig: ovs_rig.Rig) -> None:
+        self.rig = rig
         network = load_text(STAR, "star")
         self.context = TopologyContext.of(network)
         self.hosts = rig.build(network, self.context.addressing)
@@ -85,6 +86,7 @@ class World5:
             batch = connection.apply(change)
             assert batch.ok, batch.refusals
             sent += len(change.adds) + len(change.deletes) + len(change.group_adds) + len(change.group_deletes)
+        self.rig.revalidated()
         return sent
 
     def branches(self, node: str):
