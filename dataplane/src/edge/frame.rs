@@ -291,6 +291,64 @@ mod tests {
         assert_eq!(parse_access(&frame[..13]), FromAccess::Malformed);
     }
 
+    /// A frame with these VLAN tags (type and TCI), and as a switch with a kernel datapath hands it over.
+    fn tagged(tags: &[(u16, u16)]) -> (Vec<u8>, Vec<u8>) {
+        let (addresses, rest) = ([3; ADDRESSES_LEN], [b"\x08\x06".as_slice(), &[9; 46]].concat());
+        let (mut whole, mut handed) = (addresses.to_vec(), outer_header([1; 6], [2; 6], &[300], TYPE_AGENT));
+        handed[16] &= !1;
+        for (place, (ether_type, tci)) in tags.iter().enumerate() {
+            whole.extend_from_slice(&ether_type.to_be_bytes());
+            whole.extend_from_slice(&tci.to_be_bytes());
+            let bottom = u32::from(place + 1 == tags.len()) * BOTTOM;
+            let entry = (TAG_MASK | u32::from(*tci)) << 12 | bottom | TTL;
+            handed.extend_from_slice(&entry.to_be_bytes());
+        }
+        whole.extend_from_slice(&rest);
+        handed.extend_from_slice(&addresses);
+        handed.extend_from_slice(&rest);
+        (whole, handed)
+    }
+
+    #[test]
+    fn vlan_tags_that_come_as_labels_are_put_back() {
+        let mut rng = Rng::new(11);
+        let mut tci = || (rng.below(8) << 13 | rng.below(4095)) as u16;
+        for _ in 0..2000 {
+            let one = vec![(TYPE_VLAN, tci())];
+            let two = vec![(TYPE_OUTER_VLAN, tci()), (TYPE_VLAN, tci())];
+            for tags in [one, two] {
+                let (whole, mut handed) = tagged(&tags);
+                assert_eq!(parse_access(&handed), FromAccess::Tagged { flow: 300, tags: tags.len() });
+                put_tags_back(&mut handed, tags.len());
+                assert_eq!(&handed[INNER_AT..], &whole[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_users_own_mpls_is_taken_for_no_tag() {
+        let flow = |user: &[u8]| {
+            let mut frame = outer_header([1; 6], [2; 6], &[300], TYPE_AGENT);
+            frame[16] &= !1;
+            frame.extend_from_slice(user);
+            frame
+        };
+        // Any unicast address, and that of a broadcast, directly behind the flow number.
+        let mut rng = Rng::new(12);
+        for _ in 0..20_000 {
+            let mut user: Vec<u8> = (0..60).map(|_| rng.next() as u8).collect();
+            user[0] &= !1;
+            assert_eq!(parse_access(&flow(&user)), FromAccess::Labelled { flow: 300, inner_at: INNER_AT });
+        }
+        assert_eq!(parse_access(&flow(&[0xff; 60])), FromAccess::Labelled { flow: 300, inner_at: INNER_AT });
+        // A kernel datapath says so with a label.
+        let mut marked = (NO_TAG << 12 | TTL).to_be_bytes().to_vec();
+        marked.extend_from_slice(&[0xff; 60]);
+        let inner_at = INNER_AT + LABEL_LEN;
+        assert_eq!(parse_access(&flow(&marked)), FromAccess::Labelled { flow: 300, inner_at });
+        assert_eq!(parse_access(&flow(&marked)[..inner_at + 13]), FromAccess::Plain);
+    }
+
     #[test]
     fn random_bytes_never_panic_and_round_trips_hold() {
         let mut rng = Rng::new(7);
@@ -300,7 +358,16 @@ mod tests {
                 let kinds = [TYPE_AGENT, TYPE_HELLO, TYPE_MPLS];
                 bytes[12..14].copy_from_slice(&kinds[rng.below(3)].to_be_bytes());
             }
-            parse_access(&bytes);
+            if bytes.len() > 24 && rng.below(2) == 0 {
+                // Labels for tags behind a flow number without a bottom.
+                bytes[14..17].copy_from_slice(&[0, 1, 0]);
+                bytes[18..20].copy_from_slice(&[0xf1, 0x23]);
+                bytes[22..24].copy_from_slice(&[0xf3, 0x45]);
+            }
+            if let FromAccess::Tagged { tags, .. } = parse_access(&bytes) {
+                put_tags_back(&mut bytes.clone(), tags);
+            }
+            put_tags_back(&mut bytes.clone(), 1 + rng.below(2));
             if let FromNetwork::Shim { shim, inner_at } = parse_network(&bytes) {
                 let mut out = [0; SHIM_LEN];
                 shim.encode(&mut out);
