@@ -26,7 +26,7 @@ from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attache
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.ofp.rules import rules_for
-from hyroads.controller.ofp.vlan_tags import NO_TAG
+from hyroads.controller.ofp.vlan_tags import NO_TAG, TAG_LABEL
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 
@@ -156,6 +156,8 @@ def test_full_size_and_ipv6(world: World) -> None:
     [
         pytest.param(b"\x81\x00\x00\x07\x08\x06" + b"vlan one" * 8, id="vlan"),
         pytest.param(b"\x88\xa8\x00\x07\x81\x00\x00\x09\x99\x99" + b"two vlans" * 8, id="two VLANs"),
+        pytest.param(b"\x81\x00\xaf\xfe\x12\x34" + b"vlan 4094, PCP 5" * 8, id="vlan 4094"),
+        pytest.param(b"\x88\xa8\xe0\x01\x81\x00\x20\x00\x08\x00" + b"PCP 7 and 1" * 8, id="two PCPs"),
         pytest.param(b"\x88\xb5" + b"shim lookalike" * 8, id="shim type"),
         pytest.param(b"\x88\xb6" + b"hello lookalike" * 8, id="hello type"),
         pytest.param(b"\x12\x34" + bytes(range(256)) * 5, id="unknown type"),
@@ -270,6 +272,35 @@ def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) ->
         with in_namespace(world.hosts["a"]) as listener, in_namespace(agents["a", "acc"]) as sender:
             sender.send(user)
             assert collect(listener, user, 0.4) == [user]
+    finally:
+        assert world.change_to(world.intents) == 1
+
+
+def test_a_tagged_frame_of_a_flow_is_handed_to_the_agent_and_comes_back(world: World) -> None:
+    """Whole from user space; from the kernel with the tag as a label (docs/reference/openflow.md, section 6)."""
+    addressing, agents = world.addressing, world.rig.agents
+    match = Match(eth_src=addressing.host_mac["p"], eth_dst=addressing.host_mac["a"])
+    world.change_to(world.plan(world.network, {"c": (ClassifiedFlow("f1", 16, match),)}))
+    ends, tag, rest = (
+        mac(addressing.host_mac["a"]) + mac(addressing.host_mac["p"]),
+        0xA007,
+        b"\x99\x99" + b"tagged" * 20,
+    )
+    user = ends + b"\x81\x00" + tag.to_bytes(2, "big") + rest
+    try:
+        with in_namespace(agents["c", "acc"]) as access, in_namespace(world.hosts["p"]) as sender:
+            sender.send(user)
+            (handed,) = collect(access, rest, 0.4)
+        if ovs_rig.TAGS is None:
+            assert handed[12:] == b"\x88\x47" + entry(16) + user
+        else:
+            assert handed[12:14] == b"\x88\x47"
+            labels = [int.from_bytes(handed[place : place + 4], "big") for place in (14, 18)]
+            assert [(label >> 12, label >> 8 & 1) for label in labels] == [(16, 0), (TAG_LABEL | 0x1000 | tag, 1)]
+            assert handed[22:] == ends + rest
+        with in_namespace(world.hosts["a"]) as listener, in_namespace(agents["a", "acc"]) as sender:
+            sender.send(user)
+            assert collect(listener, rest, 0.4) == [user]
     finally:
         assert world.change_to(world.intents) == 1
 
