@@ -222,6 +222,10 @@ class SwitchHealthSchema(Schema):
     rules = fields.Integer(**required())
     flow_mods = fields.Integer(**required("sent since the controller started"))
     errors = fields.Integer(**required())
+    vlan_tags = fields.String(
+        validate=validate.OneOf(["whole", "rebuilt", "lost"]),
+        **required("what becomes of VLAN tags that enter here; null: not known", allow_none=True),
+    )
 
 
 class AgentHealthSchema(Schema):

@@ -226,6 +226,7 @@ class ControllerService(NetworkDocuments):
             "rules": session.rule_count if session else 0,
             "flow_mods": session.counters.flow_mods if session else 0,
             "errors": session.counters.errors if session else 0,
+            "vlan_tags": session.vlan_tags if session else None,
         }
 
     def _agent_health(self, node: str) -> Document:

@@ -158,6 +158,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
             (wire.MULTIPART_REPLY, wire.MULTIPART_FLOW): self._flow_stats,
             (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
+            (wire.MULTIPART_REPLY, wire.MULTIPART_METER_FEATURES): SwitchSession.on_meter_features,
             (wire.MULTIPART_REPLY, wire.MULTIPART_PORT_STATS): self.telemetry.port_stats,
         }
         self._connections: dict[int, shim.Connection] = {}

@@ -18,6 +18,7 @@ from .pipeline import Priority, Table
 from .rule import Rule
 from .rules import claim_matches, server_matches
 from .sessions import behind
+from .vlan_tags import TagRules, carrying_tags
 
 _LEARNED = frozenset(
     {
@@ -106,9 +107,11 @@ class Barred:
 HostIntent = Here | There | Barred
 
 
-def host_rules(intents: Iterable[HostIntent], ports: Mapping[str, int]) -> tuple[Rule, ...]:
-    """The rules of hosts on a switch with these ports."""
-    return tuple(rule for intent in intents for rule in intent.rules(ports))
+def host_rules(
+    intents: Iterable[HostIntent], ports: Mapping[str, int], tags: TagRules | None = None
+) -> tuple[Rule, ...]:
+    """The rules of hosts on a switch with these ports; ``tags`` is given in a network with a kernel datapath."""
+    return carrying_tags((rule for intent in intents for rule in intent.rules(ports)), tags)
 
 
 def is_learned(priority: int) -> bool:

@@ -1,7 +1,7 @@
 """What a rule matches and what it does with a packet (the actions that we use), as immutable data.
 
-``encap``, ``decap``, ``resubmit`` and ``clone`` are Open vSwitch extensions (experimenter 0x2320); everything else
-is OpenFlow 1.3. The bytes are made in ``wire``.
+``encap``, ``decap``, ``resubmit``, ``clone`` and ``move`` are Open vSwitch extensions (experimenter 0x2320);
+everything else is OpenFlow 1.3. The bytes are made in ``wire``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ GROUP_ADDRESS = "01:00:00:00:00:00/01:00:00:00:00:00"
 """``eth_dst`` of every broadcast and multicast frame."""
 
 
+TAGGED = 0x1000
+"""``vlan`` of every frame with a VLAN tag."""
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """Fields of a packet; ``None`` matches anything.
 
     Addresses are text. ``eth_src``, ``eth_dst`` may be ``address/mask``; IP addresses may be ``address/prefix length``
-    or ``address/mask``. ``vlan`` is a VLAN number 1..4094, 0 matches only untagged frames. OpenFlow's prerequisites
+    or ``address/mask``. ``vlan`` is a VLAN number 1..4094, 0 matches only untagged frames, ``TAGGED`` all that have a
+    tag. OpenFlow's prerequisites
     (IP fields need ``eth_type``, ports and types need ``ip_proto``, ``mpls_*`` needs ``eth_type=0x8847``) are checked
     when the match is encoded.
     """
@@ -127,6 +132,32 @@ class Resubmit:
 
 
 @dataclass(frozen=True, slots=True)
+class PopVlan:
+    """Take the outermost VLAN tag off."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushVlan:
+    """Put a VLAN tag of type ``eth_type`` (0x8100 or 0x88a8) in front of those that are there."""
+
+    eth_type: int
+
+
+VLAN_TCI, REGISTER_0, REGISTER_1, MPLS_LABEL = 0x0000_0802, 0x0001_0004, 0x0001_0204, 0x8000_4404
+"""Fields for :class:`Move`, by their headers: PCP, a bit that says that there is a tag, and VID of the outermost tag;
+registers, which are 0 when a packet comes in; the label of the outermost MPLS entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Copy the lowest ``bits`` bits of the field ``source`` to those of ``target``."""
+
+    bits: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Hand the packet to a group."""
 
@@ -148,6 +179,9 @@ Action = (
     | SetMplsTtl
     | DecMplsTtl
     | PopMpls
+    | PopVlan
+    | PushVlan
+    | Move
     | Encap
     | Decap
     | Resubmit

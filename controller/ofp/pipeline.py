@@ -18,10 +18,23 @@ class Table(IntEnum):
     """Single path of a user's frame: here, behind a node label, or flooded."""
     LABEL = 3
     """Labelled frames: pop and pass on, or restore the user's frame."""
+    TAGS = 9
+    """Users' frames whose VLAN tags came as labels, for DELIVER: the tags' labels (``vlan_tags``)."""
+    INNER_TAG = 10
+    ONE_TAG = 11
+    TWO_TAGS = 12
+    MEMBER_TAGS = 13
+    """The same for MEMBERS."""
+    MEMBER_INNER_TAG = 14
+    MEMBER_ONE_TAG = 15
+    MEMBER_TWO_TAGS = 16
     DELIVER = 4
     """User's frames to access ports and attached clients, or after one that moved (by LABEL)."""
     MEMBERS = 5
     """Frames of sessions to those who take part."""
+    UNTAG = 7
+    """In front of a label: a user's VLAN tags become labels (``vlan_tags``)."""
+    UNTAG_INNER = 8
 
 
 # Adds go from the end of the pipeline to its beginning, so that a packet never reaches a table that is not ready

@@ -33,6 +33,7 @@ from .pipeline import (
 )
 from .rule import GroupEntry, Rule
 from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
+from .vlan_tags import TagRules, carrying_tags
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 _PASS: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
@@ -96,24 +97,28 @@ class RuleSet:
     groups: tuple[GroupEntry, ...] = ()
 
 
-def rules_for(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
-    """All rules of a switch; ``ports`` maps the names of the ports it has to their OpenFlow numbers."""
-    network, sessions = network_rules(intent, ports), rules_of_sessions(intent, ports)
+def rules_for(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
+    """All rules of a switch; ``ports`` maps the names of the ports it has to their OpenFlow numbers.
+
+    ``tags`` is given in a network with a kernel datapath.
+    """
+    network, sessions = network_rules(intent, ports, tags), rules_of_sessions(intent, ports, tags)
     missing = {*network.missing_ports, *sessions.missing_ports}
     return RuleSet(network.rules + sessions.rules, tuple(sorted(missing)), sessions.groups)
 
 
-def network_rules(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
+def network_rules(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
     """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
     parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver())
-    return RuleSet(tuple(chain.from_iterable(parts)), tuple(sorted(builder.missing)))
+    rules = carrying_tags(chain.from_iterable(parts), tags)
+    return RuleSet(rules + (tags.rules() if tags else ()), tuple(sorted(builder.missing)))
 
 
-def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int]) -> RuleSet:
+def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
     """The rules of sessions, and their groups."""
     known, groups = Ports(intent, ports), Groups()
-    rules = tuple(session_rules(intent, known, groups))
+    rules = carrying_tags(session_rules(intent, known, groups), tags)
     return RuleSet(rules, tuple(sorted(known.missing)), tuple(groups.by_id.values()))
 
 

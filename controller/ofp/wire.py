@@ -56,6 +56,7 @@ _ACTION_U8 = Struct("!HHB3x")
 _NX_ENCAP = Struct("!HHIHHI")
 _NX_DECAP = Struct("!HHIH2xI")
 _NX_RESUBMIT = Struct("!HHIHHB3x")
+_NX_MOVE = Struct("!HHIHHHHII")
 _NX_CLONE = Struct("!HHIH6x")
 _PACKET_OUT = Struct("!IIH6x")
 _METER_MOD = Struct("!HHI")
@@ -128,6 +129,8 @@ def _number_field(number: int, size: int, name: str, limit: int) -> Callable[[in
 
 
 def _vlan_field(value: int) -> bytes:
+    if value == act.TAGGED:
+        return _oxm(6, b"\x10\x00", b"\x10\x00")
     if not 0 <= value <= 4094:
         raise OpenFlowError(f"match vlan={value}: expected 1..4094, or 0 for untagged frames")
     return bytes((0x80, 0x00, 6 << 1, 2)) + (value | 0x1000 if value else 0).to_bytes(2, "big")
@@ -230,6 +233,9 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.SetMplsTtl: lambda a: _ACTION_U8.pack(15, 8, a.ttl),
     act.DecMplsTtl: lambda _: _ACTION_U32.pack(16, 8, 0),
     act.PopMpls: lambda a: _ACTION_U16.pack(20, 8, a.eth_type),
+    act.PopVlan: lambda _: _ACTION_U32.pack(18, 8, 0),
+    act.PushVlan: lambda a: _ACTION_U16.pack(17, 8, a.eth_type),
+    act.Move: lambda a: _NX_MOVE.pack(0xFFFF, 24, VENDOR_NICIRA, 6, a.bits, 0, 0, a.source, a.target),
     act.Group: lambda a: _ACTION_U32.pack(22, 8, a.group),
     act.Encap: lambda a: _NX_ENCAP.pack(0xFFFF, 16, VENDOR_NICIRA, 46, 0, a.packet_type),
     act.Decap: lambda a: _NX_DECAP.pack(0xFFFF, 16, VENDOR_NICIRA, 47, a.packet_type),
@@ -291,6 +297,11 @@ def group_mod_body(command: int, group: int, bucket_bytes: bytes = b"") -> bytes
 def group_desc_request(xid: int) -> bytes:
     """Asks for the description of every group."""
     return message(_MULTIPART_REQUEST.pack(MULTIPART_GROUP_DESC), xid, MULTIPART_REQUEST)
+
+
+def meter_features_request(xid: int) -> bytes:
+    """Asks what the switch's meters can do."""
+    return message(_MULTIPART_REQUEST.pack(MULTIPART_METER_FEATURES), xid, MULTIPART_REQUEST)
 
 
 def port_stats_request(xid: int) -> bytes:

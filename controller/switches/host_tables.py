@@ -27,6 +27,7 @@ from hyroads.controller.ofp.hosts import Barred, Here, HostIntent, There, claim_
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat
 from hyroads.controller.ofp.rule import Rule, RuleKey
+from hyroads.controller.ofp.vlan_tags import TagRules, carrying_tags
 
 FOLLOW_S = 0.5
 MAX_BARRED_PER_NODE = 64
@@ -220,6 +221,7 @@ class HostLayer:
     report: Callable[[str], None]
     changed: Callable[[], None] = lambda: None
     """Told of every confirmation."""
+    tags: TagRules | None = None
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
@@ -279,12 +281,18 @@ class HostLayer:
         else:
             self._wanted.pop(host, None)
 
+    def carry(self, tags: TagRules | None) -> None:
+        """How VLAN tags are treated from now on, in the rules of all hosts."""
+        self.tags = tags
+        self._dirty.update(dict.fromkeys(self._wanted))
+        self.flush()
+
     def flush(self) -> None:
         """Send what is not in force yet, unless a batch is under way (then after it)."""
         if self._batch is not None or not self._dirty:
             return
         hosts, self._dirty = self._dirty, {}
-        wanted = (rule for host in hosts for rule in self._wanted.get(host, ()))
+        wanted = carrying_tags((rule for host in hosts for rule in self._wanted.get(host, ())), self.tags)
         installed = (rule for host in hosts for rule in self._installed.get(host, {}).values())
         change = difference(wanted, installed)
         if not change:

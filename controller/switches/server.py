@@ -14,6 +14,7 @@ from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
+from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .sessions import SwitchSession
 
@@ -145,6 +146,8 @@ class SwitchRegistry:
         self._counters = counters
         self._fault = fault
         self._changed = changed
+        self._in_kernel: set[str] = set()
+        """Nodes whose datapath was in the kernel when it was last asked."""
         self._lost: dict[str, float] = {}
         """Until when a switch without a connection may dial again."""
 
@@ -158,7 +161,12 @@ class SwitchRegistry:
         if old is not None and old.connection.key != connection.key:
             old.connection.close()
         session = SwitchSession(
-            node, connection, self._clock, lambda what: self._switch_fault(node, what), self._changed
+            node,
+            connection,
+            self._clock,
+            lambda what: self._switch_fault(node, what),
+            self._changed,
+            datapath_known=self._datapath_known,
         )
         if old is not None:
             session.counters = old.counters
@@ -166,7 +174,17 @@ class SwitchRegistry:
         self._lost.pop(node, None)
         LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
         session.start()
+        self._carry_tags(session)
         return session
+
+    def _datapath_known(self, session: SwitchSession) -> None:
+        (self._in_kernel.add if session.in_kernel else self._in_kernel.discard)(session.node)
+        for each in self.sessions.values():
+            self._carry_tags(each)
+
+    def _carry_tags(self, session: SwitchSession) -> None:
+        """All switches of a network with a kernel datapath understand its way of carrying VLAN tags."""
+        session.carry(TagRules(session.node in self._in_kernel) if self._in_kernel else None)
 
     def of(self, connection: shim.Connection) -> SwitchSession | None:
         """The session of a connection; None if it was replaced or is not of our network."""

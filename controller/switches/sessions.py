@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from struct import Struct
 
 from hyroads.controller.control.update_order import SwitchView
 from hyroads.controller.core.errors import OpenFlowError
@@ -25,6 +26,8 @@ from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.readback import FlowStat, PortCounters, parse_flow_stats, parse_groups, parse_port_stats
 from hyroads.controller.ofp.rule import MARK_MASK, MARK_VALUE, GroupEntry, Rule, RuleKey, is_ours
 from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
+from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
+from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .host_tables import ANSWER_WITHIN_S, RETRY_REFUSED_S, HostLayer
 
@@ -32,6 +35,7 @@ LOG = logging.getLogger("hyroads.switches")
 MAX_PORTS = 65_536
 MAX_READBACK_RULES = 1_000_000
 MAX_READBACK_GROUPS = 65_536
+_METER_FEATURES = Struct("!IIIBBxx")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class Counters:
 
 @dataclass
 class SwitchSession:
-    """One connection to a known switch. ``report(what)`` is told of what went wrong, ``changed()`` of progress."""
+    """One connection to a known switch. ``report(what)`` is told of what went wrong, ``changed()`` of progress,
+    ``datapath_known(self)`` of where its datapath is.
+    """
 
     node: str
     connection: Connection
@@ -60,6 +66,12 @@ class SwitchSession:
     report: Callable[[str], None]
     changed: Callable[[], None]
     counters: Counters = field(default_factory=Counters)
+    datapath_known: Callable[[SwitchSession], None] = lambda session: None
+    in_kernel: bool | None = None
+    """Whether its datapath is in the kernel; None: not known yet."""
+    tags: TagRules | None = None
+    """How it treats VLAN tags; None: there is no kernel datapath in the network, or it refused to."""
+    tags_refused: bool = False
 
     def __post_init__(self) -> None:
         self.ports = self.connection.ports()
@@ -68,6 +80,7 @@ class SwitchSession:
         self._readback_xid = 0
         self._groups: set[int] = set()
         self._groups_xid: int | None = None
+        self._meters_xid: int | None = None
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
@@ -75,7 +88,7 @@ class SwitchSession:
         self._last_xid = 0
         self._goal: _Goal | None = None
         self._told: dict[str, ClassifiedFlow] = {}
-        self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int]] | None = None
+        self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int], TagRules | None] | None = None
         self._viewed: tuple[tuple[object, ...], SwitchView] | None = None
         self._applied = 0
         self._rules: Mapping[str, Rule] = {}
@@ -110,9 +123,19 @@ class SwitchSession:
         """Our rules in the switch, as far as is known."""
         return len(self._installed or ()) + self.hosts.rule_count
 
+    @property
+    def vlan_tags(self) -> str | None:
+        """What becomes of VLAN tags in frames that enter the network here: ``whole``, ``rebuilt`` at the far end from
+        what OpenFlow can see of them, or ``lost`` with their frames; None: not known.
+        """
+        if self.in_kernel is None:
+            return None
+        carried = "rebuilt" if self.tags is not None else "lost"
+        return carried if self.in_kernel else "whole"
+
     def view(self, wanted: DesiredRules) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
-        ours = (self.ports, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
+        ours = (self.ports, self.tags, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
         basis = (wanted.intent, wanted.flows, *ours)
         if self._viewed is None or any(a is not b for a, b in zip(basis, self._viewed[0], strict=True)):
             self._viewed = (basis, self._view(wanted))
@@ -134,29 +157,39 @@ class SwitchSession:
 
     def _rules_of(self, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> Mapping[str, Rule]:
         """Rules of flows; those of the last time if nothing of them changed, as is so nearly always."""
-        asked = (intent, flows, dict(self.ports))
+        asked = (intent, flows, dict(self.ports), self.tags)
         if self._asked != asked:
             self._asked, self._rules = asked, _flow_rules(*asked)
         return self._rules
 
     def start(self) -> None:
-        """Ask for the rules and groups in the switch."""
-        self._readback_xid, self._groups_xid = self._xid(), self._xid()
+        """Ask where its datapath is, and for the rules and groups in the switch."""
+        # In this order: rules that depend on the datapath must not be deleted because the answer is not there yet.
+        self._meters_xid, self._readback_xid, self._groups_xid = self._xid(), self._xid(), self._xid()
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
-        requests = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
-        self.connection.send(requests)
+        contents = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
+        self.connection.send(wire.meter_features_request(self._meters_xid) + contents)
 
     def want(self, wanted: DesiredRules) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
         goal = self._goal
         ports = tuple(sorted(self.ports.items()))
-        new = goal is None or goal.wanted != wanted or goal.ports != ports
+        new = goal is None or goal.wanted != wanted or goal.ports != ports or goal.tags != self.tags
         if new:
-            self._goal = _Goal(wanted, ports, goal)
+            self._goal = _Goal(wanted, ports, self.tags, goal)
             self._told.update(wanted.flows)
             self._refused = ()
         self._advance()
         return new
+
+    def carry(self, tags: TagRules | None) -> None:
+        """How it shall treat VLAN tags, unless it refused to before."""
+        if tags == self.tags or (self.tags_refused and tags is not None):
+            return
+        self.tags = tags
+        self.hosts.carry(tags)
+        if self._goal is not None:
+            self.want(self._goal.wanted)
 
     def tick(self) -> None:
         """Ends a connection that does not answer; tries again what was refused."""
@@ -232,6 +265,18 @@ class SwitchSession:
             self._all_read()
         return None
 
+    def on_meter_features(self, message: bytes) -> None:
+        """What its meters can do: Open vSwitch's tell where the datapath is, which nothing else in OpenFlow does.
+
+        In Linux a meter has one band; in user space several.
+        """
+        if wire.HEADER.unpack_from(message)[3] != self._meters_xid:
+            return
+        self._meters_xid = None
+        most_bands = _METER_FEATURES.unpack_from(message, wire.HEADER.size + 8)[3]
+        self.in_kernel = most_bands == 1
+        self.datapath_known(self)
+
     def on_groups(self, message: bytes) -> None:
         """A part of the answer to the question for groups."""
         if wire.HEADER.unpack_from(message)[3] != self._groups_xid:
@@ -273,6 +318,9 @@ class SwitchSession:
             # A switch that knows no groups has none; it will refuse those of sessions.
             self._groups_xid = None
             self._all_read()
+            return
+        if xid == self._meters_xid:
+            self._meters_xid = None
             return
         self.counters.errors += 1
         ours = self.hosts.on_error(xid, kind, code) or (self._batch and self._batch.on_error(xid, kind, code))
@@ -317,6 +365,11 @@ class SwitchSession:
         no_groups = {refusal.subject.id for refusal in batch.refusals if isinstance(refusal.subject, GroupEntry)}
         self._groups |= {group.id for group in batch.change.group_adds} - no_groups
         self._groups.difference_update(batch.change.group_deletes)
+        if any(isinstance(r.subject, Rule) and r.subject.table in TAG_TABLES for r in batch.refusals):
+            self.tags_refused = True
+            self.report(f"refused the rules for VLAN tags ({batch.refusals[0]}): frames with tags may be lost")
+            self.carry(None)
+            return
         for refusal in batch.refusals:
             self.report(f"refused: {refusal}")
         if batch.refused:
@@ -333,25 +386,30 @@ class SwitchSession:
 class _Goal:
     """Wanted rules for certain ports, compiled once; what differs in sessions alone shares the rest with the last."""
 
-    def __init__(self, wanted: DesiredRules, ports: tuple[tuple[str, int], ...], last: _Goal | None) -> None:
+    def __init__(
+        self, wanted: DesiredRules, ports: tuple[tuple[str, int], ...], tags: TagRules | None, last: _Goal | None
+    ) -> None:
         self.wanted = wanted
         self.ports = ports
+        self.tags = tags
         self._network = replace(
             wanted.intent, flows=tuple(wanted.flows.values()), branches=(), entries=(), members=(), hears_reports=False
         )
-        same = last is not None and last.ports == ports and last._network == self._network
+        same = last is not None and (last.ports, last.tags, last._network) == (ports, tags, self._network)
         self._network_rules: tuple[Rule, ...] = (
-            last._network_rules if last is not None and same else network_rules(self._network, dict(ports)).rules
+            last._network_rules if last is not None and same else network_rules(self._network, dict(ports), tags).rules
         )
-        sessions = rules_of_sessions(wanted.intent, dict(ports))
+        sessions = rules_of_sessions(wanted.intent, dict(ports), tags)
         self.rules: tuple[Rule, ...] = self._network_rules + sessions.rules
         self.groups = sessions.groups
 
 
-def _flow_rules(intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int]) -> dict[str, Rule]:
+def _flow_rules(
+    intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int], tags: TagRules | None
+) -> dict[str, Rule]:
     """Flow -> the rule that classifies it in a switch with these ports; empty if its agent's port is missing."""
     bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
-    rules = rules_for(replace(bare, flows=tuple(flows.values())), ports).rules
+    rules = rules_for(replace(bare, flows=tuple(flows.values())), ports, tags).rules
     by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
     keys = {f: Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key for f, flow in flows.items()}
     return {flow: by_key[key] for flow, key in keys.items() if key in by_key}

@@ -26,6 +26,7 @@ from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attache
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.ofp.vlan_tags import NO_TAG, TAG_LABEL
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 
@@ -65,7 +66,7 @@ class World:
         self.intents = self.plan(self.network)
         self.rules = {}
         for node, connection in self.connections.items():
-            result = rules_for(self.intents[node], connection.ports())
+            result = rules_for(self.intents[node], connection.ports(), ovs_rig.TAGS)
             assert not result.missing_ports
             self.rules[node] = result.rules
             batch = connection.apply(difference(result.rules, ()))
@@ -82,7 +83,9 @@ class World:
         sent = 0
         for node in order:
             connection = self.connections[node]
-            change = difference(rules_for(intents[node], connection.ports()).rules, connection.installed())
+            change = difference(
+                rules_for(intents[node], connection.ports(), ovs_rig.TAGS).rules, connection.installed()
+            )
             assert connection.apply(change).ok
             sent += len(change.adds) + len(change.deletes)
         return sent
@@ -153,6 +156,8 @@ def test_full_size_and_ipv6(world: World) -> None:
     [
         pytest.param(b"\x81\x00\x00\x07\x08\x06" + b"vlan one" * 8, id="vlan"),
         pytest.param(b"\x88\xa8\x00\x07\x81\x00\x00\x09\x99\x99" + b"two vlans" * 8, id="two VLANs"),
+        pytest.param(b"\x81\x00\xaf\xfe\x12\x34" + b"vlan 4094, PCP 5" * 8, id="vlan 4094"),
+        pytest.param(b"\x88\xa8\xe0\x01\x81\x00\x20\x00\x08\x00" + b"PCP 7 and 1" * 8, id="two PCPs"),
         pytest.param(b"\x88\xb5" + b"shim lookalike" * 8, id="shim type"),
         pytest.param(b"\x88\xb6" + b"hello lookalike" * 8, id="hello type"),
         pytest.param(b"\x12\x34" + bytes(range(256)) * 5, id="unknown type"),
@@ -197,7 +202,7 @@ def test_a_restarted_controller_changes_nothing_and_forwarding_goes_on(world: Wo
             connection.close()
             fresh = world.rig.connect(node)
             world.connections[node] = fresh
-            change = difference(rules_for(world.intents[node], fresh.ports()).rules, fresh.installed())
+            change = difference(rules_for(world.intents[node], fresh.ports(), ovs_rig.TAGS).rules, fresh.installed())
             assert change == Change()
         output, _ = pinging.communicate(timeout=30)
     assert " 0% packet loss" in output
@@ -271,6 +276,35 @@ def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) ->
         assert world.change_to(world.intents) == 1
 
 
+def test_a_tagged_frame_of_a_flow_is_handed_to_the_agent_and_comes_back(world: World) -> None:
+    """Whole from user space; from the kernel with the tag as a label (docs/reference/openflow.md, section 6)."""
+    addressing, agents = world.addressing, world.rig.agents
+    match = Match(eth_src=addressing.host_mac["p"], eth_dst=addressing.host_mac["a"])
+    world.change_to(world.plan(world.network, {"c": (ClassifiedFlow("f1", 16, match),)}))
+    ends, tag, rest = (
+        mac(addressing.host_mac["a"]) + mac(addressing.host_mac["p"]),
+        0xA007,
+        b"\x99\x99" + b"tagged" * 20,
+    )
+    user = ends + b"\x81\x00" + tag.to_bytes(2, "big") + rest
+    try:
+        with in_namespace(agents["c", "acc"]) as access, in_namespace(world.hosts["p"]) as sender:
+            sender.send(user)
+            (handed,) = collect(access, rest, 0.4)
+        if ovs_rig.TAGS is None:
+            assert handed[12:] == b"\x88\x47" + entry(16) + user
+        else:
+            assert handed[12:14] == b"\x88\x47"
+            labels = [int.from_bytes(handed[place : place + 4], "big") for place in (14, 18)]
+            assert [(label >> 12, label >> 8 & 1) for label in labels] == [(16, 0), (TAG_LABEL | 0x1000 | tag, 1)]
+            assert handed[22:] == ends + rest
+        with in_namespace(world.hosts["a"]) as listener, in_namespace(agents["a", "acc"]) as sender:
+            sender.send(user)
+            assert collect(listener, rest, 0.4) == [user]
+    finally:
+        assert world.change_to(world.intents) == 1
+
+
 def test_a_path_may_have_more_hops_than_open_vswitch_reads_labels(world: World) -> None:
     """From c to b, and seven times over the power line between a and b: nine labels."""
     agents, labels = world.rig.agents, world.labels
@@ -296,6 +330,10 @@ def test_a_users_mpls_frame_may_travel_by_a_multipath(world: World) -> None:
                 (handed,) = collect(access, user, 0.4)
             assert handed[12:14] == b"\x88\x47"
             assert int.from_bytes(handed[14:18], "big") >> 12 == 16
+            if ovs_rig.TAGS is not None:
+                # In a network with a kernel datapath a label of its own says that no VLAN tags follow.
+                assert int.from_bytes(handed[18:22], "big") >> 12 == NO_TAG
+                handed = handed[4:]
             assert handed[18:] == user
             with in_namespace(world.hosts["a"]) as listener, in_namespace(agents["a", "acc"]) as sender:
                 sender.send(user)
@@ -421,7 +459,7 @@ def test_everything_open_vswitch_answers_passes_the_guard(world: World) -> None:
     )
     world.rig.ofctl("add-meter", "a", "meter=1,kbps,band=type=drop,rate=1000")
     world.rig.ofctl(
-        "add-flow", "a", "table=9,tcp,tcp_flags=+syn,actions=ct(commit,nat(src=10.0.0.9)),learn(table=8),group:7"
+        "add-flow", "a", "table=30,tcp,tcp_flags=+syn,actions=ct(commit,nat(src=10.0.0.9)),learn(table=31),group:7"
     )
     connection = world.connections["a"]
     try:
@@ -439,9 +477,9 @@ def test_everything_open_vswitch_answers_passes_the_guard(world: World) -> None:
         for kind, body in ((7, b""), (22, b"\xff" * 4 + bytes(4)), (24, bytes(16)), (26, b"")):
             connection.socket.sendall(wire.message(body, connection.next_xid(), kind))
             connection.wait(kind + 1)
-        assert len(connection.flow_stats(table=9)) == 1
+        assert len(connection.flow_stats(table=30)) == 1
         assert connection.errors == []
     finally:
-        world.rig.ofctl("del-flows", "a", "table=9")
+        world.rig.ofctl("del-flows", "a", "table=30")
         world.rig.ofctl("del-groups", "a")
         world.rig.ofctl("del-meters", "a")

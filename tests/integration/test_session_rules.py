@@ -59,6 +59,7 @@ class World5:
     """The star with a session of five, installed over our own connections."""
 
     def __init__(self, rig: ovs_rig.Rig) -> None:
+        self.rig = rig
         network = load_text(STAR, "star")
         self.context = TopologyContext.of(network)
         self.hosts = rig.build(network, self.context.addressing)
@@ -80,11 +81,12 @@ class World5:
         sent, told = 0, sent_of(self.world, sessions)
         for node, intent in self.intents.items():
             connection = self.connections[node]
-            compiled = rules_for(told[node].added_to(intent), connection.ports())
+            compiled = rules_for(told[node].added_to(intent), connection.ports(), ovs_rig.TAGS)
             change = difference(compiled.rules, connection.installed(), compiled.groups, self.groups(node))
             batch = connection.apply(change)
             assert batch.ok, batch.refusals
             sent += len(change.adds) + len(change.deletes) + len(change.group_adds) + len(change.group_deletes)
+        self.rig.revalidated()
         return sent
 
     def branches(self, node: str):

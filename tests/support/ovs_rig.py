@@ -23,9 +23,14 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Batch, Change, Installed, batch_of, error_of
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats
+from hyroads.controller.ofp.vlan_tags import TagRules
 
 PORT = struct.Struct("!I12x16s32x")
 MAX_PORT = 0xFFFFFF00
+DATAPATH = os.environ.get("HYROADS_TEST_DATAPATH", "netdev")
+"""The type of every bridge of the tests: ``netdev`` (Open vSwitch in user space) or ``system`` (in the kernel)."""
+TAGS = TagRules(takes_off=True) if DATAPATH == "system" else None
+"""What rules in those bridges have to do about VLAN tags."""
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 
 
@@ -185,8 +190,16 @@ class Rig:
     def ofctl(self, *words: str) -> str:
         return run("ovs-ofctl", "-O", "OpenFlow13", *words, env=self.env)
 
+    def revalidated(self) -> None:
+        """Waits until no packet goes by a flow that was cached before the last change of rules."""
+        pid = (self.folder / "ovs-vswitchd.pid").read_text().strip()
+        control = str(self.folder / f"ovs-vswitchd.{pid}.ctl")
+        # A round that has already begun may have passed a flow before the change.
+        for _ in range(2):
+            run("ovs-appctl", "-t", control, "revalidator/wait", env=self.env)
+
     def bridge(self, name: str, dpid: int, *, controlled: bool = True) -> None:
-        options = ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"]
+        options = [f"datapath_type={DATAPATH}", "fail_mode=secure", "protocols=OpenFlow13"]
         options.append(f"other-config:datapath-id={dpid:016x}")
         options.append("other-config:disable-in-band=true")
         self.vsctl("add-br", name, "--", "set", "bridge", name, *options)

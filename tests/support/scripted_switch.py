@@ -100,4 +100,6 @@ class ScriptedSwitch(threading.Thread):
             body = b"".join(
                 struct.pack("!I4x6s2x16s32x", n, b"\2\0\0\0\0" + bytes((n,)), b"p%d" % n) for n in self.ports
             )
+        elif kind == wire.MULTIPART_METER_FEATURES:
+            body = bytes(16)
         return struct.pack("!HH4x", kind, 0) + body

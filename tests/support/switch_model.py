@@ -8,7 +8,7 @@ rewrites stays rewritten; a clone works on a copy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
@@ -28,7 +28,7 @@ class ModelError(AssertionError):
 
 @dataclass(frozen=True)
 class Label:
-    """An entry; in our frames every one is the bottom of a stack of its own."""
+    """An entry; in our frames every one is the bottom of a stack of its own, unless VLAN tags follow."""
 
     value: int
     ttl: int = 64
@@ -37,7 +37,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Frame:
-    """An Ethernet frame. With ``labels`` its type is MPLS and ``payload`` follows the bottom of the stack."""
+    """An Ethernet frame. With ``labels`` its type is MPLS and ``payload`` follows the bottom of the stack.
+
+    ``tags`` are its VLAN tags, the outer one first: type and TCI, of which OpenFlow sees all but the type and DEI.
+    """
 
     src: str
     dst: str
@@ -46,6 +49,7 @@ class Frame:
     payload: object = None
     upper: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Fields of upper layers by their name in ``Match``."""
+    tags: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,11 @@ def matches(match: Match, frame: Frame, in_port: int) -> bool:
         return False
     if match.mpls_bos is not None and (not frame.labels or frame.labels[0].bottom != bool(match.mpls_bos)):
         return False
+    if match.vlan == act.TAGGED and not frame.tags:
+        return False
     for name in _UPPER:
+        if name == "vlan" and match.vlan == act.TAGGED:
+            continue
         wanted = getattr(match, name)
         if wanted is not None:
             value = frame.upper.get(name)
@@ -118,6 +126,7 @@ class _Context:
         self.in_port = in_port
         self.outputs: list[tuple[int, Frame]] = []
         self.depth = 0
+        self.registers = {act.REGISTER_0: 0, act.REGISTER_1: 0}
 
     def lookup(self, table: int) -> None:
         self.depth += 1
@@ -151,7 +160,7 @@ class _Context:
 
 
 class _Expired(Exception):
-    """The TTL is used up."""
+    """The TTL is used up, or the datapath refuses what it shall do: the packet is dropped."""
 
 
 def _output(context: _Context, action: act.Output) -> None:
@@ -162,9 +171,9 @@ def _output(context: _Context, action: act.Output) -> None:
 
 
 def _clone(context: _Context, action: act.Clone) -> None:
-    saved = context.packet
+    saved, registers = context.packet, dict(context.registers)
     context.apply(action.actions)
-    context.packet = saved
+    context.packet, context.registers = saved, registers
 
 
 def _group(context: _Context, action: act.Group) -> None:
@@ -177,12 +186,17 @@ def _group(context: _Context, action: act.Group) -> None:
 def _encap(context: _Context, action: act.Encap) -> None:
     packet = context.packet
     if action.packet_type == act.PACKET_TYPE_MPLS:
-        if not isinstance(packet, Frame) or packet.eth_type == MPLS:
+        if isinstance(packet, MplsPacket):
+            context.packet = MplsPacket((Label(0, 1, bottom=False), *packet.labels), packet.payload)
+        elif packet.eth_type == MPLS and not context.switch.marks_mpls:
             raise ModelError("encap(mpls) needs an Ethernet packet that is not MPLS")
-        context.packet = MplsPacket((Label(0, 1),), packet)
+        else:
+            context.packet = MplsPacket((Label(0, 1, bottom=packet.eth_type != MPLS),), packet)
     else:
         if not isinstance(packet, MplsPacket):
             raise ModelError("encap(ethernet) needs a packet without Ethernet header")
+        if context.switch.in_kernel and isinstance(packet.payload, Frame) and packet.payload.tags:
+            raise _Expired
         zero = "00:00:00:00:00:00"
         context.packet = Frame(zero, zero, MPLS, packet.labels, packet.payload)
 
@@ -193,7 +207,7 @@ def _decap(context: _Context, action: act.Decap) -> None:
         if not packet.labels or action.packet_type != act.PACKET_TYPE_NEXT:
             raise ModelError("decap() of an Ethernet header needs MPLS after it")
         context.packet = MplsPacket(packet.labels, packet.payload)
-    elif len(packet.labels) == 1 and action.packet_type == act.PACKET_TYPE_ETHERNET:
+    elif len(packet.labels) == 1 and packet.labels[0].bottom and action.packet_type == act.PACKET_TYPE_ETHERNET:
         if not isinstance(packet.payload, Frame):
             raise ModelError("no Ethernet frame behind the label")
         context.packet = packet.payload
@@ -206,6 +220,36 @@ def _pop_mpls(context: _Context, action: act.PopMpls) -> None:
     if not frame.labels or (len(frame.labels) > 1) != (action.eth_type == MPLS):
         raise ModelError(f"pop to {action.eth_type:#x} with {len(frame.labels)} labels")
     context.packet = replace(frame, labels=frame.labels[1:], eth_type=action.eth_type)
+
+
+def _pop_vlan(context: _Context, _: act.PopVlan) -> None:
+    context.packet = replace(context.frame(), tags=context.frame().tags[1:])
+
+
+def _push_vlan(context: _Context, action: act.PushVlan) -> None:
+    context.packet = replace(context.frame(), tags=((action.eth_type, _TAG_PRESENT), *context.frame().tags))
+
+
+_TAG_PRESENT = 0x1000
+
+
+def _move(context: _Context, action: act.Move) -> None:
+    mask = (1 << action.bits) - 1
+    if action.source == act.MPLS_LABEL:
+        value = context.packet.labels[0].value & mask
+    elif action.source == act.VLAN_TCI:
+        value = context.frame().tags[0][1] | _TAG_PRESENT
+    else:
+        value = context.registers[action.source] & mask
+    if action.target == act.MPLS_LABEL:
+        label = context.packet.labels[0]
+        context.top(replace(label, value=label.value & ~mask | value))
+    elif action.target == act.VLAN_TCI:
+        (kind, _), *others = context.frame().tags
+        # What says in Open vSwitch that there is a tag is the DEI bit on the wire.
+        context.packet = replace(context.frame(), tags=((kind, value & ~_TAG_PRESENT), *others))
+    else:
+        context.registers[action.target] = context.registers[action.target] & ~mask | value
 
 
 def _dec_ttl(context: _Context, _: act.DecMplsTtl) -> None:
@@ -228,6 +272,9 @@ _APPLY: dict[type, Callable[..., None]] = {
     act.Encap: _encap,
     act.Decap: _decap,
     act.PopMpls: _pop_mpls,
+    act.PopVlan: _pop_vlan,
+    act.PushVlan: _push_vlan,
+    act.Move: _move,
     act.DecMplsTtl: _dec_ttl,
     act.SetEthSrc: _set("src"),
     act.SetEthDst: _set("dst"),
@@ -239,9 +286,21 @@ _APPLY: dict[type, Callable[..., None]] = {
 
 
 class ModelSwitch:
-    """A switch with rules; ``used`` collects the ones that packets hit."""
+    """A switch with rules; ``used`` collects the ones that packets hit.
 
-    def __init__(self, rules: Iterable[Rule], groups: Iterable[GroupEntry] = ()) -> None:
+    ``in_kernel``: Linux carries the rules out, which puts no header in front of a tagged frame. ``marks_mpls``: users'
+    frames may be MPLS, because the rules mark them.
+    """
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        groups: Iterable[GroupEntry] = (),
+        *,
+        in_kernel: bool = False,
+        marks_mpls: bool = False,
+    ) -> None:
+        self.in_kernel, self.marks_mpls = in_kernel, marks_mpls
         self.groups = {group.id: group for group in groups}
         self.tables: dict[int, list[Rule]] = {}
         self.used: set[Rule] = set()
@@ -289,13 +348,19 @@ class ModelNetwork:
         rules: Mapping[str, Iterable[Rule]],
         homes: Mapping[str, tuple[str, str]],
         groups: Mapping[str, Iterable[GroupEntry]] | None = None,
+        kernels: Container[str] = (),
     ) -> None:
-        """``homes`` maps plain clients to (node, technology) of their attachment."""
+        """``homes`` maps plain clients to (node, technology) of their attachment; ``kernels`` are the nodes whose
+        datapaths are in the kernel.
+        """
         groups = groups or {}
         self.network = network
         self.addressing = addressing
         self.homes = homes
-        self.switches = {node: ModelSwitch(mine, groups.get(node, ())) for node, mine in rules.items()}
+        self.switches = {
+            node: ModelSwitch(mine, groups.get(node, ()), in_kernel=node in kernels, marks_mpls=bool(kernels))
+            for node, mine in rules.items()
+        }
         self.numbers = {node: port_numbers(network, addressing, node) for node in addressing.dpid}
         self.names = {node: {n: name for name, n in numbers.items()} for node, numbers in self.numbers.items()}
         self.technology = {name: (node, k) for (node, k), name in addressing.interface_name.items()}

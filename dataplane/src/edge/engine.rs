@@ -1,7 +1,9 @@
 //! All flows of an agent together. Sans I/O: frames and time go in, frames and events come out as `Effects`.
 
 use super::buffer::{Buf, Pool};
-use super::frame::{outer_header, parse_access, parse_network, FromAccess, FromNetwork, Hello, Kind};
+use super::frame::{
+    outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, INNER_AT,
+};
 use super::frame::{BROADCAST, ETHERNET_LEN, TYPE_HELLO};
 use super::liveness::{Change, Liveness};
 use super::mtu::{too_big_reply, RateLimit};
@@ -242,6 +244,11 @@ impl Engine {
             (Some(number), _) => number,
             (None, FromAccess::Labelled { flow, inner_at }) => {
                 buf.strip(inner_at);
+                flow
+            }
+            (None, FromAccess::Tagged { flow, tags }) => {
+                put_tags_back(buf.bytes_mut(), tags);
+                buf.strip(INNER_AT);
                 flow
             }
             (None, FromAccess::Plain) => {

@@ -18,6 +18,16 @@ const TTL: u32 = 64;
 /// Bottom-of-stack bit of a label entry.
 const BOTTOM: u32 = 0x100;
 const HELLO_VERSION: u8 = 1;
+/// Where the user's frame begins behind the flow number.
+pub const INNER_AT: usize = ETHERNET_LEN + LABEL_LEN;
+const ADDRESSES_LEN: usize = 12;
+const TYPE_VLAN: u16 = 0x8100;
+const TYPE_OUTER_VLAN: u16 = 0x88a8;
+/// A VLAN tag as a label: these bits, and PCP and VID of the tag in the others.
+const TAG_MASK: u32 = 0xf_1000;
+const TAG_PRESENT: u16 = 0x1000;
+/// A label that says that no tags follow, in front of a user's own MPLS.
+const NO_TAG: u32 = 0xe_ffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -123,6 +133,12 @@ pub enum FromAccess {
         flow: u16,
         inner_at: usize,
     },
+    /// `Ethernet, 0x8847, flow number, one label for each of 1 or 2 VLAN tags, user frame without them`:
+    /// `put_tags_back` makes it a whole frame again.
+    Tagged {
+        flow: u16,
+        tags: usize,
+    },
     Plain,
     Malformed,
 }
@@ -136,12 +152,56 @@ pub fn parse_access(frame: &[u8]) -> FromAccess {
     if ether_type(frame) != Some(TYPE_MPLS) {
         return FromAccess::Plain;
     }
-    let inner_at = ETHERNET_LEN + LABEL_LEN;
-    // There is one label, whatever its bottom-of-stack bit says: Open vSwitch clears it if the user's frame is MPLS, too.
-    match be32(frame, ETHERNET_LEN).map(|entry| u16::try_from(entry >> 12)) {
-        Some(Ok(flow)) if frame.len() >= inner_at + ETHERNET_LEN => FromAccess::Labelled { flow, inner_at },
-        _ => FromAccess::Plain,
+    let entry = be32(frame, ETHERNET_LEN).unwrap_or(u32::MAX);
+    let flow = match u16::try_from(entry >> 12) {
+        Ok(flow) => flow,
+        Err(_) => return FromAccess::Plain,
+    };
+    // Open vSwitch clears the bottom-of-stack bit in front of labels of its own, and if the user's frame is MPLS, too.
+    let (tags, labels) = if entry & BOTTOM == 0 { labels_behind(&frame[INNER_AT..]) } else { (0, 0) };
+    let inner_at = INNER_AT + labels * LABEL_LEN;
+    match tags {
+        _ if frame.len() < inner_at + ETHERNET_LEN => FromAccess::Plain,
+        0 => FromAccess::Labelled { flow, inner_at },
+        _ => FromAccess::Tagged { flow, tags },
     }
+}
+
+/// How many VLAN tags the labels behind the flow number stand for, and how many labels these are. A switch whose
+/// datapath is in the kernel writes them (docs/reference/openflow.md, section 6). Others don't, and in a user's MPLS frame
+/// that follows the flow number directly only a group address could be taken for them.
+fn labels_behind(bytes: &[u8]) -> (usize, usize) {
+    let label_at = |place: usize| be32(bytes, place * LABEL_LEN).map(|entry| (entry >> 12, entry & BOTTOM != 0));
+    match (label_at(0), label_at(1)) {
+        (Some((NO_TAG, false)), _) => (0, 1),
+        (Some((outer, true)), _) if is_tag(outer) => (1, 1),
+        (Some((outer, false)), Some((inner, true))) if is_tag(outer) && is_tag(inner) => (2, 2),
+        _ => (0, 0),
+    }
+}
+
+/// A broadcast address is no tag: it would be one of VLAN 4095, which is reserved.
+fn is_tag(label: u32) -> bool {
+    label & TAG_MASK == TAG_MASK && label != MAX_LABEL
+}
+
+/// Writes the tags of a `FromAccess::Tagged` into the user's frame, which then begins at `INNER_AT`. One alone gets the
+/// type 0x8100, the outer of two 0x88a8: the switch can't see the types.
+pub fn put_tags_back(frame: &mut [u8], tags: usize) {
+    let types: &[u16] = if tags == 1 { &[TYPE_VLAN] } else { &[TYPE_OUTER_VLAN, TYPE_VLAN] };
+    let inner_at = INNER_AT + types.len() * LABEL_LEN;
+    if frame.len() < inner_at + ETHERNET_LEN {
+        return;
+    }
+    let mut written = [0; 2 * LABEL_LEN];
+    for (place, (ether_type, tag)) in types.iter().zip(written.chunks_exact_mut(LABEL_LEN)).enumerate() {
+        let entry = be32(frame, INNER_AT + place * LABEL_LEN).unwrap_or(0);
+        tag[..2].copy_from_slice(&ether_type.to_be_bytes());
+        tag[2..].copy_from_slice(&((entry >> 12) as u16 & !TAG_PRESENT).to_be_bytes());
+    }
+    frame.copy_within(inner_at..inner_at + ADDRESSES_LEN, INNER_AT);
+    let tags_at = INNER_AT + ADDRESSES_LEN;
+    frame[tags_at..tags_at + types.len() * LABEL_LEN].copy_from_slice(&written[..types.len() * LABEL_LEN]);
 }
 
 /// Ethernet header and labels, as they go in front of shim or hello. Every label is a stack of its own (bottom bit
@@ -231,6 +291,64 @@ mod tests {
         assert_eq!(parse_access(&frame[..13]), FromAccess::Malformed);
     }
 
+    /// A frame with these VLAN tags (type and TCI), and as a switch with a kernel datapath hands it over.
+    fn tagged(tags: &[(u16, u16)]) -> (Vec<u8>, Vec<u8>) {
+        let (addresses, rest) = ([3; ADDRESSES_LEN], [b"\x08\x06".as_slice(), &[9; 46]].concat());
+        let (mut whole, mut handed) = (addresses.to_vec(), outer_header([1; 6], [2; 6], &[300], TYPE_AGENT));
+        handed[16] &= !1;
+        for (place, (ether_type, tci)) in tags.iter().enumerate() {
+            whole.extend_from_slice(&ether_type.to_be_bytes());
+            whole.extend_from_slice(&tci.to_be_bytes());
+            let bottom = u32::from(place + 1 == tags.len()) * BOTTOM;
+            let entry = (TAG_MASK | u32::from(*tci)) << 12 | bottom | TTL;
+            handed.extend_from_slice(&entry.to_be_bytes());
+        }
+        whole.extend_from_slice(&rest);
+        handed.extend_from_slice(&addresses);
+        handed.extend_from_slice(&rest);
+        (whole, handed)
+    }
+
+    #[test]
+    fn vlan_tags_that_come_as_labels_are_put_back() {
+        let mut rng = Rng::new(11);
+        let mut tci = || (rng.below(8) << 13 | rng.below(4095)) as u16;
+        for _ in 0..2000 {
+            let one = vec![(TYPE_VLAN, tci())];
+            let two = vec![(TYPE_OUTER_VLAN, tci()), (TYPE_VLAN, tci())];
+            for tags in [one, two] {
+                let (whole, mut handed) = tagged(&tags);
+                assert_eq!(parse_access(&handed), FromAccess::Tagged { flow: 300, tags: tags.len() });
+                put_tags_back(&mut handed, tags.len());
+                assert_eq!(&handed[INNER_AT..], &whole[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_users_own_mpls_is_taken_for_no_tag() {
+        let flow = |user: &[u8]| {
+            let mut frame = outer_header([1; 6], [2; 6], &[300], TYPE_AGENT);
+            frame[16] &= !1;
+            frame.extend_from_slice(user);
+            frame
+        };
+        // Any unicast address, and that of a broadcast, directly behind the flow number.
+        let mut rng = Rng::new(12);
+        for _ in 0..20_000 {
+            let mut user: Vec<u8> = (0..60).map(|_| rng.next() as u8).collect();
+            user[0] &= !1;
+            assert_eq!(parse_access(&flow(&user)), FromAccess::Labelled { flow: 300, inner_at: INNER_AT });
+        }
+        assert_eq!(parse_access(&flow(&[0xff; 60])), FromAccess::Labelled { flow: 300, inner_at: INNER_AT });
+        // A kernel datapath says so with a label.
+        let mut marked = (NO_TAG << 12 | TTL).to_be_bytes().to_vec();
+        marked.extend_from_slice(&[0xff; 60]);
+        let inner_at = INNER_AT + LABEL_LEN;
+        assert_eq!(parse_access(&flow(&marked)), FromAccess::Labelled { flow: 300, inner_at });
+        assert_eq!(parse_access(&flow(&marked)[..inner_at + 13]), FromAccess::Plain);
+    }
+
     #[test]
     fn random_bytes_never_panic_and_round_trips_hold() {
         let mut rng = Rng::new(7);
@@ -240,7 +358,16 @@ mod tests {
                 let kinds = [TYPE_AGENT, TYPE_HELLO, TYPE_MPLS];
                 bytes[12..14].copy_from_slice(&kinds[rng.below(3)].to_be_bytes());
             }
-            parse_access(&bytes);
+            if bytes.len() > 24 && rng.below(2) == 0 {
+                // Labels for tags behind a flow number without a bottom.
+                bytes[14..17].copy_from_slice(&[0, 1, 0]);
+                bytes[18..20].copy_from_slice(&[0xf1, 0x23]);
+                bytes[22..24].copy_from_slice(&[0xf3, 0x45]);
+            }
+            if let FromAccess::Tagged { tags, .. } = parse_access(&bytes) {
+                put_tags_back(&mut bytes.clone(), tags);
+            }
+            put_tags_back(&mut bytes.clone(), 1 + rng.below(2));
             if let FromNetwork::Shim { shim, inner_at } = parse_network(&bytes) {
                 let mut out = [0; SHIM_LEN];
                 shim.encode(&mut out);
