@@ -91,7 +91,7 @@ class Air:
             [IW, "dev", f"{self.radio}-{name}", "station", "dump"], capture_output=True, text=True, check=False
         )
         authorised = "authorized:\tyes" in done.stdout
-        return [line for line in done.stdout.splitlines() if "associated at" in line] if authorised else []
+        return [line for line in done.stdout.splitlines() if "associated at [boottime]" in line] if authorised else []
 
 
 @pytest.fixture
