@@ -35,7 +35,10 @@ own_works() {
 } 2>/dev/null
 
 # The newest kernel of this machine that has radios; QEMU must start it, which takes seconds where KVM works.
-stock_kernel() { printf '%s\n' /lib/modules/*/kernel/drivers/net/wireless/*/mac80211_hwsim.ko* | sed -n 's|^/lib/modules/\([^/]*\)/.*|\1|p' | grep -v '^\*' | sort -V | tail -n1; }
+stock_kernel() {
+    printf '%s\n' /lib/modules/[0-9]*/kernel/drivers/net/wireless/{,virtual/}mac80211_hwsim.ko* |
+        sed -n 's|^/lib/modules/\([^/[]*\)/.*\.ko[.a-z]*$|\1|p' | sort -V | tail -n1
+}
 qemu_works() {
     command -v vng qemu-system-x86_64 >/dev/null && [ -w /dev/kvm ] && [ -n "$(stock_kernel)" ] &&
         timeout -k 2 20 vng --run "/boot/vmlinuz-$(stock_kernel)" --exec true </dev/null
@@ -43,7 +46,11 @@ qemu_works() {
 
 uml_kernel() {
     local kernel=${HYROADS_GUEST_KERNEL:-}
-    [ -n "$kernel" ] || kernel=$(kernel_folder)/linux
+    if [ -z "$kernel" ]; then
+        # One that is being made is waited for.
+        [ ! -e "$cache/lock" ] || flock -s "$cache/lock" true
+        kernel=$(kernel_folder)/linux
+    fi
     [ -x "$kernel" ] && echo "$kernel"
 }
 
@@ -75,6 +82,7 @@ write_control() {
     chmod +x "$control/init"
 }
 
+# shellcheck disable=SC2317  # run_* and end are called by name
 # UML's own descriptors become non-blocking, also for those who share them: cat stands between.
 run_uml() {
     local kernel=$1
@@ -162,7 +170,7 @@ while [ $# -gt 0 ]; do
             case $1 in
                 --radios) [[ $2 =~ ^[0-9]{1,2}$ ]] || wrong "--radios is a number from 0 to 99, not '$2'"; radios=$2 ;;
                 --memory) [[ $2 =~ ^[0-9]+[MG]$ ]] || wrong "--memory is a size such as 2G or 512M, not '$2'"; memory=$2 ;;
-                --share) [ -d "$2" ] && [ -w "$2" ] || wrong "--share: '$2' is no folder that can be written to"; share=$(realpath "$2") ;;
+                --share) { [ -d "$2" ] && [ -w "$2" ]; } || wrong "--share: '$2' is no folder that can be written to"; share=$(realpath "$2") ;;
                 --see) [ -d "$2" ] || wrong "--see: '$2' is no folder"; seen+=("$(realpath "$2")") ;;
                 --kernel) kind=$2 ;;
             esac
