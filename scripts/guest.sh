@@ -77,7 +77,8 @@ write_control() {
         printf 'seen=('; for each in "${seen[@]}"; do printf '%q ' "$each"; done; printf ')\n'
     } >"$control/settings"
     shift 2
-    { export -p; printf 'cd %q\n' "$PWD"; printf 'exec'; printf ' %q' "$@"; echo; } >"$control/job"
+    # The command may start guests itself, with the kernel that it runs on.
+    { export -p; echo 'unset HYROADS_GUEST_KERNEL'; printf 'cd %q\n' "$PWD"; printf 'exec'; printf ' %q' "$@"; echo; } >"$control/job"
     cp "$here/guest/init" "$control/init"
     chmod +x "$control/init"
 }

@@ -77,15 +77,15 @@ radio() {
 in-guest-air() {
     local files
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.radio' tests | sort)
-    tested -p no:cacheprovider -m radio "${files[@]}"
+    pytest -q --durations 10 --durations-min 1 -m radio "${files[@]}"
 }
 # The tests of switches, with the kernel's Open vSwitch instead of that in user space.
 in-guest-openflow() {
     local name files=()
     for name in $KERNEL_SWITCHES; do files+=("tests/integration/test_$name.py"); done
-    HYROADS_TEST_DATAPATH=system tested --durations 10 -m "not radio" "${files[@]}"
+    HYROADS_TEST_DATAPATH=system pytest -q --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
 }
-KERNEL_SWITCHES="ofp_ovs controller_app flow_matches session_rules slicer_queues"
+KERNEL_SWITCHES="guest ofp_ovs controller_app flow_matches session_rules slicer_queues"
 packaging() { pytest -q tests/packaging; }
 # The site of docs/, into build/site; a link or page that is wrong ends it.
 docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
