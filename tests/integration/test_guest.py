@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from page_session import DOCS, blocks, shows, steps
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "guest.sh"
+PAGE = DOCS / "how-to" / "radios.md"
 WHICH = subprocess.run([SCRIPT, "--which"], capture_output=True, text=True)
 UML = WHICH.stdout.startswith("uml")
 TRAVEL = ["--time-travel"] if UML else []
@@ -104,6 +106,23 @@ def test_whatever_ends_the_script_ends_the_guest(number: int) -> None:
     while left := processes(f"hyroads-guest-{running.pid}-") + processes(name):
         assert time.monotonic() < until_s, left
         time.sleep(0.05)
+
+
+HERE = "not run: tests/integration/test_guest.py does"
+COMMANDS = [step for block in blocks(PAGE) if block.note == HERE for step in steps(block)]
+
+
+@pytest.mark.skipif(not UML, reason="the page travels in time")
+def test_the_page_says_what_happens(tmp_path: Path) -> None:
+    for path in SCRIPT.parents[1].iterdir():
+        if path.name != "out":
+            (tmp_path / path.name).symlink_to(path)
+    assert len(COMMANDS) == 4
+    for step in COMMANDS:
+        done = subprocess.run(["bash", "-c", step.words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert shows(done.stdout, step.output) is None, done.stdout
+    assert "Wiphy" in (tmp_path / "out" / "radios.txt").read_text()
 
 
 def processes(word: str) -> list[str]:
