@@ -64,7 +64,6 @@ unpack() {
 */tools/[!i]*/*
 */samples/*.[chS]
 */sound/*.[ch]
-*/include/dt-bindings/*
 */arch/[!ux]*/*.[chS]
 */arch/[!ux]*/*.dts*
 */arch/xtensa/*.[chS]
