@@ -1,14 +1,14 @@
 # make demo    sets everything up and shows the three-node hybrid network on real packets (root)
 # make check   sets everything up and runs the loop of every day: lint, types, unit
-# make test    sets everything up and proves it: lint, types, unit, integration, scenario, packaging (root)
+# make test    sets everything up and proves it: lint, types, unit, integration, scenario, radio, packaging (root)
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check test lint docs types unit rust-test integration scenario packaging bench clean
+.PHONY: help setup setup-dev demo check test lint docs types unit rust-test integration scenario radio packaging bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
-	@echo "make lint|docs|types|unit|rust-test|integration|scenario|packaging    the parts of 'make test'"
+	@echo "make lint|docs|types|unit|rust-test|integration|scenario|radio|packaging    the parts of 'make test'"
 	@echo "make bench    all benchmarks; make clean    removes what was built"
 
 setup:
@@ -23,7 +23,7 @@ demo: setup
 test: setup-dev
 	@scripts/test.sh all
 
-check lint docs types unit rust-test integration scenario packaging: setup-dev
+check lint docs types unit rust-test integration scenario radio packaging: setup-dev
 	@scripts/test.sh $@
 
 bench: setup-dev

@@ -51,15 +51,41 @@ rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
 integration() {
     need_root integration
-    tested -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" tests/integration
-    tested -m alone tests/integration
+    tested -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not radio" tests/integration
+    tested -m "alone and not radio" tests/integration
 }
 # Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
 scenario() {
     need_root scenario
-    tested -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" tests/scenario
-    tested -m alone tests/scenario
+    tested -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not radio" tests/scenario
+    tested -m "alone and not radio" tests/scenario
 }
+# In kernels with radios and with Open vSwitch of their own (scripts/guest.sh), side by side: a guest has one processor.
+# Where User-Mode Linux is the guest its clock stands still while it works, so that nothing is late on a busy machine.
+radio() {
+    local found options=(--radios 2)
+    found=$(scripts/guest.sh --which 2>&1) || {
+        [ "$found" = "${found/scripts\/guest.sh --build/}" ] && { echo "$found" >&2; return 2; }
+        echo "   skipped: ${found#hyroads guest: }"
+        return
+    }
+    case $found in uml*) options+=(--time-travel) ;; esac
+    start_beside scripts/guest.sh "${options[@]}" scripts/test.sh in-guest-openflow
+    scripts/guest.sh "${options[@]}" scripts/test.sh in-guest-air
+    show_beside
+}
+in-guest-air() {
+    local files
+    mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.radio' tests | sort)
+    pytest -q --durations 10 --durations-min 1 -m radio "${files[@]}"
+}
+# The tests of switches, with the kernel's Open vSwitch instead of that in user space.
+in-guest-openflow() {
+    local name files=()
+    for name in $KERNEL_SWITCHES; do files+=("tests/integration/test_$name.py"); done
+    HYROADS_TEST_DATAPATH=system pytest -q --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
+}
+KERNEL_SWITCHES="guest ofp_ovs controller_app flow_matches session_rules slicer_queues"
 packaging() { pytest -q tests/packaging; }
 # The site of docs/, into build/site; a link or page that is wrong ends it.
 docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
@@ -72,27 +98,36 @@ run() {
     printf '   %s: %d s\n' "$1" $((SECONDS - start))
 }
 
-# On two processors: what reads the source, and beside it the tests, which are shown once they have ended.
-check() {
-    local said status=0
-    said=$(mktemp)
+# A command that runs beside others; what it said is shown at its end, and its failure is the part's.
+start_beside() {
+    beside_said=$(mktemp)
     set -m # a process group of its own, which can be ended as a whole
-    (run unit) >"$said" 2>&1 </dev/null &
+    "$@" >"$beside_said" 2>&1 </dev/null &
     beside=$!
     set +m
-    run lint
-    run types
-    part=unit
+}
+show_beside() {
+    local status=0
     wait "$beside" || status=$?
     beside=
-    cat "$said"
-    rm "$said"
+    cat "$beside_said"
+    rm "$beside_said"
     return "$status"
 }
 
+# On two processors: what reads the source, and beside it the tests.
+check() {
+    start_beside run unit
+    run lint
+    run types
+    part=unit
+    show_beside
+}
+
 case "${1:-all}" in
-    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; for each in lint docs types unit rust-test packaging integration scenario; do run "$each"; done; passed ;;
+    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; for each in lint docs types unit rust-test packaging radio integration scenario; do run "$each"; done; passed ;;
     check) check; passed ;;
-    lint | docs | types | unit | rust-test | integration | scenario | packaging) run "$1" ;;
-    *) echo "usage: scripts/test.sh [all|check|lint|docs|types|unit|rust-test|integration|scenario|packaging]" >&2; exit 2 ;;
+    lint | docs | types | unit | rust-test | integration | scenario | packaging | radio) run "$1" ;;
+    in-guest-air | in-guest-openflow) "$1" ;;
+    *) echo "usage: scripts/test.sh [all|check|lint|docs|types|unit|rust-test|integration|scenario|packaging|radio]" >&2; exit 2 ;;
 esac

@@ -1,4 +1,4 @@
-"""Several networks on one radio, on the air: needs two radios of mac80211_hwsim (modprobe mac80211_hwsim radios=2).
+"""Several networks on one radio, on the air: needs two radios of mac80211_hwsim (scripts/guest.sh --radios 2).
 
 One is the access point's, with a real hostapd; the other is a station's, with a real wpa_supplicant.
 """
@@ -28,6 +28,7 @@ HOSTAPD, SUPPLICANT, IW = (shutil.which(name, path=PROGRAMS) for name in ("hosta
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.radio,
     pytest.mark.skipif(os.geteuid() != 0 or len(RADIOS) < 2, reason="needs root and two radios of mac80211_hwsim"),
     pytest.mark.skipif(not HOSTAPD or not SUPPLICANT or not IW, reason="needs hostapd, wpa_supplicant, iw"),
 ]
@@ -91,7 +92,7 @@ class Air:
             [IW, "dev", f"{self.radio}-{name}", "station", "dump"], capture_output=True, text=True, check=False
         )
         authorised = "authorized:\tyes" in done.stdout
-        return [line for line in done.stdout.splitlines() if "associated at" in line] if authorised else []
+        return [line for line in done.stdout.splitlines() if "associated at [boottime]" in line] if authorised else []
 
 
 @pytest.fixture
