@@ -17,7 +17,9 @@ import os
 import secrets
 import shutil
 import signal
+import struct
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -49,6 +51,7 @@ from mn_wifi.net import Mininet_wifi  # noqa: E402
 
 __all__ = ["CLI", "HybridAP", "HybridStation", "HyroadsController", "WifiNet", "wifi_net"]
 
+RADIO_BACK_S = 1.0
 DEFAULT_CHANNELS = (1, 6, 11)
 WIFI = "wifi"
 _HWSIM = "MAC80211_HWSIM"
@@ -287,7 +290,8 @@ class WifiNet(Mininet_wifi):  # type: ignore[misc]  # Mininet-WiFi has no types
     def stop(self) -> None:
         """Ends all of it."""
         for station in self.bridged:
-            station.stop()
+            # Its interfaces end with their links.
+            station.stop(deleteIntfs=False)
         super().stop()
         remove_radios(self._radios)
 
@@ -338,14 +342,16 @@ def _namespace_number() -> int:
 
 
 def remove_radios(made: list[int]) -> None:
-    """Removes radios of this process; one that is gone is gone."""
-    if not made:
-        return
+    """Removes radios of this process. A station's comes back when its namespace has ended, which takes a moment."""
+    until_s = time.monotonic() + RADIO_BACK_S
     with suppress(NetlinkError), GenericNetlink(_HWSIM) as kernel:
-        while made:
-            number = made.pop()
-            with suppress(NetlinkError):
-                kernel.command(_DEL_RADIO, b"\x08\x00" + bytes([_RADIO_ID, 0]) + number.to_bytes(4, "little"))
+        while made and time.monotonic() < until_s:
+            for number in made.copy():
+                with suppress(NetlinkError):
+                    kernel.command(_DEL_RADIO, struct.pack("=HHI", 8, _RADIO_ID, number))
+                    made.remove(number)
+            time.sleep(0.05 if made else 0.0)
+    made.clear()
 
 
 def end_radio_programs() -> None:

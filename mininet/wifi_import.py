@@ -1,6 +1,7 @@
 """Finds the user's Mininet-WiFi and imports it, with stand-ins for what a current Python or Debian's Mininet lacks.
 
-The stand-ins exist in this process only, and only while Mininet-WiFi is imported; no file of it is changed.
+The stand-ins exist in this process only, and only while Mininet-WiFi is imported; no file of it is changed. What stays,
+in this process, is that its mobility waits a little between two looks at the clock: its loops would take a processor.
 Mininet-WiFi is looked for where Python looks, in the folder that ``HYROADS_MININET_WIFI`` names (a checkout will do),
 and where its own installer puts it.
 """
@@ -11,6 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import time
 import types
 import warnings
 from collections.abc import Iterator
@@ -27,6 +29,7 @@ HINT = (
 )
 # What Mininet-WiFi imports for aircraft and satellites alone; nothing of a network file is either.
 _FOR_AIRCRAFT = {"FlightRadar24": "FlightRadar24API", "bitstring": "BitArray", "requests": "get"}
+MOBILITY_STEP_S = 0.02
 _MODULES = ("net", "cli", "link", "mobility", "module", "node")
 
 
@@ -50,6 +53,23 @@ def load() -> None:
         raise MininetWifiError(
             f"Mininet-WiFi needs the Python module {wanted}: {sys.executable} -m pip install {wanted}"
         ) from error
+    _make_mobility_wait()
+
+
+def _make_mobility_wait() -> None:
+    """Mobility looks every 0.1 s whether somebody moves, and asks the clock all the time in between."""
+    mobility = sys.modules[f"{PACKAGE}.mobility"]
+    mobility.time = _patient_time  # type: ignore[attr-defined]
+    mobility.sleep = _patient_sleep  # type: ignore[attr-defined]
+
+
+def _patient_time() -> float:
+    time.sleep(MOBILITY_STEP_S)
+    return time.time()
+
+
+def _patient_sleep(seconds: float) -> None:
+    time.sleep(max(seconds, MOBILITY_STEP_S))
 
 
 def _make_findable() -> None:

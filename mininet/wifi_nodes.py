@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -119,12 +121,28 @@ class HybridAP(OVSAP):  # type: ignore[misc]  # Mininet-WiFi has no types
         """Mininet-WiFi starts bridges in a batch after ``start``; ours are complete by then."""
         return aps
 
+    @classmethod
+    def batchShutdown(cls, aps: Any, run: Any = None) -> Any:
+        """Stops them one by one: there is more to stop than a bridge."""
+        for ap in aps:
+            ap.stop()
+        return aps
+
     def cmd(self, *arguments: Any, **options: Any) -> Any:
         """As Mininet's; what starts hostapd finds its file completed."""
         found = _START_HOSTAPD.match(" ".join(map(str, arguments)))
         if found is not None:
             complete_file(Path(found[1]))
         return super().cmd(*arguments, **options)
+
+    def addWIntf(self, intf: Any, port: int | None = None) -> None:  # Mininet-WiFi's name
+        """Records an interface once: Mininet-WiFi records radios again, from port 0, and loses some of several."""
+        if intf.name not in self.nameToIntf:
+            super().addWIntf(intf, port)
+
+    def vsctl(self, *arguments: Any, **_options: Any) -> str:
+        """As Mininet's, but what fails is an EmulationError: Mininet does not look."""
+        return run("ovs-vsctl", "--timeout=20", *shlex.split(" ".join(map(str, arguments))))
 
     def radio_names(self) -> dict[str, str]:
         """Technology -> interface, of the radios that the network file knows."""
@@ -166,6 +184,10 @@ class HybridAP(OVSAP):  # type: ignore[misc]  # Mininet-WiFi has no types
             program.stop()
         self._programs = []
         super().stop(deleteIntfs)
+        if self.addressing is not None and self.addressing.has_agent(self.name):
+            for port in self._agent_ports():
+                with suppress(EmulationError):
+                    run("ip", "link", "del", port)
 
     @property
     def agent(self) -> Program | None:
