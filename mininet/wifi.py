@@ -147,7 +147,7 @@ class Cells:
                 raise EmulationError(f"channel {channel} of {technology}: expected one of 20 MHz, such as 1 or 36")
         self.ssids = {k: ssids.get(k, "hyroads" if len(self.technologies) == 1 else f"hyroads-{k}")
                       for k in self.technologies}  # fmt: skip
-        self.keys = dict.fromkeys(self.technologies, secrets.token_hex(12))
+        self.keys = {k: secrets.token_hex(12) for k in self.technologies}
 
     def access_point(self, technologies: Iterable[str]) -> dict[str, Any]:
         """Mininet-WiFi's parameters of an access point with a radio for each technology."""

@@ -154,10 +154,8 @@ class HybridAP(OVSAP):  # type: ignore[misc]  # Mininet-WiFi has no types
         known = {self.addressing.interface_name[self.name, k]: k for k in self.addressing.technologies(self.name)}
         named = {known[name]: name for name in interfaces if name in known}
         if interfaces and not named:
-            wanted = f"nodes.{self.name}.ports: {{wifi: {interfaces[0]}}}"
-            raise EmulationError(
-                f"{self.name}: the network file calls none of its interfaces {interfaces[0]} ({wanted})"
-            )
+            ports = f"nodes.{self.name}.ports: {{wifi: {interfaces[0]}}}"
+            raise EmulationError(f"{self.name}: the network file has no interface {interfaces[0]}; say {ports}")
         return named
 
     def start(self, controllers: Any) -> None:

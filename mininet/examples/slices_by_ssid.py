@@ -51,7 +51,7 @@ if __name__ == "__main__":
     for program in running:
         program.start()
     network.start()
-    staff.wait_ready()
+    staff.wait_ready(timeout_s=120)
     # staff1 ping g; guest1 ping 10.0.9.1; guest1 reaches nothing of staff's.
     CLI(network, script=sys.argv[1] if len(sys.argv) > 1 else None)
     network.stop()

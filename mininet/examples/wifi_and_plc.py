@@ -12,7 +12,7 @@ if __name__ == "__main__":
     setLogLevel("info")
     net = wifi_net("wifi-and-plc")
     net.start()
-    net.controllers[0].wait_ready()
+    net.controllers[0].wait_ready(timeout_s=120)
     for path in Client("http://127.0.0.1:8080").get("/flows/down")["multipath"]:
         info(f"{' + '.join(path['links'])}: {path['rate_mbps']:.2f} Mb/s\n")
     info("both at once: laptop iperf3 -s -1 -D, then g iperf3 -c 10.0.0.3\n")
