@@ -61,10 +61,17 @@ _TOOLS = {"iw": "iw", "hostapd": "hostapd", "wpa_supplicant": "wpasupplicant", "
 
 
 def is_radio(network: Network, technology: str) -> bool:
-    """Whether Mininet-WiFi's radios carry a technology: it is called wifi..., and clients meet access points on it."""
+    """Whether Mininet-WiFi's radios carry a technology: the file marks it with ``radio``, or it is called wifi...
+
+    Its links join access points and clients. EmulationError for a marked one whose links do not.
+    """
+    marked = getattr(network, "radios", {})
     links = [link for link in network.links if link.technology == technology]
     roles = [{network.nodes[end].role for end in (link.source, link.target)} for link in links]
-    return technology.startswith(WIFI) and all(pair == {Role.AP, Role.CLIENT} for pair in roles)
+    is_cell = all(pair == {Role.AP, Role.CLIENT} for pair in roles)
+    if technology in marked and not is_cell:
+        raise EmulationError(f"technology {technology}: on Mininet-WiFi a radio joins access points and clients only")
+    return is_cell and (technology in marked or (not marked and technology.startswith(WIFI)))
 
 
 def with_radio_names(network: Network) -> Network:
@@ -141,7 +148,8 @@ class Cells:
             if unknown:
                 raise EmulationError(f"{min(unknown)}: the network file has no such WiFi technology")
         default = {k: DEFAULT_CHANNELS[i % len(DEFAULT_CHANNELS)] for i, k in enumerate(self.technologies)}
-        self.channels = {**default, **channels}
+        marked = {k: radio.channel for k, radio in getattr(network, "radios", {}).items() if k in default}
+        self.channels = {**default, **marked, **channels}
         for technology, channel in self.channels.items():
             if channel not in FREQUENCIES_MHZ:
                 raise EmulationError(f"channel {channel} of {technology}: expected one of 20 MHz, such as 1 or 36")

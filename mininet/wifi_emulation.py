@@ -20,7 +20,6 @@ from .wifi import wifi_net, with_radio_names
 wifi_import.load()
 
 from mn_wifi.cli import CLI  # noqa: E402
-from mn_wifi.net import Mininet_wifi  # noqa: E402
 
 SOCKETS = (Path("/run/hostapd"), Path("/run/wpa_supplicant"))
 
@@ -38,10 +37,11 @@ class WifiEmulation(Emulation):
 
     def _start_mininet(self) -> None:
         from mininet.log import setLogLevel
+        from mininet.net import Mininet
 
         setLogLevel("output")
         # As for every emulated network: no limits of the machine are raised.
-        Mininet_wifi.inited = True
+        Mininet.inited = True
         for folder in SOCKETS:
             # Sockets are called after interfaces: those of this network must meet none of another.
             folder.mkdir(parents=True, exist_ok=True)

@@ -117,6 +117,13 @@ class HybridAP(OVSAP):  # type: ignore[misc]  # Mininet-WiFi has no types
         super().__init__(name, **given)
 
     @classmethod
+    def setup(cls) -> None:
+        """Asks Open vSwitch for its version; Mininet ends the program if that takes more than a second."""
+        run("ovs-vsctl", "--timeout=20", "show")
+        found = re.search(r"\d+\.\d+", run("ovs-vsctl", "--version"))
+        cls.OVSVersion = found[0] if found is not None else "3.0"
+
+    @classmethod
     def batchStartup(cls, aps: Any, run: Any = None) -> Any:  # Mininet's names
         """Mininet-WiFi starts bridges in a batch after ``start``; ours are complete by then."""
         return aps

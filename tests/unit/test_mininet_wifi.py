@@ -204,6 +204,14 @@ def test_the_examples_build_their_networks(
         assert script["wifi_net"] is wifi.wifi_net
 
 
+def test_the_page_shows_the_example() -> None:
+    root = EXAMPLES.resolve().parents[1]
+    page = (root / "docs" / "how-to" / "mininet-wifi.md").read_text()
+    shown = page.partition("```python\n")[2].partition("```")[0]
+    assert shown.strip()
+    assert shown in (EXAMPLES / "walking_station.py").read_text()
+
+
 def test_without_mininet_wifi_there_is_one_line() -> None:
     if importlib.util.find_spec("mn_wifi") is not None:
         pytest.skip("Mininet-WiFi is installed here")
