@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mininet.node import Controller
 
 import hyroads.mininet.loggers  # noqa: F401
+from hyroads.rest.client import Client, ClientError
 
-from .programs import HYROADS, Program
+from .programs import HYROADS, EmulationError, Program, wait_until
 from .run_directory import find_network
+
+READY_S = 30.0
 
 
 class ListeningController(Controller):  # type: ignore[misc]  # Mininet has no types
@@ -38,6 +42,18 @@ class HyroadsController(ListeningController):
     def start(self) -> None:
         """Starts it; its log is /tmp/<name>.log, where Mininet's controllers log too."""
         self.program.start()
+
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
+        """Waits until it says that nothing is missing; raises EmulationError after ``timeout_s`` or if it ends."""
+
+        def ready() -> bool:
+            if not self.program.alive:
+                raise EmulationError(self.program.failure())
+            with suppress(ClientError):
+                return bool(Client(tries=1, keep_alive=False).health()["ok"])
+            return False
+
+        wait_until("controller", ready, timeout_s, interval_s=0.1)
 
     def stop(self, *arguments: Any, **options: Any) -> None:
         """Ends it."""

@@ -177,7 +177,6 @@ class Emulation:
         from mininet.log import setLogLevel
         from mininet.net import Mininet
 
-        from .controllers import ListeningController
         from .hybrid import HybridNet, HybridTopo
 
         setLogLevel("output")
@@ -191,13 +190,19 @@ class Emulation:
             medium_options=self.options.medium,
         )
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
+        self._start_net(self.net, topo.shared)
+
+    def _start_net(self, net: Any, shared: Any) -> None:
+        """Starts Mininet's network once the controller listens, and names the nodes' namespaces."""
+        from .controllers import ListeningController
+
         if self.options.controller:
             port = OPENFLOW_PORT if self.slicer is None else SLICER_PORT
-            self.net.addController("controller", ListeningController, port=port)
-        self.net.build()
+            net.addController("controller", ListeningController, port=port)
+        net.build()
         self._wait_listening()
-        self.net.start()
-        self.shared = topo.shared
+        net.start()
+        self.shared = shared
         for node in self.network.nodes:
             run("ip", "netns", "attach", self.namespace(node), str(self.node(node).pid))
 

@@ -131,16 +131,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
     def _make_agent(self, directory: Path, controller: str, realtime: bool, bound: bool) -> Program | None:
         if not self.addressing.has_agent(self.name):
             return None
-        access, network = self._agent_ports()
-        directory.mkdir(parents=True, exist_ok=True)
-        command = [
-            *(find_program("hyroads-edge"), "--node", self.name, "--controller", controller),
-            *("--access", f"tap:{access}", "--network", f"tap:{network}", "--access-mtu", str(ACCESS_MTU)),
-            *("--control", str(directory / f"edge-{self.name}.sock")),
-            *(["--realtime"] if realtime else []),
-        ]
-        log = directory / f"edge-{self.name}.log"
-        return Program(f"hyroads-edge of {self.name}", command, log, bound_to_parent=bound)
+        return edge_agent(self.name, self._agent_ports(), directory, controller, realtime, bound)
 
     def _agent_ports(self) -> tuple[str, str]:
         return self.addressing.agent_access_port[self.name], self.addressing.agent_network_port[self.name]
@@ -228,6 +219,20 @@ class PlainClient(Host):  # type: ignore[misc]
         return {}
 
 
+def edge_agent(  # noqa: PLR0917 - all of them say what is run
+    node: str, ports: tuple[str, str], directory: Path, controller: str, realtime: bool, bound: bool
+) -> Program:
+    """The program ``hyroads-edge`` of a node, on its two ports: the access side, then the network side."""
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(find_program("hyroads-edge"), "--node", node, "--controller", controller),
+        *("--access", f"tap:{ports[0]}", "--network", f"tap:{ports[1]}", "--access-mtu", str(ACCESS_MTU)),
+        *("--control", str(directory / f"edge-{node}.sock")),
+        *(["--realtime"] if realtime else []),
+    ]
+    return Program(f"hyroads-edge of {node}", command, directory / f"edge-{node}.log", bound_to_parent=bound)
+
+
 def configure_host(node: Node, interface: str, addressing: Addressing) -> None:
     """Addresses, MTU and offloads of a host's interface, and Mininet's record of them."""
     inside = ["nsenter", f"--net=/proc/{node.pid}/ns/net"]
@@ -260,7 +265,7 @@ class HybridTopo(Topo):  # type: ignore[misc]
         self.addressing = Addressing.of(self.network)
         common: dict[str, Any] = {
             "addressing": self.addressing,
-            "directory": directory or _temporary_directory(),
+            "directory": directory or temporary_directory(),
             "realtime": realtime,
             "bound_to_parent": bound_to_parent,
         }
@@ -346,7 +351,7 @@ def _speeds(report: str, unit: str | None) -> tuple[str, str]:
     return f"{received / size:.2f} {name}/sec", f"{sent / size:.2f} {name}/sec"
 
 
-def _temporary_directory() -> Path:
+def temporary_directory() -> Path:
     """A directory for logs and sockets that goes with this process."""
     directory = Path(tempfile.mkdtemp(prefix="hyroads-mn-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

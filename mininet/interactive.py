@@ -29,7 +29,7 @@ def keep_running(emulation: Emulation, *, cli: bool, script: str | None) -> int:
             _watch_once(emulation)
             time.sleep(WATCH_INTERVAL_S)
     stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(emulation, stop), daemon=True)
+    watcher = threading.Thread(target=watch, args=(emulation, stop), daemon=True)
     watcher.start()
     HybridPrompt(emulation, script=script)
     stop.set()
@@ -37,7 +37,8 @@ def keep_running(emulation: Emulation, *, cli: bool, script: str | None) -> int:
     return 0
 
 
-def _watch(emulation: Emulation, stop: threading.Event) -> None:
+def watch(emulation: Emulation, stop: threading.Event) -> None:
+    """Starts parts again that ended, until ``stop`` is set; returns when the network breaks."""
     while not stop.wait(WATCH_INTERVAL_S):
         try:
             _watch_once(emulation)

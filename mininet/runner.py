@@ -27,8 +27,13 @@ class RunOptions:
     emulation: EmulationOptions = field(default_factory=EmulationOptions)
 
 
-def run_network(network: Network, name: str, body: Body, options: RunOptions, say: Say) -> int:
-    """Runs ``body`` on the emulated network and returns its status; nothing of the network is left afterwards."""
+def run_network(  # noqa: PLR0917 - the last is for one caller
+    network: Network, name: str, body: Body, options: RunOptions, say: Say, kind: type[Emulation] = Emulation
+) -> int:
+    """Runs ``body`` on the emulated network and returns its status; nothing of the network is left afterwards.
+
+    ``kind`` says how the network is emulated.
+    """
     check_prerequisites({**TOOLS, **SNMP_TOOLS} if options.emulation.snmp else TOOLS)
     for program in ("hyroads-edge", "hyroads-medium"):
         find_program(program)
@@ -47,7 +52,7 @@ def run_network(network: Network, name: str, body: Body, options: RunOptions, sa
         run("ip", "-n", root, "link", "set", "lo", "up")
 
         def work() -> int:
-            emulation = Emulation(network, name, directory.path, options.emulation)
+            emulation = kind(network, name, directory.path, options.emulation)
             if listener is not None:
                 relay(listener, directory.path).start()
             emulation.start(say)

@@ -225,7 +225,8 @@ class MediumLink(Link):  # type: ignore[misc]
         uplink: str | None = None,
         **_params: Any,
     ) -> None:
-        outside = isinstance(node1, Switch)
+        # An access point of Mininet-WiFi is no Switch, but its bridge is where its shell is.
+        outside = isinstance(node1, Switch) or not node1.inNamespace
         make_tap(intfName1, addr1, MEDIA_MTU, None if outside else node1)
         netns = None if outside else f"/proc/{node1.pid}/ns/net"
         node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink)

@@ -21,7 +21,7 @@ from typing import Protocol
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
-from .hostapd import Document, HostapdFollower
+from .hostapd import Document, HostapdFollower, is_neighbour, is_ssid
 from .model import Reading
 
 VERSION = 1
@@ -108,6 +108,7 @@ class Channel:
             "read": lambda session, message: session.asked.append(_seq(message)),
             "error": self._refused,
             "transition": self._transition,
+            "neighbours": self._neighbours,
         }
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -158,6 +159,17 @@ class Channel:
         wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
         answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
         self._queue(session, {**answer, "seq": _seq(message)})
+
+    def _neighbours(self, session: _Session, message: Document) -> None:
+        """What stations that ask are told; a hostapd that tells nobody anything is no fault."""
+        entries = message.get("neighbours")
+        follower = next((f for f in self._followers if f.technology == message.get("technology")), None)
+        if follower is None or not isinstance(entries, list):
+            return
+        pairs = [(entry.get("neighbour"), entry.get("ssid")) for entry in entries if isinstance(entry, dict)]
+        wrong = follower.set_neighbours([(n, ssid) for n, ssid in pairs if is_neighbour(n) and is_ssid(ssid)])
+        if wrong is not None:
+            self._complain(f"{session.node}: {wrong}")
 
     def _dial(self, session: _Session, now_s: float) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET

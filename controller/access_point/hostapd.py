@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ ALIVE_EVERY_S = 2.0
 SIGNAL_EVERY_S = 1.0
 MAX_STATIONS = 2048
 MAX_NEWS = 4096
+MAX_NEIGHBOURS = 32
+"""A station is told of no more: they must fit into one frame."""
 
 Document = dict[str, Any]
 """A message of the radio channel."""
@@ -86,16 +88,68 @@ def own_neighbour(answer: bytes, bssid: str) -> str | None:
     return None
 
 
-def own_bssid(answer: bytes) -> str | None:
-    """The address in ``STATUS``'s answer."""
-    fields: Mapping[str, str] = dict(line.partition("=")[::2] for line in _text(answer).splitlines())
-    bssid = fields.get("bssid[0]", "").lower()
-    return bssid if _STATION.fullmatch(bssid) else None
+def own_bss(answer: bytes, name: str) -> tuple[str, str] | None:
+    """Address and SSID of a BSS in ``STATUS``'s answer: that of the interface ``name``, else the first.
+
+    The SSID is as hostapd prints it. A radio with several BSSs answers alike at the socket of each.
+    """
+    fields = _fields(answer)
+    index = next((key[3:] for key, value in fields.items() if key.startswith("bss[") and value == name), "[0]")
+    bssid = fields.get(f"bssid{index}", "").lower()
+    return (bssid, fields.get(f"ssid{index}", "")) if _STATION.fullmatch(bssid) else None
+
+
+def described_neighbour(answer: bytes, bssid: str) -> str | None:
+    """A BSS as others need it to send stations there, from ``STATUS``'s answer.
+
+    For a hostapd without ``rrm_neighbor_report``, which lists no BSS, not even its own: stations can be sent to it all
+    the same. Operating classes are those of 20 MHz (IEEE 802.11-2020, table E-4).
+    """
+    fields = _fields(answer)
+    channel = fields.get("channel", "")
+    number = int(channel) if channel.isascii() and channel.isdigit() and len(channel) <= 3 else 0
+    operating_class = next((value for first, last, value in _CLASSES if first <= number <= last), None)
+    if operating_class is None:
+        return None
+    newest = next((phy for key, phy in _PHYS.items() if fields.get(key) == "1"), 6 if number <= 14 else 4)
+    return f"{bssid},0x{_REACHABLE:x},{operating_class},{number},{newest}"
+
+
+_CLASSES = ((1, 13, 81), (14, 14, 82), (36, 48, 115), (52, 64, 118), (100, 144, 121), (149, 161, 124), (165, 177, 125))
+"""First and last channel, operating class; 6 GHz numbers its channels anew, and its access points list themselves."""
+_PHYS = {"ieee80211ax": 14, "ieee80211ac": 9, "ieee80211n": 7}
+_REACHABLE = 3
+
+
+def listed_neighbour(neighbour: str) -> str:
+    """A neighbour as ``SET_NEIGHBOR`` takes it: the same fields as hexadecimal digits."""
+    bssid, information, *numbers = neighbour.split(",")
+    head = bytes.fromhex(bssid.replace(":", "")) + int(information, 16).to_bytes(4, "little")
+    return (head + bytes(min(int(number), 255) for number in numbers)).hex()
+
+
+def _fields(answer: bytes) -> Mapping[str, str]:
+    return dict(line.partition("=")[::2] for line in _text(answer).splitlines())
 
 
 def is_neighbour(text: object) -> bool:
     """Whether a text is a neighbour as ``BSS_TM_REQ`` takes it: BSSID, information, class, channel, PHY."""
     return isinstance(text, str) and _REPORT.fullmatch(text) is not None
+
+
+def is_ssid(text: object) -> bool:
+    """Whether a text is an SSID as hostapd prints it, at most 32 bytes."""
+    return isinstance(text, str) and 0 < len(text) <= 128 and 0 < len(_ssid_bytes(text)) <= 32
+
+
+def _ssid_bytes(printed: str) -> bytes:
+    """The bytes of an SSID that hostapd printed: all but printable ASCII is escaped."""
+    known = {"\\": 0x5C, '"': 0x22, "e": 0x1B, "n": 0x0A, "r": 0x0D, "t": 0x09}
+    parts = _ESCAPE.findall(printed)
+    return bytes(known.get(e, 63) if e else int(x, 16) if x else ord(c) & 0xFF for x, e, c in parts)
+
+
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.)|(.)", re.DOTALL)
 
 
 def _text(message: bytes) -> str:
@@ -160,6 +214,8 @@ class HostapdFollower:
         self._control: Control | None = None
         self._stations: dict[str, int | None] = {}
         self._neighbour: str | None = None
+        self._ssid = ""
+        self._named: set[str] = set()
         self._alive_s = 0.0
         self._signal_s = 0.0
 
@@ -185,8 +241,11 @@ class HostapdFollower:
 
     def snapshot(self) -> list[Document]:
         """All that is known, for a controller that knows nothing."""
-        bss = [{"type": "bss", "technology": self.technology, "neighbour": self._neighbour}] if self._neighbour else []
-        return [*bss, *(self._station(mac, "joined", signal) for mac, signal in self._stations.items())]
+        bss = {"type": "bss", "technology": self.technology, "neighbour": self._neighbour, "ssid": self._ssid}
+        return [
+            *([bss] if self._neighbour else []),
+            *(self._station(mac, "joined", signal) for mac, signal in self._stations.items()),
+        ]
 
     def transition(self, mac: str, neighbour: str) -> str | None:
         """Ask a station to go to a neighbour; what is wrong, or None if hostapd has sent the request."""
@@ -203,6 +262,27 @@ class HostapdFollower:
         # The answer to a request that was sent is its dialogue token.
         return None if answer.isdigit() or answer == b"OK" else "hostapd did not send the request"
 
+    def set_neighbours(self, neighbours: Sequence[tuple[str, str]]) -> str | None:
+        """What stations that ask for neighbours (802.11k) are told: these, with their SSIDs; what is wrong, or None.
+
+        hostapd itself names itself. One without ``rrm_neighbor_report`` answers nobody, and refuses.
+        """
+        if self._control is None:
+            return "hostapd: is not followed"
+        wanted = {neighbour.split(",")[0]: (neighbour, ssid) for neighbour, ssid in neighbours[:MAX_NEIGHBOURS]}
+        try:
+            for bssid in self._named - wanted.keys():
+                self._control.ask(f"REMOVE_NEIGHBOR {bssid}".encode())
+            self._named = set()
+            for bssid, (neighbour, ssid) in wanted.items():
+                words = f"SET_NEIGHBOR {bssid} ssid={_ssid_bytes(ssid).hex()} nr={listed_neighbour(neighbour)}"
+                if self._control.ask(words.encode()).strip() != b"OK":
+                    return "hostapd tells stations of no neighbours (rrm_neighbor_report)"
+                self._named.add(bssid)
+        except OSError as error:
+            return f"hostapd: {error.strerror or error}"
+        return None
+
     def close(self) -> None:
         """Stop following."""
         if self._control is not None:
@@ -217,8 +297,7 @@ class HostapdFollower:
             self._control = control = Control(self._path)
             if control.ask(b"ATTACH").strip() != b"OK":
                 raise OSError("hostapd refuses to be followed")
-            bssid = own_bssid(control.ask(b"STATUS"))
-            self._neighbour = own_neighbour(control.ask(b"SHOW_NEIGHBOR"), bssid) if bssid else None
+            self._neighbour, self._ssid = self._own(control)
             listed = _listed(control)
         except OSError as error:
             return self._lost(error, now_s)
@@ -226,11 +305,21 @@ class HostapdFollower:
         self._stations = listed
         return [*gone, *self.snapshot()]
 
+    def _own(self, control: Control) -> tuple[str | None, str]:
+        """The BSS itself as others name it to stations, and its SSID."""
+        status = control.ask(b"STATUS")
+        own = own_bss(status, Path(self._path).name)
+        if own is None:
+            return None, ""
+        listed = own_neighbour(control.ask(b"SHOW_NEIGHBOR"), own[0])
+        return listed or described_neighbour(status, own[0]), own[1]
+
     def _lost(self, error: OSError, now_s: float) -> list[Document]:
         """Without hostapd nobody is associated."""
         self._complain(f"hostapd at {self._path}: {error.strerror or error}")
         self.close()
         self._alive_s = now_s + ALIVE_EVERY_S
+        self._named = set()
         gone, self._stations = self._stations, {}
         return [self._station(mac, "left") for mac in gone]
 

@@ -74,11 +74,19 @@ def parse_station(message: Mapping[str, Any]) -> StationEvent:
     return StationEvent(technology, mac, str(what), None if signal is None else float(signal))
 
 
+MAX_SSID = 128
+"""32 bytes, each escaped as ``\\xNN``."""
+
+
 class Bss(NamedTuple):
-    """An access point's own entry: ``neighbour`` is what others need to send stations there."""
+    """An access point's own entry: ``neighbour`` is what others need to send stations there.
+
+    ``ssid`` is as hostapd prints it; empty where an agent does not tell.
+    """
 
     technology: str
     neighbour: str
+    ssid: str = ""
 
 
 class TransitionAnswer(NamedTuple):
@@ -98,7 +106,10 @@ def parse_bss(message: Mapping[str, Any]) -> Bss:
         raise ProtocolError("bss: technology is not text of at most 64 characters")
     if not isinstance(neighbour, str) or not _NEIGHBOUR.fullmatch(neighbour):
         raise ProtocolError("bss: neighbour is not BSSID, information, class, channel and PHY")
-    return Bss(technology, neighbour)
+    ssid = message.get("ssid", "")
+    if not isinstance(ssid, str) or len(ssid) > MAX_SSID or not ssid.isascii() or not ssid.isprintable():
+        raise ProtocolError(f"bss: ssid is not printable ASCII of at most {MAX_SSID} characters")
+    return Bss(technology, neighbour, ssid)
 
 
 def parse_transition(message: Mapping[str, Any]) -> TransitionAnswer:

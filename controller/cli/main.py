@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check-config": ("check_config", "check a network file and summarise it"),
     "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
     "emulate": ("emulate", "keep an emulated network running (root)"),
+    "mininet-wifi": ("mininet_wifi", "keep a network of the installed Mininet-WiFi running (root)"),
     "controller": ("processes:CONTROLLER", "start the controller"),
     "ap-agent": ("ap_agent", "serve an access point's radios over SNMP"),
     "client": ("client", "use all interfaces of this host by a policy (root)"),

@@ -51,7 +51,7 @@ class Peer(threading.Thread):
         if word == "BSS_TM_REQ":
             threading.Timer(0.05, self.on_transition).start()
         neighbours = f"{self.bssid} ssid=61 nr={self.bssid.replace(':', '')}8f000000510607\n"
-        answers = {"PING": "PONG\n", "STATUS": f"bssid[0]={self.bssid}\n", "SHOW_NEIGHBOR": neighbours}
+        answers = {"PING": "PONG\n", "STATUS": f"bssid[0]={self.bssid}\nssid[0]=lab\n", "SHOW_NEIGHBOR": neighbours}
         return answers.get(word, "1\n" if word == "BSS_TM_REQ" else "OK\n")
 
     def tell(self, text: str) -> None:

@@ -22,6 +22,7 @@ from hyroads.rest.contract import ConflictError, NotFoundError
 
 ANSWER_S = 10.0
 MAX_TRANSITIONS = 4096
+MAX_NEIGHBOURS = 32
 ASKED, ACCEPTED, REFUSED, ASSOCIATED, FAILED = "asked", "accepted", "refused", "associated", "failed"
 _OPEN = frozenset({ASKED, ACCEPTED})
 Radios = Callable[[], Mapping[str, Session]]
@@ -59,6 +60,8 @@ class Steering:
 
     def __post_init__(self) -> None:
         self._neighbours: dict[Place, str] = {}
+        self._ssids: dict[Place, str] = {}
+        self._told: dict[Place, list[dict[str, str]]] = {}
         self._transitions: dict[str, Transition] = {}
         self._progress = shim.Signal()
         self.service.listeners.append(self._noticed)
@@ -73,11 +76,19 @@ class Steering:
         """An access point's own entry, as others send stations to it."""
         place = Place(node, bss.technology)
         if self.service.knows(place):
-            self._neighbours[place] = bss.neighbour
+            changed = self._neighbours.get(place) != bss.neighbour or self._ssids.get(place) != bss.ssid
+            self._neighbours[place], self._ssids[place] = bss.neighbour, bss.ssid
+            # Its agent may be a new one, which knows nothing.
+            self._told.pop(place, None)
+            for other in self._same_ssid(bss.ssid) if changed else [place]:
+                self._tell_neighbours(other)
 
     def gone(self, node: str) -> None:
         """An access point tells nothing any more."""
+        gone = {self._ssids.pop(place) for place in [*self._ssids] if place.node == node}
         self._neighbours = {place: entry for place, entry in self._neighbours.items() if place.node != node}
+        for other in [place for ssid in sorted(gone) for place in self._same_ssid(ssid)]:
+            self._tell_neighbours(other)
         self.service.untold(node)
 
     def answered(self, node: str, answer: TransitionAnswer) -> None:
@@ -88,6 +99,22 @@ class Steering:
         if transition is not None and transition.state == ASKED and here:
             transition.status = answer.status
             self._become(transition, REFUSED if answer.status else ACCEPTED, "it refused" if answer.status else None)
+
+    def _same_ssid(self, ssid: str) -> list[Place]:
+        return [place for place, other in self._ssids.items() if ssid and other == ssid]
+
+    def _tell_neighbours(self, place: Place) -> None:
+        """Stations at a place that ask where else they could go (802.11k) hear of the places with the same SSID."""
+        radio, ssid = self.radios().get(place.node), self._ssids.get(place, "")
+        if radio is None or not ssid:
+            return
+        others = [other for other in self._same_ssid(ssid) if other != place]
+        # Those of its own channel first: a station need not go to another to hear them.
+        others.sort(key=lambda other: other.technology != place.technology)
+        entries = [{"neighbour": self._neighbours[other], "ssid": ssid} for other in others[:MAX_NEIGHBOURS]]
+        if self._told.get(place) != entries:
+            self._told[place] = entries
+            radio.send({"type": "neighbours", "technology": place.technology, "neighbours": entries})
 
     # -- what is asked for
 
