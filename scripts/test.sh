@@ -125,7 +125,7 @@ check() {
 }
 
 case "${1:-all}" in
-    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; for each in lint docs types unit rust-test packaging radio integration scenario; do run "$each"; done; passed ;;
+    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; for each in lint docs types unit rust-test packaging integration scenario radio; do run "$each"; done; passed ;;
     check) check; passed ;;
     lint | docs | types | unit | rust-test | integration | scenario | packaging | radio) run "$1" ;;
     in-guest-air | in-guest-openflow) "$1" ;;
