@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -231,21 +232,27 @@ class RoamingRadio(managed):  # type: ignore[misc]
     the association would then be wpa_supplicant's choice, whatever the propagation model says.
     """
 
+    settle_s = 5.0
+    """How long to wait for an association before it is left to wpa_supplicant."""
+
     def associate_infra(self, ap_intf: Any) -> None:
         """Goes to an access point's radio; nothing is done where it is there already."""
         status = self._supplicant("status")
         if "wpa_state=" not in status:
             super().associate_infra(ap_intf)
-            self._supplicant("set_network", "0", "bssid_hint", ap_intf.mac)
-            return
-        there = f"bssid={ap_intf.mac.lower()}" in status.splitlines()
-        if "wpa_state=COMPLETED" not in status:
-            self._supplicant("set_network", "0", "bssid_hint", ap_intf.mac)
+        elif "wpa_state=COMPLETED" not in status:
             self._supplicant("reconnect")
-        elif not there:
-            self._supplicant("roam", ap_intf.mac)
+        self._settle_at(ap_intf.mac)
         self.setConnected(ap_intf)
         self.update_client_params(ap_intf)
+
+    def _settle_at(self, mac: str) -> None:
+        """Roams to an address once the supplicant is associated: which access point that is first, it chooses."""
+        until_s = time.monotonic() + self.settle_s
+        while "wpa_state=COMPLETED" not in (status := self._supplicant("status")) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        if "wpa_state=COMPLETED" in status and f"bssid={mac.lower()}" not in status.splitlines():
+            self._supplicant("roam", mac)
 
     def disconnect(self, ap_intf: Any) -> None:
         """Leaves an access point: at once if no other is in range, else by roaming to that."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_MESSAGE = 4096
 _MAC = r"([0-9a-f]{2}(?::[0-9a-f]{2}){5})"
@@ -132,12 +132,12 @@ def _fields(answer: bytes) -> Mapping[str, str]:
     return dict(line.partition("=")[::2] for line in _text(answer).splitlines())
 
 
-def is_neighbour(text: object) -> bool:
+def is_neighbour(text: object) -> TypeGuard[str]:
     """Whether a text is a neighbour as ``BSS_TM_REQ`` takes it: BSSID, information, class, channel, PHY."""
     return isinstance(text, str) and _REPORT.fullmatch(text) is not None
 
 
-def is_ssid(text: object) -> bool:
+def is_ssid(text: object) -> TypeGuard[str]:
     """Whether a text is an SSID as hostapd prints it, at most 32 bytes."""
     return isinstance(text, str) and 0 < len(text) <= 128 and 0 < len(_ssid_bytes(text)) <= 32
 
