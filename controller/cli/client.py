@@ -35,7 +35,8 @@ def _run_daemon(args: argparse.Namespace) -> int:
     async def serve() -> None:
         await Daemon(settings).run()
 
-    settings = ClientSettings(args.config, Path(args.run_directory), Path(args.state_directory))
+    folders = Path(args.run_directory), Path(args.state_directory)
+    settings = ClientSettings(args.config, *folders, realtime=not args.no_realtime)
     if not _checked(args.config):
         return 2
     check_prerequisites("hyroads client run")
@@ -132,7 +133,7 @@ def _run_waypoint(args: argparse.Namespace) -> int:
 
     files = TlsFiles(args.key, args.certificate)
     folders = Path(args.run_directory), Path(args.state_directory)
-    settings = WaypointSettings(_endpoint(args.listen), files, args.tokens, *folders)
+    settings = WaypointSettings(_endpoint(args.listen), files, args.tokens, *folders, realtime=not args.no_realtime)
     check_prerequisites("hyroads client waypoint")
     _log()
     asyncio.run(serve())
@@ -209,9 +210,14 @@ _STATE = argument(
     help="where what outlives a boot is (default %(default)s)",
 )
 _CONFIG = argument("--config", default=POLICY, metavar="FILE", help="the policy (default %(default)s)")
+_NO_REALTIME = argument("--no-realtime", action="store_true", help="hyroads-client at normal priority (later packets)")
 
 VERBS: dict[str, tuple[Callable[[argparse.Namespace], int], str, tuple[Argument, ...]]] = {
-    "run": (_run_daemon, "the daemon, until Ctrl-C; SIGHUP reads the policy again (root)", (_CONFIG, _FOLDER, _STATE)),
+    "run": (
+        _run_daemon,
+        "the daemon, until Ctrl-C; SIGHUP reads the policy again (root)",
+        (_CONFIG, _NO_REALTIME, _FOLDER, _STATE),
+    ),
     "status": (
         _status,
         "who uses which interface, and how much",
@@ -255,6 +261,7 @@ VERBS: dict[str, tuple[Callable[[argparse.Namespace], int], str, tuple[Argument,
             argument("--certificate", required=True, metavar="FILE", help="PEM"),
             argument("--key", required=True, metavar="FILE", help="PEM, without password"),
             argument("--tokens", required=True, metavar="FILE", help="lines CLIENT TOKEN (mode 0600)"),
+            _NO_REALTIME,
             _FOLDER,
             _STATE,
         ),

@@ -44,12 +44,15 @@ PACKETS_SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Where the policy is, and the folders for sockets and for what outlives a boot."""
+    """Where the policy is, and the folders for sockets and for what outlives a boot. With ``realtime``,
+    ``hyroads-client`` runs at real-time priority where that is permitted (CAP_SYS_NICE).
+    """
 
     policy: str
     run_directory: Path
     state_directory: Path
     tun: str = "hr0"
+    realtime: bool = True
 
 
 def load_policy(path: str) -> Policy:
@@ -80,7 +83,7 @@ class Daemon(Process):
         self._meter, self._caps = Meter(), Caps()
         self._usage = UsageFile(settings.state_directory / "client-usage.json")
         self._used_up: set[str] = set()
-        self._planes = Planes(settings.run_directory, self.data_socket, settings.tun)
+        self._planes = Planes(settings.run_directory, self.data_socket, settings.tun, realtime=settings.realtime)
         self._program, self._host = self._planes.make(
             self._policy.plane, self._ready, self._event, self._tell_paths, LOG.warning
         )

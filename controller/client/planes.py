@@ -47,10 +47,13 @@ class PlaneHost(Protocol):
 
 
 class Planes:
-    """Makes the plane that a policy names. ``folder`` is below /run, ``control`` the socket of ``hyroads-client``."""
+    """Makes the plane that a policy names. ``folder`` is below /run, ``control`` the socket of ``hyroads-client``.
 
-    def __init__(self, folder: Path, control: Path, tun: str) -> None:
-        self._folder, self._tun = folder, tun
+    With ``realtime`` that program asks for real-time priority.
+    """
+
+    def __init__(self, folder: Path, control: Path, tun: str, *, realtime: bool) -> None:
+        self._folder, self._tun, self._realtime = folder, tun, realtime
         self._control = control
         self._kernel_state = folder / "client-kernel.json"
         self.flows = folder / "client-flows.state"
@@ -67,7 +70,7 @@ class Planes:
         """The plane of this name, which does nothing yet, and its host."""
         if plane == "kernel":
             return KernelRunner(self._kernel_state, ready, event, tell_paths, say), CapsHost(self._folder)
-        options = ["--state", str(self.flows), "--tun", self._tun]
+        options = ["--state", str(self.flows), "--tun", self._tun, *(["--realtime"] if self._realtime else [])]
         return Program(options, self._control, ready, event, say), ClientHost(self._folder)
 
     async def clear_other(self, plane: str) -> None:

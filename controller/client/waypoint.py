@@ -131,7 +131,9 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class WaypointSettings:
-    """Where to listen (TCP for sessions, UDP for data), the certificate, and the file of tokens."""
+    """Where to listen (TCP for sessions, UDP for data), the certificate, and the file of tokens. With ``realtime``,
+    ``hyroads-client`` runs at real-time priority where that is permitted (CAP_SYS_NICE).
+    """
 
     listen: Endpoint
     tls: TlsFiles
@@ -139,6 +141,7 @@ class WaypointSettings:
     run_directory: Path
     state_directory: Path
     tun: str = "hrw0"
+    realtime: bool = True
 
 
 class Sessions:
@@ -377,6 +380,7 @@ class Waypoint(Process):
         host = settings.listen.host
         listen = f"{f'[{host}]' if ':' in host else host}:{settings.listen.port}"
         options = ["--waypoint", "--listen", listen, "--tun", settings.tun]
+        options += ["--realtime"] if settings.realtime else []
         self._program = Program(options, self.data_socket, self._ready, self._event, LOG.warning)
 
     async def main(self) -> None:

@@ -74,6 +74,14 @@ def test_from_the_policy_to_the_program_and_back_to_the_host_as_it_was(world: Wo
     assert world.state(world.client) == before
 
 
+def test_the_program_runs_at_real_time_priority_unless_that_is_turned_off(host: Host) -> None:
+    host.start()
+    assert "--realtime" in host.told("started")[-1]["options"]
+    assert host.end() == 0
+    host.start("run", "--config", str(host.policy), "--no-realtime")
+    assert "--realtime" not in host.told("started")[-1]["options"]
+
+
 def test_modes_and_migrations_are_done_when_the_command_ends(host: Host) -> None:
     host.start()
     done = host.hyroads("mode", "cost-efficient")
