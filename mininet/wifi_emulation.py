@@ -46,6 +46,8 @@ class WifiEmulation(Emulation):
             # Sockets are called after interfaces: those of this network must meet none of another.
             folder.mkdir(parents=True, exist_ok=True)
             run("mount", "-t", "tmpfs", "none", str(folder))
+        # /sys shows the radios of the namespace in which it was mounted, and iw looks for them there.
+        run("mount", "-t", "sysfs", "none", "/sys")
         os.chdir(self.directory)
         options = self.options
         self.net = net = wifi_net(

@@ -47,7 +47,7 @@ if __name__ == "__main__":
     folder = temporary_directory()
     network = two_ssids(folder)
     staff = HyroadsController("c0", network=str(network.document))
-    running = [*programs(folder), staff]
+    running: list[Program | HyroadsController] = [*programs(folder), staff]
     for program in running:
         program.start()
     network.start()
