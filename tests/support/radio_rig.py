@@ -1,4 +1,4 @@
-"""Two real 802.11 radios of mac80211_hwsim, an access point and a station, with ``hyroads-medium --hwsim`` between them."""
+"""Two real radios of mac80211_hwsim, an access point and a station, with ``hyroads-medium --hwsim`` between them."""
 
 from __future__ import annotations
 

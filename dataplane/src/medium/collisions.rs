@@ -96,7 +96,10 @@ impl Model {
         let (port, collisions) = (self.links[l].from, self.links[l].retries);
         let (outcome, copies) = match self.links[l].to {
             Some(_) => (Outcome::Unanswered, 1),
-            None => (Outcome::ToGroup, self.ports[self.links[l].from].links.iter().filter(|&&link| self.links[link].is_live()).count()),
+            None => (
+                Outcome::ToGroup,
+                self.ports[self.links[l].from].links.iter().filter(|&&link| self.links[link].is_live()).count(),
+            ),
         };
         for _ in 0..frames {
             let link = &mut self.links[l];

@@ -240,10 +240,10 @@ mod tests {
         let mut config = config(&[("a", "w"), ("b", "w")], &[(0, 1, 10.0)], Technology);
         config.ports.iter_mut().for_each(|port| port.radio = Some(port.mac));
         let (control, mut model) = (Control::new(&config), Model::new(&config, 0));
-        let mut meter = Meter { radios: Some(RadioCounters { deaf: 3, ..RadioCounters::default() }), ..Meter::default() };
-        let mut ask = |line: &str| -> Value {
-            serde_json::from_str(&control.handle(line, &mut model, &mut meter, 0)).unwrap()
-        };
+        let mut meter =
+            Meter { radios: Some(RadioCounters { deaf: 3, ..RadioCounters::default() }), ..Meter::default() };
+        let mut ask =
+            |line: &str| -> Value { serde_json::from_str(&control.handle(line, &mut model, &mut meter, 0)).unwrap() };
         assert_eq!(ask(r#"{"op":"set","link":"link0","signal_dbm":-71}"#)["ok"], true);
         let refused = ask(r#"{"op":"uplink","port":"a","to":"b"}"#);
         assert!(refused["error"].as_str().unwrap().contains("a is a radio"), "{refused}");

@@ -210,8 +210,7 @@ mod tests {
             (Outcome::ToGroup, 1, 1, [11, 1, 0xff, 0, 0xff, 0, 0xff, 0]),
             (Outcome::Dropped, 0, 3, none),
         ] {
-            let (command, all) =
-                written(|out| write_outcome(out, FAMILY_ID, &RADIO, &Air { tries, ..air() }, outcome));
+            let (command, all) = written(|out| write_outcome(out, FAMILY_ID, &RADIO, &Air { tries, ..air() }, outcome));
             assert_eq!(command, TX_INFO);
             assert_eq!(all[0], (TRANSMITTER, RADIO.to_vec()));
             assert_eq!(all[1], (FLAGS, vec![flags, 0, 0, 0]), "{outcome:?}");

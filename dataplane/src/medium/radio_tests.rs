@@ -171,8 +171,7 @@ fn a_full_queue_is_told_apart_from_a_bad_link() {
     let mut air = Air80211::new(&config);
     (0..5).for_each(|cookie| air.model.receive(0, data(0, Some(1), cookie), 0));
     air.run(SECOND);
-    let dropped: Vec<u64> =
-        air.told.iter().filter(|r| r.outcome == Outcome::Dropped).map(|r| r.air.cookie).collect();
+    let dropped: Vec<u64> = air.told.iter().filter(|r| r.outcome == Outcome::Dropped).map(|r| r.air.cookie).collect();
     assert_eq!((dropped, air.arrived.len()), (vec![3, 4], 3));
 }
 

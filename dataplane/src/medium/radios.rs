@@ -204,7 +204,9 @@ impl Radios {
 fn refused(error: io::Error) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::EBUSY) => "another program is the medium of the radios of this network namespace",
-        Some(libc::EOPNOTSUPP) => "there is a radio with several channels at once, for which the driver allows no medium",
+        Some(libc::EOPNOTSUPP) => {
+            "there is a radio with several channels at once, for which the driver allows no medium"
+        }
         Some(libc::EPERM) => "only root may be the medium of radios",
         _ => return crate::sys::context(error, "become the medium of mac80211_hwsim"),
     };
@@ -336,9 +338,8 @@ mod tests {
         for (sequence, errno) in [(2, 22), (1, 0), (0, 22), (9, 22)] {
             inbox.take(Received::Answer { sequence, errno }, Vec::new);
         }
-        let outcome = |port, cookie, outcome| {
-            inbox.outcome(&Report { port, air: Air { cookie, ..Air::default() }, outcome })
-        };
+        let outcome =
+            |port, cookie, outcome| inbox.outcome(&Report { port, air: Air { cookie, ..Air::default() }, outcome });
         assert_eq!(outcome(0, 6, Outcome::Acknowledged), Outcome::Unanswered);
         assert_eq!(outcome(0, 5, Outcome::Acknowledged), Outcome::Acknowledged);
         assert_eq!(outcome(1, 6, Outcome::Acknowledged), Outcome::Acknowledged);
