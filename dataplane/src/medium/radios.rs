@@ -1,7 +1,9 @@
 //! Radios of mac80211_hwsim as ports of the medium: their frames come in, and go out, over generic netlink.
 //!
-//! The kernel says of each frame for a radio at once whether the radio could take it: one that is off, or on another channel,
-//! acknowledges nothing. So the senders are told last, when those answers are there.
+//! The kernel says at once if a radio could not take a frame, because it is off or on another channel: such a *deaf* radio
+//! acknowledges nothing. While none is known to be deaf, frames and what their senders are told go to the kernel together, in
+//! one system call; so the first frame for a radio that has just become deaf still counts as acknowledged. As long as one is
+//! deaf, its answers are awaited before the senders are told.
 
 use super::config::Config;
 use super::frame::{Air, Frame, Outcome};
@@ -40,6 +42,7 @@ struct Handed {
     sequence: u32,
     sender: usize,
     cookie: u64,
+    receiver: usize,
     failed: bool,
 }
 
@@ -50,8 +53,11 @@ struct Inbox {
     family: u16,
     /// Frames that radios sent, with their ports, in order.
     frames: Vec<(usize, Frame)>,
+    /// Since the last turn began.
     handed: Vec<Handed>,
-    /// What senders are told.
+    /// By port: the last frame that was handed to it failed. So it is at the start, when nothing is known.
+    deaf: Vec<bool>,
+    /// What strangers are told.
     outcomes: Messages,
     counters: RadioCounters,
     warned: Vec<Mac>,
@@ -63,8 +69,8 @@ pub struct Radios {
     /// Hardware address by port.
     addresses: Vec<Option<Mac>>,
     inbox: Inbox,
-    /// Frames that radios receive.
-    frames: Messages,
+    /// Frames that radios receive, and what senders are told.
+    out: Messages,
     /// Handed frames up to here have been sent.
     flushed: usize,
     sequence: u32,
@@ -89,7 +95,7 @@ impl Radios {
             addresses: config.ports.iter().map(|port| port.radio).collect(),
             inbox: Inbox::new(config, socket.family()),
             socket,
-            frames: Messages::default(),
+            out: Messages::default(),
             flushed: 0,
             sequence: 0,
             reports: Vec::new(),
@@ -107,9 +113,13 @@ impl Radios {
         !self.inbox.frames.is_empty()
     }
 
-    /// The frames that radios have sent, each with its port, after those that were read before.
-    pub fn read(&mut self, model: &mut Model) -> io::Result<std::vec::Drain<'_, (usize, Frame)>> {
-        self.pull(model)?;
+    /// A turn begins: the frames that radios have sent, each with its port, after those that were read before. If the socket
+    /// is not readable, there are no others.
+    pub fn read(&mut self, readable: bool, model: &mut Model) -> io::Result<std::vec::Drain<'_, (usize, Frame)>> {
+        if readable {
+            self.pull(model)?;
+        }
+        self.inbox.note_failures();
         Ok(self.inbox.frames.drain(..))
     }
 
@@ -133,28 +143,27 @@ impl Radios {
             _ => return false,
         };
         let is_group = dot11::receiver(frame).map_or(true, |address| address[0] & 1 == 1);
-        let sequence = if is_group { 0 } else { self.hand(air) };
+        let sequence = if is_group { 0 } else { self.hand(port, air) };
         let rate = dot11::rate_index(air.kbps, air.mhz);
-        hwsim::write_frame(&mut self.frames, self.socket.family(), sequence, &receiver, frame, air, rate);
-        if self.frames.bytes().len() >= SEND_BYTES {
-            self.flush();
-        }
+        hwsim::write_frame(&mut self.out, self.socket.family(), sequence, &receiver, frame, air, rate);
+        self.flush_beyond(SEND_BYTES);
         true
     }
 
     /// Notes a frame whose sender waits for an acknowledgement, under a number that is not 0.
-    fn hand(&mut self, air: &Air) -> u32 {
+    fn hand(&mut self, receiver: usize, air: &Air) -> u32 {
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         let Air { sender, cookie, .. } = *air;
-        self.inbox.handed.push(Handed { sequence: self.sequence, sender, cookie, failed: false });
+        self.inbox.handed.push(Handed { sequence: self.sequence, sender, cookie, receiver, failed: false });
         self.sequence
     }
 
-    fn flush(&mut self) {
-        if self.frames.bytes().is_empty() {
+    /// Sends everything if it is longer than that.
+    fn flush_beyond(&mut self, bytes: usize) {
+        if self.out.bytes().len() <= bytes {
             return;
         }
-        match self.socket.send(&self.frames) {
+        match self.socket.send(&self.out) {
             Ok(true) => {}
             Ok(false) => {
                 self.inbox.counters.overruns += 1;
@@ -163,13 +172,13 @@ impl Radios {
             Err(error) => self.failure = Some(error),
         }
         self.flushed = self.inbox.handed.len();
-        self.frames.clear();
+        self.out.clear();
     }
 
-    /// Sends what was delivered, then tells the senders what became of their frames.
+    /// The turn ends: sends what was delivered and tells the senders what became of their frames.
     pub fn settle(&mut self, model: &mut Model) -> io::Result<()> {
-        self.flush();
-        if self.flushed > 0 {
+        if self.inbox.is_doubtful() {
+            self.flush_beyond(0);
             self.pull(model)?;
         }
         let mut reports = std::mem::take(&mut self.reports);
@@ -177,26 +186,19 @@ impl Radios {
         for report in reports.drain(..) {
             if let Some(Some(address)) = self.addresses.get(report.port) {
                 let outcome = self.inbox.outcome(&report);
-                hwsim::write_outcome(&mut self.inbox.outcomes, self.inbox.family, address, &report.air, outcome);
-            }
-            if self.inbox.outcomes.bytes().len() >= SEND_BYTES {
-                self.tell()?;
+                hwsim::write_outcome(&mut self.out, self.inbox.family, address, &report.air, outcome);
+                self.flush_beyond(SEND_BYTES);
             }
         }
         self.reports = reports;
-        self.inbox.handed.clear();
+        self.flush_beyond(0);
         self.flushed = 0;
-        self.tell()?;
-        self.failure.take().map_or(Ok(()), Err)
-    }
-
-    fn tell(&mut self) -> io::Result<()> {
         if !self.inbox.outcomes.bytes().is_empty() {
             let told = self.socket.send(&self.inbox.outcomes)?;
             self.inbox.counters.overruns += u64::from(!told);
             self.inbox.outcomes.clear();
         }
-        Ok(())
+        self.failure.take().map_or(Ok(()), Err)
     }
 }
 
@@ -223,6 +225,7 @@ impl Inbox {
             family,
             frames: Vec::new(),
             handed: Vec::new(),
+            deaf: vec![true; config.ports.len()],
             outcomes: Messages::default(),
             counters: RadioCounters::default(),
             warned: Vec::new(),
@@ -273,6 +276,20 @@ impl Inbox {
         if let Some(handed) = self.handed.iter_mut().find(|handed| handed.sequence == sequence) {
             handed.failed = true;
             self.counters.deaf += 1;
+        }
+    }
+
+    /// Whether a radio that was deaf has been handed a frame.
+    fn is_doubtful(&self) -> bool {
+        self.handed.iter().any(|handed| self.deaf.get(handed.receiver).copied().unwrap_or(true))
+    }
+
+    /// All answers to what was handed are there: who is deaf from now on.
+    fn note_failures(&mut self) {
+        for handed in self.handed.drain(..) {
+            if let Some(deaf) = self.deaf.get_mut(handed.receiver) {
+                *deaf = handed.failed;
+            }
         }
     }
 
@@ -332,7 +349,7 @@ mod tests {
     fn a_radio_that_did_not_take_a_frame_acknowledged_none() {
         let mut inbox = inbox();
         for (sequence, sender, cookie) in [(1, 0, 5), (2, 0, 6), (3, 1, 6)] {
-            inbox.handed.push(Handed { sequence, sender, cookie, failed: false });
+            inbox.handed.push(Handed { sequence, sender, cookie, receiver: 1 - sender, failed: false });
         }
         // 2 failed; 1 was answered without an error; 0 is nobody's, 9 of an earlier turn.
         for (sequence, errno) in [(2, 22), (1, 0), (0, 22), (9, 22)] {
@@ -345,5 +362,21 @@ mod tests {
         assert_eq!(outcome(1, 6, Outcome::Acknowledged), Outcome::Acknowledged);
         assert_eq!(outcome(0, 6, Outcome::ToGroup), Outcome::ToGroup);
         assert_eq!(inbox.counters, RadioCounters { deaf: 1, ..RadioCounters::default() });
+    }
+
+    #[test]
+    fn answers_are_awaited_while_a_radio_is_deaf() {
+        let mut inbox = inbox();
+        let handed = |receiver, failed| Handed { sequence: 1, sender: 1 - receiver, cookie: 5, receiver, failed };
+        assert!(!inbox.is_doubtful(), "nothing was handed");
+        // At the start nobody is known to hear.
+        for (failed, doubtful) in [(false, true), (false, false), (true, false), (true, true), (false, true)] {
+            inbox.handed.push(handed(1, failed));
+            assert_eq!(inbox.is_doubtful(), doubtful);
+            inbox.note_failures();
+            assert!(inbox.handed.is_empty());
+        }
+        inbox.handed.push(handed(0, false));
+        assert!(inbox.is_doubtful(), "each radio for itself");
     }
 }

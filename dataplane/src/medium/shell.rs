@@ -132,8 +132,12 @@ impl Shell {
             self.read_port(event.token as usize, due_ns, now_ns, &mut arrivals);
         }
         if let Some(radios) = &mut self.radios {
-            let first = arrivals.len();
-            arrivals.extend(radios.read(&mut self.model)?.map(|(port, frame)| Arrival { at_ns: 0, port, frame }));
+            let (first, readable) = (arrivals.len(), events.iter().any(|e| e.token == TOKEN_RADIOS));
+            arrivals.extend(radios.read(readable, &mut self.model)?.map(|(port, frame)| Arrival {
+                at_ns: 0,
+                port,
+                frame,
+            }));
             spread(&mut arrivals[first..], due_ns, now_ns);
         }
         arrivals.sort_by_key(|arrival| arrival.at_ns);

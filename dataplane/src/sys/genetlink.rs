@@ -311,7 +311,10 @@ mod tests {
         10, 0, 2, 0, 0x42, 0, 0, 0, 5, 0, 0, 0, // attribute 2, padded
     ];
 
-    fn collect(bytes: &[u8]) -> (Vec<(u8, Vec<(u16, Vec<u8>)>)>, Vec<(u32, i32)>, u64) {
+    /// A command with its attributes.
+    type Parsed = (u8, Vec<(u16, Vec<u8>)>);
+
+    fn collect(bytes: &[u8]) -> (Vec<Parsed>, Vec<(u32, i32)>, u64) {
         let (mut messages, mut answers) = (Vec::new(), Vec::new());
         let odd = parse(bytes, 0x1c, |received| match received {
             Received::Message { command, attributes } => {
