@@ -198,6 +198,7 @@ class LinkStats:
     airtime: float  # share of time that the link itself was sending, collisions included
     busy: float  # share of time that any link of its domain was sending
     queued: int  # waiting now
+    retries: int = 0  # frames of a radio that were sent, not received, and sent again
 
 
 @dataclass(frozen=True)
@@ -278,9 +279,11 @@ class MediumClient(LineClient):
         delay_ms: float | None = None,
         loss: float | None = None,
         up: bool | None = None,
+        signal_dbm: int | None = None,
     ) -> None:
         """Change a link at once; what is None stays. On an error nothing has changed."""
         changes = {"capacity_mbps": capacity_mbps, "delay_ms": delay_ms, "loss": loss, "up": up}
+        changes["signal_dbm"] = signal_dbm  # what a radio at its end hears
         given = {key: value for key, value in changes.items() if value is not None}
         self._request({"op": "set", "link": link, **given})
 

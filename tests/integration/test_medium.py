@@ -290,3 +290,39 @@ def test_it_tells_how_late_the_machine_woke_it(namespaces: None, tmp_path: Path)
         client.reset()
         assert client.lateness().over_100_ms_s == 0
         traffic.communicate(timeout=30)
+
+
+def the_example_of_the_page() -> dict[str, Any]:
+    page = (Path(__file__).parents[2] / "docs/reference/dataplane.md").read_text(encoding="utf-8")
+    block = page.split("### Radios")[1].split("```json")[1].split("```")[0]
+    example: dict[str, Any] = json.loads(block)
+    return example
+
+
+@pytest.mark.parametrize(
+    ("document", "arguments", "expected"),
+    [
+        (the_example_of_the_page(), [], "ports[0].radio: needs --hwsim"),
+        (config(), ["--hwsim"], "ports: --hwsim needs a port with a radio"),
+    ],
+)
+def test_radios_and_their_option_belong_together(
+    tmp_path: Path, document: dict[str, Any], arguments: list[str], expected: str
+) -> None:
+    done = started_in_vain(tmp_path, document, arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and expected in done.stderr
+
+
+@pytest.mark.skipif(Path("/sys/module/mac80211_hwsim").exists(), reason="needs a kernel without mac80211_hwsim")
+def test_radios_without_their_driver_are_one_clear_error(tmp_path: Path) -> None:
+    done = started_in_vain(tmp_path, the_example_of_the_page(), ["--hwsim"])
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "modprobe mac80211_hwsim" in done.stderr
+
+
+def started_in_vain(folder: Path, document: dict[str, Any], arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    (folder / "medium.json").write_text(json.dumps(document))
+    command = [find_program("hyroads-medium"), "--config", str(folder / "medium.json"), *arguments]
+    command += ["--socket", str(folder / "medium.sock")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert not (folder / "medium.sock").exists()
+    return done

@@ -10,6 +10,7 @@
 
 use super::config::Config;
 use super::contention::Collisions;
+use super::frame::Outcome;
 use super::model::Model;
 use super::parts::Happening;
 
@@ -24,6 +25,11 @@ pub(super) struct Contenders {
 impl Contenders {
     pub fn new(config: &Config) -> Contenders {
         Contenders { collisions: Collisions::new(&config.ports, &config.contention), links: Vec::new() }
+    }
+
+    /// How often a frame of a port is sent again after a collision.
+    pub fn retries(&self, port: usize, group: bool) -> u32 {
+        self.collisions.retries(port, group)
     }
 }
 
@@ -68,13 +74,17 @@ impl Model {
 
     pub(super) fn end_collision(&mut self, l: usize, at_ns: u64) {
         self.access.release(l, at_ns);
+        let limit = self.retry_limit(l);
         let link = &mut self.links[l];
         self.carriers.end(link.from, at_ns);
         let frames = std::mem::take(&mut link.colliding);
         // If the link was cut meanwhile, what collided is gone.
         if link.cut <= link.started && !link.queue.is_empty() {
             link.retries += 1;
-            if link.retries > self.contenders.collisions.retries(link.from, link.to.is_none()) {
+            // A frame of a radio may have been on the air before, without a collision.
+            let air = link.queue.front().and_then(|waiting| waiting.frame.air);
+            let spent = link.retries.saturating_add(air.map_or(0, |air| air.tries));
+            if spent > limit || air.map_or(false, |air| air.no_ack) {
                 self.give_up(l, frames, at_ns);
             }
         }
@@ -83,17 +93,24 @@ impl Model {
 
     /// The first frames in the queue have collided too often.
     fn give_up(&mut self, l: usize, frames: usize, at_ns: u64) {
-        let copies = match self.links[l].to {
-            Some(_) => 1,
-            None => self.ports[self.links[l].from].links.iter().filter(|&&link| self.links[link].is_live()).count(),
+        let (port, collisions) = (self.links[l].from, self.links[l].retries);
+        let (outcome, copies) = match self.links[l].to {
+            Some(_) => (Outcome::Unanswered, 1),
+            None => (
+                Outcome::ToGroup,
+                self.ports[self.links[l].from].links.iter().filter(|&&link| self.links[link].is_live()).count(),
+            ),
         };
         for _ in 0..frames {
             let link = &mut self.links[l];
-            if let Some(waiting) = link.queue.pop_front() {
+            if let Some(mut waiting) = link.queue.pop_front() {
+                if let Some(air) = &mut waiting.frame.air {
+                    air.tries += collisions;
+                }
                 link.counters.sent += 1;
                 link.counters.lost += copies as u64;
                 link.counters.queue_delay_ns += at_ns - waiting.since_ns.min(at_ns);
-                self.recycle(waiting.frame);
+                self.settle(port, waiting.frame, outcome);
             }
         }
         self.links[l].retries = 0;

@@ -62,11 +62,20 @@ struct RawPort {
     uplink: Option<String>,
     #[serde(default)]
     hears: Option<Vec<String>>,
+    #[serde(default)]
+    radio: Option<String>,
 }
 
 fn yes() -> bool {
     true
 }
+
+fn strong() -> i32 {
+    DEFAULT_SIGNAL_DBM
+}
+
+/// What mac80211_hwsim itself says of every frame.
+const DEFAULT_SIGNAL_DBM: i32 = -50;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,6 +90,8 @@ struct RawLink {
     loss: f64,
     #[serde(default = "yes")]
     up: bool,
+    #[serde(default = "strong")]
+    signal_dbm: i32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -118,6 +129,8 @@ pub struct Port {
     pub uplink: Option<usize>,
     /// Ports whose transmissions it hears besides its own; None: nobody asks.
     pub hears: Option<Vec<usize>>,
+    /// Hardware address if it is a radio of mac80211_hwsim; None: a TAP device.
+    pub radio: Option<Mac>,
 }
 
 /// What may change in a link while the medium runs.
@@ -131,15 +144,23 @@ pub struct LinkState {
     pub loss: f64,
     /// Whether the link exists at all now.
     pub up: bool,
+    /// Strength with which a radio at its end hears it.
+    pub signal_dbm: i32,
 }
 
 impl LinkState {
+    /// A link that is up, without delay and loss.
+    pub fn of(capacity_mbps: f64) -> LinkState {
+        LinkState { capacity_mbps, delay_ms: 0.0, loss: 0.0, up: true, signal_dbm: DEFAULT_SIGNAL_DBM }
+    }
+
     /// The first thing that is out of range, if any.
     pub fn problem(&self) -> Option<String> {
         let checks = [
             ("capacity_mbps", self.capacity_mbps, 0.0, 1e6),
             ("delay_ms", self.delay_ms, 0.0, 10_000.0),
             ("loss", self.loss, 0.0, 1.0),
+            ("signal_dbm", f64::from(self.signal_dbm), -110.0, 0.0),
         ];
         let bad = checks.into_iter().find(|&(_, value, low, high)| !(low..=high).contains(&value));
         bad.map(|(name, value, low, high)| format!("{name}: expected a number from {low} to {high}, got {value}"))
@@ -241,12 +262,11 @@ fn check_ports(raw: &[RawPort]) -> Result<Vec<Port>, ConfigError> {
     }
     let mut ports = Vec::with_capacity(raw.len());
     for (i, port) in raw.iter().enumerate() {
-        let mac = match parse_mac(&port.mac) {
-            Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => mac,
-            _ => {
-                return fault(format!("ports[{i}].mac"), format!("expected a unicast MAC address, got {:?}", port.mac))
-            }
-        };
+        let mac = check_mac(&format!("ports[{i}].mac"), &port.mac)?;
+        let radio = check_radio(i, port)?;
+        if let Some(other) = ports.iter().position(|p: &Port| radio.is_some() && p.radio == radio) {
+            return fault(format!("ports[{i}].radio"), format!("is that of ports[{other}]"));
+        }
         let uplink = match port.uplink.as_deref() {
             None => None,
             Some(name) => match names.get(name) {
@@ -262,9 +282,30 @@ fn check_ports(raw: &[RawPort]) -> Result<Vec<Port>, ConfigError> {
             }
         }
         let (name, netns, technology) = (port.name.clone(), port.netns.clone(), port.technology.clone());
-        ports.push(Port { name, netns, mac, technology, uplink, hears });
+        ports.push(Port { name, netns, mac, technology, uplink, hears, radio });
     }
     Ok(ports)
+}
+
+fn check_mac(place: &str, text: &str) -> Result<Mac, ConfigError> {
+    match parse_mac(text) {
+        Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
+        _ => fault(place, format!("expected a unicast MAC address, got {text:?}")),
+    }
+}
+
+/// The hardware address of a port that is a radio. Its interface may be in any namespace, and its frames name their receiver.
+fn check_radio(i: usize, port: &RawPort) -> Result<Option<Mac>, ConfigError> {
+    let text = match &port.radio {
+        None => return Ok(None),
+        Some(text) => text,
+    };
+    for (key, given) in [("netns", port.netns.is_some()), ("uplink", port.uplink.is_some())] {
+        if given {
+            return fault(format!("ports[{i}].{key}"), "a radio has none");
+        }
+    }
+    check_mac(&format!("ports[{i}].radio"), text).map(Some)
 }
 
 fn check_links(raw: &[RawLink], ports: &[RawPort]) -> Result<Vec<Link>, ConfigError> {
@@ -283,8 +324,11 @@ fn check_links(raw: &[RawLink], ports: &[RawPort]) -> Result<Vec<Link>, ConfigEr
         if from == to {
             return fault(format!("links[{i}]"), "leads from a port to itself");
         }
-        let RawLink { capacity_mbps, delay_ms, loss, up, .. } = *link;
-        let state = LinkState { capacity_mbps, delay_ms, loss, up };
+        if ports[from].radio.is_some() != ports[to].radio.is_some() {
+            return fault(format!("links[{i}]"), "joins a radio and a port that is none");
+        }
+        let RawLink { capacity_mbps, delay_ms, loss, up, signal_dbm, .. } = *link;
+        let state = LinkState { capacity_mbps, delay_ms, loss, up, signal_dbm };
         if let Some(problem) = state.problem() {
             return fault(format!("links[{i}]"), problem);
         }
@@ -358,8 +402,8 @@ mod tests {
         let config = Config::parse(&good().to_string()).unwrap();
         assert_eq!((config.options.queue_frames, config.options.mtu), (100, 1600));
         assert_eq!((config.ports[0].uplink, config.contention["wifi"]), (Some(1), Contention::Dot11));
-        assert_eq!(config.links[0].state, LinkState { capacity_mbps: 10.0, delay_ms: 0.0, loss: 0.0, up: true });
-        assert_eq!(config.links[1].state, LinkState { capacity_mbps: 10.0, delay_ms: 1.5, loss: 0.1, up: false });
+        assert_eq!(config.links[0].state, LinkState::of(10.0));
+        assert_eq!(config.links[1].state, LinkState { delay_ms: 1.5, loss: 0.1, up: false, ..LinkState::of(10.0) });
     }
 
     #[test]
@@ -368,6 +412,11 @@ mod tests {
             ("/ports/0/mac", json!("02:00"), "ports[0].mac"),
             ("/ports/0/mac", json!("03:00:00:00:00:01"), "ports[0].mac"),
             ("/ports/0/uplink", json!("zz"), "ports[0].uplink"),
+            ("/ports/0/radio", json!("42:00:00:00:00:00"), "ports[0].uplink"),
+            ("/ports/1/radio", json!("42:00"), "ports[1].radio"),
+            ("/ports/1/radio", json!("42:00:00:00:00:00"), "links[0]: joins a radio"),
+            ("/links/0/signal_dbm", json!(3), "signal_dbm"),
+            ("/links/0/signal_dbm", json!(-50.5), "-50.5"),
             ("/ports/0/hears", json!(["b", "zz"]), "ports[0].hears[1]"),
             ("/ports/1/name", json!("a"), "ports[1].name"),
             ("/ports/1/name", json!("a-name-that-is-too-long"), "ports[1].name"),
@@ -390,7 +439,8 @@ mod tests {
         ];
         for (pointer, value, expected) in cases {
             let mut document = good();
-            *document.pointer_mut(pointer).unwrap() = value;
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            document.pointer_mut(parent).unwrap()[key] = value;
             let error = Config::parse(&document.to_string()).unwrap_err().to_string();
             assert!(error.contains(expected), "{pointer}: {error}");
         }

@@ -151,8 +151,9 @@ mod tests {
             technology: technology.to_string(),
             uplink: None,
             hears: None,
+            radio: None,
         };
-        let state = LinkState { capacity_mbps: 10.0, delay_ms: 0.0, loss: 0.0, up: true };
+        let state = LinkState::of(10.0);
         let link = |(i, &(from, to)): (usize, &(usize, usize))| Link { id: format!("l{i}"), from, to, state };
         Config {
             options: Options::default(),

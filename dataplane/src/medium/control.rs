@@ -2,6 +2,7 @@
 
 use super::config::{Config, LinkState};
 use super::model::Model;
+use super::radios::RadioCounters;
 use crate::sys::lateness::Lateness;
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
@@ -15,6 +16,8 @@ pub struct Meter {
     pub woken_late: Lateness,
     /// Processor time at the last reset, in nanoseconds.
     pub cpu_start_ns: u64,
+    /// What the radios counted since the start; None: there are none.
+    pub radios: Option<RadioCounters>,
 }
 
 impl Meter {
@@ -66,7 +69,7 @@ impl Control {
             "reset" => {
                 only(request, &["op"])?;
                 model.reset();
-                *meter = Meter::from(cpu_ns);
+                *meter = Meter { radios: meter.radios, ..Meter::from(cpu_ns) };
                 Ok(json!({}))
             }
             "lateness" => only(request, &["op"]).map(|_| json!({"woken_late": meter.woken_late})),
@@ -83,7 +86,7 @@ impl Control {
     fn stats(&self, model: &Model, meter: &Meter, cpu_ns: u64) -> Value {
         let links: Vec<_> = self.link_names.iter().enumerate().map(|(l, id)| model.link_stats(l, id)).collect();
         let ports: Vec<_> = self.port_names.iter().enumerate().map(|(p, name)| model.port_stats(p, name)).collect();
-        json!({
+        let mut stats = json!({
             "elapsed_s": model.elapsed_s(),
             "links": links,
             "ports": ports,
@@ -91,7 +94,11 @@ impl Control {
             "lateness_max_ms": meter.lateness_max_ns as f64 / 1e6,
             "woken_late": meter.woken_late,
             "cpu_s": cpu_ns.saturating_sub(meter.cpu_start_ns) as f64 / 1e9,
-        })
+        });
+        if let Some(radios) = meter.radios {
+            stats["hwsim"] = json!(radios);
+        }
+        stats
     }
 
     /// A short answer to a question that is asked ten times a second; links and ports are in the order of the configuration.
@@ -102,7 +109,7 @@ impl Control {
     }
 
     fn set(&self, request: &Map<String, Value>, model: &mut Model) -> Reply {
-        only(request, &["op", "link", "capacity_mbps", "delay_ms", "loss", "up"])?;
+        only(request, &["op", "link", "capacity_mbps", "delay_ms", "loss", "up", "signal_dbm"])?;
         let id = text(request, "link")?;
         let link = *self.links.get(id).ok_or_else(|| format!("link: no link {id:?}"))?;
         let mut state: LinkState = model.link_state(link);
@@ -111,6 +118,10 @@ impl Control {
         number(request, "loss", &mut state.loss)?;
         if let Some(value) = request.get("up") {
             state.up = value.as_bool().ok_or_else(|| format!("up: expected true or false, got {value}"))?;
+        }
+        if let Some(value) = request.get("signal_dbm") {
+            let whole = value.as_i64().and_then(|dbm| i32::try_from(dbm).ok());
+            state.signal_dbm = whole.ok_or_else(|| format!("signal_dbm: expected a whole number, got {value}"))?;
         }
         if let Some(problem) = state.problem() {
             return Err(problem);
@@ -124,6 +135,9 @@ impl Control {
         let find = |key: &str, name: &str| self.ports.get(name).copied().ok_or(format!("{key}: no port {name:?}"));
         let name = text(request, "port")?;
         let port = find("port", name)?;
+        if model.is_radio(port) {
+            return Err(format!("port: {name} is a radio, whose frames name their receiver"));
+        }
         let to = match request.get("to") {
             None => return Err("to: missing, expected a port or null".to_string()),
             Some(Value::Null) => None,
@@ -181,7 +195,7 @@ mod tests {
             ask(&mut model, r#"{"op":"set","link":"link0","capacity_mbps":20,"loss":0.5}"#),
             json!({"ok": true})
         );
-        let expected = LinkState { capacity_mbps: 20.0, delay_ms: 0.0, loss: 0.5, up: true };
+        let expected = LinkState { loss: 0.5, ..LinkState::of(20.0) };
         assert_eq!(model.link_state(0), expected);
         assert_eq!(ask(&mut model, r#"{"op":"uplink","port":"a","to":"b"}"#)["ok"], true);
         assert_eq!(ask(&mut model, r#"{"op":"uplink","port":"a","to":null}"#)["ok"], true);
@@ -208,6 +222,7 @@ mod tests {
         ] {
             assert!(stats["links"][0].get(key).is_some(), "{key}");
         }
+        assert_eq!(stats.get("hwsim"), None);
         let radio = ask(&mut model, r#"{"op":"radio"}"#);
         assert_eq!(
             (&radio["ok"], &radio["links"][0][0], &radio["ports"]),
@@ -218,6 +233,24 @@ mod tests {
         let stats = ask(&mut model, r#"{"op":"stats"}"#);
         assert_eq!((&stats["ports"][0]["received_frames"], &stats["cpu_s"]), (&json!(0), &json!(0.0)));
         assert_eq!(stats["woken_late"]["max_ms"], 0.0);
+    }
+
+    #[test]
+    fn a_radio_has_a_signal_and_no_uplink() {
+        let mut config = config(&[("a", "w"), ("b", "w")], &[(0, 1, 10.0)], Technology);
+        config.ports.iter_mut().for_each(|port| port.radio = Some(port.mac));
+        let (control, mut model) = (Control::new(&config), Model::new(&config, 0));
+        let mut meter =
+            Meter { radios: Some(RadioCounters { deaf: 3, ..RadioCounters::default() }), ..Meter::default() };
+        let mut ask =
+            |line: &str| -> Value { serde_json::from_str(&control.handle(line, &mut model, &mut meter, 0)).unwrap() };
+        assert_eq!(ask(r#"{"op":"set","link":"link0","signal_dbm":-71}"#)["ok"], true);
+        let refused = ask(r#"{"op":"uplink","port":"a","to":"b"}"#);
+        assert!(refused["error"].as_str().unwrap().contains("a is a radio"), "{refused}");
+        assert_eq!(ask(r#"{"op":"reset"}"#)["ok"], true);
+        let counters = json!({"deaf": 3, "strangers": 0, "overruns": 0, "odd": 0});
+        assert_eq!(ask(r#"{"op":"stats"}"#)["hwsim"], counters);
+        assert_eq!(model.link_state(0).signal_dbm, -71);
     }
 
     #[test]
@@ -236,6 +269,8 @@ mod tests {
             (r#"{"op":"set","link":"link0","up":false,"capacity_mbps":"fast"}"#, "capacity_mbps"),
             (r#"{"op":"set","link":"link0","up":1}"#, "up"),
             (r#"{"op":"set","link":"link0","up":false,"speed":1}"#, "speed"),
+            (r#"{"op":"set","link":"link0","up":false,"signal_dbm":-40.5}"#, "signal_dbm"),
+            (r#"{"op":"set","link":"link0","up":false,"signal_dbm":1}"#, "signal_dbm"),
             (r#"{"op":"uplink","port":"a"}"#, "to"),
             (r#"{"op":"uplink","port":"b","to":"a"}"#, "no link from b to a"),
         ];

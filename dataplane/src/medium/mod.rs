@@ -7,6 +7,8 @@
 //! * [`conflicts`]: which links may not send together, folded into classes;
 //! * [`model`]: queues, airtime, loss, delay and live changes; [`access`]: who sends next; [`carrier`]: who hears it;
 //!   [`contention`]: how often stations collide, [`collisions`]: what becomes of it; [`stats`]: counters;
+//! * [`frame`]: frames of Ethernet and of radios; [`dot11`]: headers of 802.11;
+//! * [`hwsim`]: messages of mac80211_hwsim; [`radios`]: its radios as ports;
 //! * [`control`]: requests and replies of the control socket;
 //! * [`shell`]: TAP devices, sockets, the clock.
 
@@ -17,8 +19,12 @@ pub mod config;
 pub mod conflicts;
 pub mod contention;
 pub mod control;
+pub mod dot11;
+pub mod frame;
+pub mod hwsim;
 pub mod model;
-mod parts;
+pub mod parts;
+pub mod radios;
 pub use crate::rng;
 pub mod shell;
 pub mod stats;
@@ -29,5 +35,7 @@ mod collisions_tests;
 mod model_laws;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod radio_tests;
 #[cfg(test)]
 mod test_world;

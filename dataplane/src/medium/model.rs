@@ -5,20 +5,15 @@ use super::carrier::Carriers;
 use super::collisions::Contenders;
 use super::config::{Config, LinkState, Options};
 use super::conflicts::Conflicts;
-use super::parts::{Event, Flight, Happening, Link, Port, Waiting};
+use super::contention::Contention;
+use super::frame::{Frame, Outcome};
+use super::parts::{Event, Flight, Happening, Link, Port, Report, Waiting};
 use super::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Bytes of the Ethernet header, which count neither as payload nor as airtime.
-pub const ETHERNET_HEADER: usize = 14;
 /// Buffers kept for reuse; more are given back to the allocator.
 const MAX_SPARE_BUFFERS: usize = 4096;
-
-/// Bytes of L2 payload of a frame.
-pub fn payload_bytes(frame: &[u8]) -> u64 {
-    frame.len().saturating_sub(ETHERNET_HEADER) as u64
-}
 
 /// The medium. Times are nanoseconds of any clock that does not go back.
 #[derive(Debug)]
@@ -36,6 +31,7 @@ pub struct Model {
     pub(super) serial: u64,
     pub(super) rng: Rng,
     spare: Vec<Vec<u8>>,
+    reports: Vec<Report>,
     /// Frames on their way after the transmission (delay).
     pub(super) flying: u64,
     pub(super) now_ns: u64,
@@ -57,8 +53,7 @@ impl Model {
         for &p in &broadcasters {
             ports[p].broadcast = Some(links.len());
             ports[p].by_mac.sort_unstable();
-            let state = LinkState { capacity_mbps: 0.0, delay_ms: 0.0, loss: 0.0, up: false };
-            links.push(Link::new(p, None, state));
+            links.push(Link::new(p, None, LinkState { up: false, ..LinkState::of(0.0) }));
         }
         let port_of: Vec<usize> = links.iter().map(|l| l.from).collect();
         let access = Access::new(Conflicts::new(config, &broadcasters), &port_of, ports.len());
@@ -73,6 +68,7 @@ impl Model {
             serial: 0,
             rng: Rng::new(config.options.seed),
             spare: Vec::new(),
+            reports: Vec::new(),
             flying: 0,
             now_ns,
             reset_ns: now_ns,
@@ -82,6 +78,7 @@ impl Model {
         broadcasters.iter().for_each(|&p| model.refresh_broadcast(p));
         for (p, port) in config.ports.iter().enumerate() {
             model.set_uplink(p, port.uplink);
+            model.ports[p].radio = port.radio.is_some();
         }
         model
     }
@@ -91,12 +88,26 @@ impl Model {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Gives a buffer back.
-    pub fn recycle(&mut self, mut frame: Vec<u8>) {
+    /// Gives the buffer of a frame back.
+    pub fn recycle(&mut self, frame: Frame) {
         if self.spare.len() < MAX_SPARE_BUFFERS {
-            frame.clear();
-            self.spare.push(frame);
+            let mut buffer = frame.bytes;
+            buffer.clear();
+            self.spare.push(buffer);
         }
+    }
+
+    /// The end of a frame that a port sent; a radio is told of it.
+    pub(super) fn settle(&mut self, port: usize, frame: Frame, outcome: Outcome) {
+        if let Some(air) = frame.air {
+            self.reports.push(Report { port, air, outcome });
+        }
+        self.recycle(frame);
+    }
+
+    /// What became of the frames of radios, in the order in which it did; each is told once.
+    pub fn take_reports(&mut self, into: &mut Vec<Report>) {
+        into.append(&mut self.reports);
     }
 
     /// When the next thing happens by itself.
@@ -105,37 +116,37 @@ impl Model {
     }
 
     /// Takes a frame that the host of `port` sent at `at_ns`. Call `advance(at_ns)` before; earlier times count as now.
-    pub fn receive(&mut self, port: usize, frame: Vec<u8>, at_ns: u64) {
-        let at_ns = at_ns.max(self.now_ns);
+    pub fn receive(&mut self, port: usize, frame: impl Into<Frame>, at_ns: u64) {
+        let (frame, at_ns) = (frame.into(), at_ns.max(self.now_ns));
         self.ports[port].received += 1;
         match self.link_for(port, &frame) {
             Some(link) => self.enqueue(link, frame, at_ns),
             None => {
                 self.ports[port].unknown += 1;
-                self.recycle(frame);
+                self.settle(port, frame, Outcome::Unanswered);
             }
         }
     }
 
-    fn link_for(&self, port: usize, frame: &[u8]) -> Option<usize> {
+    fn link_for(&self, port: usize, frame: &Frame) -> Option<usize> {
         let port = &self.ports[port];
-        let destination = frame.get(..6).filter(|_| frame.len() >= ETHERNET_HEADER)?;
+        let destination = frame.destination()?;
         if port.uplink.is_some() {
             return port.uplink;
         }
         if destination[0] & 1 == 1 {
             return port.broadcast;
         }
-        let found = port.by_mac.binary_search_by(|(mac, _)| mac.as_slice().cmp(destination));
+        let found = port.by_mac.binary_search_by(|(mac, _)| mac.cmp(&destination));
         found.ok().map(|i| port.by_mac[i].1)
     }
 
-    fn enqueue(&mut self, l: usize, frame: Vec<u8>, at_ns: u64) {
+    fn enqueue(&mut self, l: usize, frame: Frame, at_ns: u64) {
         let link = &mut self.links[l];
         if !link.is_live() || link.queue.len() >= self.options.queue_frames {
             link.counters.dropped += 1;
-            self.recycle(frame);
-            return;
+            let (port, outcome) = (link.from, if link.is_live() { Outcome::Dropped } else { Outcome::Unanswered });
+            return self.settle(port, frame, outcome);
         }
         link.queue.push_back(Waiting { since_ns: at_ns, frame });
         if link.queue.len() == 1 {
@@ -148,7 +159,7 @@ impl Model {
 
     /// Lets everything happen that is due by `now_ns`. Frames for hosts go to `deliver(port, frame)`, which says whether
     /// the host took them.
-    pub fn advance(&mut self, now_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+    pub fn advance(&mut self, now_ns: u64, deliver: &mut impl FnMut(usize, &Frame) -> bool) {
         while self.next_event_ns().map_or(false, |at| at <= now_ns) {
             let Event { at_ns, what, .. } = match self.events.pop() {
                 Some(Reverse(event)) => event,
@@ -172,14 +183,16 @@ impl Model {
         self.events.push(Reverse(Event { at_ns, order: self.scheduled, what }));
     }
 
-    /// How many of the waiting frames may share one access, and how long it takes.
+    /// How many of the waiting frames may share one access, and how long it takes. Those of radios go one by one, so that one
+    /// that is sent again keeps its place.
     pub(super) fn next_batch(&self, l: usize) -> (usize, u64) {
         let link = &self.links[l];
         let ns_per_byte = 8000.0 / link.state.capacity_mbps;
         let limit_ns = self.options.aggregate_us * 1e3;
         let (mut frames, mut duration_ns) = (0, self.options.frame_overhead_us * 1e3);
-        for waiting in link.queue.iter().take(self.options.aggregate_frames) {
-            let needed_ns = payload_bytes(&waiting.frame) as f64 * ns_per_byte;
+        let most = if self.ports[link.from].radio { 1 } else { self.options.aggregate_frames };
+        for waiting in link.queue.iter().take(most) {
+            let needed_ns = waiting.frame.payload_bytes() as f64 * ns_per_byte;
             if frames > 0 && duration_ns + needed_ns > limit_ns {
                 break;
             }
@@ -197,9 +210,12 @@ impl Model {
         self.access.occupy(l, at_ns, self.serial);
         let link = &mut self.links[l];
         self.carriers.begin(link.from, at_ns);
-        for waiting in link.queue.drain(..frames) {
+        for mut waiting in link.queue.drain(..frames) {
             link.counters.sent += 1;
             link.counters.queue_delay_ns += at_ns - waiting.since_ns.min(at_ns);
+            if let Some(air) = &mut waiting.frame.air {
+                air.tries += 1 + link.retries;
+            }
             link.batch.push(waiting.frame);
         }
         link.retries = 0;
@@ -212,7 +228,7 @@ impl Model {
         self.schedule(at_ns + duration_ns, Happening::TransmissionEnds(l));
     }
 
-    fn finish(&mut self, l: usize, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+    fn finish(&mut self, l: usize, at_ns: u64, deliver: &mut impl FnMut(usize, &Frame) -> bool) {
         self.access.release(l, at_ns);
         self.carriers.end(self.links[l].from, at_ns);
         let mut batch = std::mem::take(&mut self.links[l].batch);
@@ -238,25 +254,30 @@ impl Model {
     }
 
     /// A broadcast frame goes to every neighbour that a live link leads to.
-    fn spread(&mut self, broadcast: usize, frame: Vec<u8>, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+    fn spread(&mut self, broadcast: usize, frame: Frame, at_ns: u64, deliver: &mut impl FnMut(usize, &Frame) -> bool) {
         let (port, started) = (self.links[broadcast].from, self.links[broadcast].started);
         for i in 0..self.ports[port].links.len() {
             let via = self.ports[port].links[i];
             let link = &self.links[via];
             if link.is_live() || link.cut > started {
-                let mut copy = self.take_buffer();
-                copy.extend_from_slice(&frame);
+                let mut bytes = self.take_buffer();
+                bytes.extend_from_slice(&frame);
+                let copy = Frame { bytes, air: frame.air };
                 self.cross(Flight { via, account: broadcast, started, frame: copy }, at_ns, deliver);
             }
         }
-        self.recycle(frame);
+        self.settle(port, frame, Outcome::ToGroup);
     }
 
-    /// The transmission is over: the frame may be lost, arrive now or after the link's delay.
-    fn cross(&mut self, flight: Flight, at_ns: u64, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+    /// The transmission is over: the frame may be lost or sent again, arrive now or after the link's delay.
+    fn cross(&mut self, flight: Flight, at_ns: u64, deliver: &mut impl FnMut(usize, &Frame) -> bool) {
         let LinkState { loss, delay_ms, .. } = self.links[flight.via].state;
         if self.rng.chance(loss) {
-            self.lose(flight);
+            if self.may_retry(&flight) {
+                self.retry(flight, at_ns);
+            } else {
+                self.lose(flight);
+            }
         } else if delay_ms > 0.0 {
             self.flying += 1;
             self.schedule(at_ns + (delay_ms * 1e6).round() as u64, Happening::Arrives(flight));
@@ -265,31 +286,77 @@ impl Model {
         }
     }
 
-    fn arrive(&mut self, flight: Flight, deliver: &mut impl FnMut(usize, &[u8]) -> bool) {
+    /// Whether a frame that was not received is sent again: one of a radio to a single station, on a link that still is.
+    fn may_retry(&self, flight: &Flight) -> bool {
+        let link = &self.links[flight.account];
+        let live = link.is_live() && link.cut <= flight.started;
+        let spent = |tries| tries > self.retry_limit(flight.account);
+        live && link.to.is_some() && flight.frame.air.map_or(false, |air| !air.no_ack && !spent(air.tries))
+    }
+
+    /// How often a frame of a link is sent again: 802.11's rules for radios, those of the technology's collisions otherwise.
+    pub(super) fn retry_limit(&self, l: usize) -> u32 {
+        let (port, group) = (self.links[l].from, self.links[l].to.is_none());
+        if self.ports[port].radio {
+            return Contention::Dot11.retries(group);
+        }
+        self.contenders.retries(port, group)
+    }
+
+    /// Puts a frame that was not received back in front of all others.
+    fn retry(&mut self, flight: Flight, at_ns: u64) {
+        let l = flight.account;
+        let link = &mut self.links[l];
+        link.counters.retries += 1;
+        link.queue.push_front(Waiting { since_ns: at_ns, frame: flight.frame });
+        if link.queue.len() == 1 {
+            self.access.backlog(l);
+        }
+    }
+
+    fn arrive(&mut self, mut flight: Flight, deliver: &mut impl FnMut(usize, &Frame) -> bool) {
         let via = &self.links[flight.via];
         let port = match via.to {
             Some(port) if via.cut <= flight.started => port,
             _ => return self.lose(flight),
         };
+        if let Some(air) = &mut flight.frame.air {
+            air.signal_dbm = via.state.signal_dbm;
+            air.kbps = (via.state.capacity_mbps * 1e3) as u32;
+        }
         let counters = &mut self.links[flight.account].counters;
         counters.frames += 1;
-        counters.bytes += payload_bytes(&flight.frame);
+        counters.bytes += flight.frame.payload_bytes();
         if deliver(port, &flight.frame) {
             self.ports[port].sent += 1;
         } else {
             self.ports[port].refused += 1;
         }
-        self.recycle(flight.frame);
+        self.end(flight, Outcome::Acknowledged);
     }
 
     fn lose(&mut self, flight: Flight) {
         self.links[flight.account].counters.lost += 1;
-        self.recycle(flight.frame);
+        self.end(flight, Outcome::Unanswered);
+    }
+
+    /// Of copies of a group frame nobody is told: that was when it was sent.
+    fn end(&mut self, flight: Flight, outcome: Outcome) {
+        let link = &self.links[flight.account];
+        match link.to {
+            Some(_) => self.settle(link.from, flight.frame, outcome),
+            None => self.recycle(flight.frame),
+        }
     }
 
     /// State of a configured link.
     pub fn link_state(&self, l: usize) -> LinkState {
         self.links[l].state
+    }
+
+    /// Whether a port is a radio.
+    pub fn is_radio(&self, port: usize) -> bool {
+        self.ports[port].radio
     }
 
     /// Changes a configured link at the time last advanced to. What is in the air keeps the rate it started with; if the
@@ -311,7 +378,8 @@ impl Model {
             self.access.withdraw(l);
         }
         self.links[l].counters.dropped += queue.len() as u64;
-        queue.into_iter().for_each(|waiting| self.recycle(waiting.frame));
+        let port = self.links[l].from;
+        queue.into_iter().for_each(|waiting| self.settle(port, waiting.frame, Outcome::Unanswered));
     }
 
     /// The broadcast link of a port runs at the rate of its slowest live link.
@@ -332,8 +400,11 @@ impl Model {
     }
 
     /// Sends everything from `port` to the port `to` from now on, or by destination address again. False, and nothing
-    /// changed, if no link leads there.
+    /// changed, if no link leads there, or the port is a radio: its frames themselves say whom they are for.
     pub fn set_uplink(&mut self, port: usize, to: Option<usize>) -> bool {
+        if self.ports[port].radio {
+            return to.is_none();
+        }
         let link = match to {
             None => None,
             Some(to) => {

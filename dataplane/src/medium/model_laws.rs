@@ -59,6 +59,7 @@ fn random_state(rng: &mut Rng) -> LinkState {
         delay_ms: if rng.chance(0.5) { 0.0 } else { 20.0 * rng.unit() },
         loss: if rng.chance(0.5) { 0.0 } else { rng.unit() },
         up: rng.chance(0.7),
+        signal_dbm: -50,
     }
 }
 

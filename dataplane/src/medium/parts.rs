@@ -1,6 +1,7 @@
 //! What the medium consists of: links with their queues, ports, frames in flight, events.
 
 use super::config::LinkState;
+use super::frame::{Air, Frame, Outcome};
 use std::collections::VecDeque;
 
 /// Counters of a link since the last reset.
@@ -18,6 +19,8 @@ pub(super) struct Counters {
     pub lost: u64,
     /// Transmissions that collided.
     pub collisions: u64,
+    /// Frames of radios that were sent and not received, and are sent again.
+    pub retries: u64,
     pub air_ns: u64,
     pub queue_delay_ns: u64,
 }
@@ -25,7 +28,7 @@ pub(super) struct Counters {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub since_ns: u64,
-    pub frame: Vec<u8>,
+    pub frame: Frame,
 }
 
 /// A configured link, or the broadcast link of a port (`to` is None).
@@ -36,7 +39,7 @@ pub(super) struct Link {
     pub state: LinkState,
     pub queue: VecDeque<Waiting>,
     /// Frames in the air.
-    pub batch: Vec<Vec<u8>>,
+    pub batch: Vec<Frame>,
     /// Frames that were sent and collided, while they still are in the air; they are the first in the queue.
     pub colliding: usize,
     /// How often the first frame in the queue has collided.
@@ -76,6 +79,8 @@ pub(super) struct Port {
     pub links: Vec<usize>,
     pub broadcast: Option<usize>,
     pub uplink: Option<usize>,
+    /// It is a radio: its frames are of 802.11, are acknowledged, and sent again if they are not.
+    pub radio: bool,
     /// Frames from the host, frames to the host, frames the host had no room for, frames without a link.
     pub received: u64,
     pub sent: u64,
@@ -89,7 +94,7 @@ pub(super) struct Flight {
     pub via: usize,
     pub account: usize,
     pub started: u64,
-    pub frame: Vec<u8>,
+    pub frame: Frame,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,4 +110,15 @@ pub(super) struct Event {
     pub at_ns: u64,
     pub order: u64,
     pub what: Happening,
+}
+
+/// What became of a frame, for the radio at `port` that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Port of the sender.
+    pub port: usize,
+    /// The frame, with the number of its tries.
+    pub air: Air,
+    /// What became of it.
+    pub outcome: Outcome,
 }

@@ -1,8 +1,10 @@
-//! The running emulator: TAP devices, the control socket and the clock around the model.
+//! The running emulator: TAP devices, radios, the control socket and the clock around the model.
 
 use super::config::Config;
 use super::control::{Control, Meter};
+use super::frame::Frame;
 use super::model::Model;
+use super::radios::Radios;
 use crate::sys::clock::{cpu_ns, monotonic_ns};
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::lines::{LineStream, Peer};
@@ -17,6 +19,7 @@ use std::path::Path;
 
 const TOKEN_SIGNALS: u64 = 1 << 32;
 const TOKEN_SOCKET: u64 = TOKEN_SIGNALS + 1;
+const TOKEN_RADIOS: u64 = TOKEN_SIGNALS + 2;
 const TOKEN_FIRST_CLIENT: u64 = 1 << 33;
 /// Frames taken from one port before the others get their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -28,7 +31,7 @@ const FRAME_EXTRA_BYTES: usize = 14 + 8;
 struct Arrival {
     at_ns: u64,
     port: usize,
-    frame: Vec<u8>,
+    frame: Frame,
 }
 
 /// Everything the emulator owns; the TAP devices vanish with it.
@@ -36,6 +39,7 @@ pub struct Shell {
     // Dropped in this order: the socket is there only while all ports are.
     socket: ControlSocket,
     taps: Vec<Option<Tap>>,
+    radios: Option<Radios>,
     model: Model,
     control: Control,
     meter: Meter,
@@ -57,17 +61,26 @@ impl Shell {
         epoll.add(&signals, TOKEN_SIGNALS, Interest::READ)?;
         let mut taps = Vec::with_capacity(config.ports.len());
         for (i, port) in config.ports.iter().enumerate() {
+            if port.radio.is_some() {
+                taps.push(None);
+                continue;
+            }
             let options =
                 TapOptions { mac: Some(port.mac), mtu: Some(config.options.mtu), ..TapOptions::new(&port.name) };
             let tap = in_namespace(port.netns.as_deref(), || Tap::open(&options))?;
             epoll.add(&tap, i as u64, Interest::READ)?;
             taps.push(Some(tap));
         }
+        let radios = Radios::open(config)?;
+        if let Some(radios) = &radios {
+            epoll.add(radios, TOKEN_RADIOS, Interest::READ)?;
+        }
         let socket = ControlSocket::listen(socket_path)?;
         epoll.add(&socket, TOKEN_SOCKET, Interest::READ)?;
         Ok(Shell {
             socket,
             taps,
+            radios,
             model: Model::new(config, monotonic_ns()),
             control: Control::new(config),
             meter: Meter::from(cpu_ns()),
@@ -85,10 +98,12 @@ impl Shell {
         let mut events = Vec::with_capacity(256);
         loop {
             let (due_ns, from_ns) = (self.model.next_event_ns(), monotonic_ns());
-            self.epoll.wait(due_ns.map(|due| due.saturating_sub(from_ns)), &mut events)?;
+            let waits = !self.radios.as_ref().map_or(false, Radios::has_frames);
+            let timeout_ns = if waits { due_ns.map(|due| due.saturating_sub(from_ns)) } else { Some(0) };
+            self.epoll.wait(timeout_ns, &mut events)?;
             let now_ns = monotonic_ns();
             self.meter.woken_late.note(due_ns, from_ns, now_ns);
-            self.serve_medium(&events, now_ns);
+            self.serve_medium(&events, now_ns)?;
             for event in events.iter().filter(|e| e.token >= TOKEN_SIGNALS) {
                 match event.token {
                     TOKEN_SIGNALS => {
@@ -97,6 +112,7 @@ impl Shell {
                         }
                     }
                     TOKEN_SOCKET => self.accept()?,
+                    TOKEN_RADIOS => {}
                     _ => self.serve_client(*event),
                 }
             }
@@ -108,19 +124,29 @@ impl Shell {
     /// If the process comes late, frames have waited in the devices while the medium stood still. They count as arrived
     /// evenly between the moment something was due and now: a link whose queue ran dry meanwhile then goes on in virtual
     /// time, and lateness does not cost capacity.
-    fn serve_medium(&mut self, events: &[Event], now_ns: u64) {
+    fn serve_medium(&mut self, events: &[Event], now_ns: u64) -> io::Result<()> {
         let due_ns = self.model.next_event_ns().map_or(now_ns, |due| due.min(now_ns));
         self.meter.lateness_max_ns = self.meter.lateness_max_ns.max(now_ns - due_ns);
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for event in events.iter().filter(|e| e.token < TOKEN_SIGNALS) {
             self.read_port(event.token as usize, due_ns, now_ns, &mut arrivals);
         }
+        if let Some(radios) = &mut self.radios {
+            let (first, readable) = (arrivals.len(), events.iter().any(|e| e.token == TOKEN_RADIOS));
+            arrivals.extend(radios.read(readable, &mut self.model)?.map(|(port, frame)| Arrival {
+                at_ns: 0,
+                port,
+                frame,
+            }));
+            spread(&mut arrivals[first..], due_ns, now_ns);
+        }
         arrivals.sort_by_key(|arrival| arrival.at_ns);
-        let taps = &self.taps;
-        let mut deliver = |port: usize, frame: &[u8]| match &taps[port] {
+        let (taps, radios) = (&self.taps, &mut self.radios);
+        let mut deliver = |port: usize, frame: &Frame| match (&taps[port], radios.as_mut()) {
             // A port that fails is found out when it is read.
-            Some(tap) => tap.write(frame).unwrap_or(false),
-            None => false,
+            (Some(tap), _) => tap.write(frame).unwrap_or(false),
+            (None, Some(radios)) => radios.deliver(port, frame),
+            (None, None) => false,
         };
         for Arrival { at_ns, port, frame } in arrivals.drain(..) {
             self.model.advance(at_ns, &mut deliver);
@@ -128,6 +154,7 @@ impl Shell {
         }
         self.model.advance(now_ns, &mut deliver);
         self.arrivals = arrivals;
+        self.radios.as_mut().map_or(Ok(()), |radios| radios.settle(&mut self.model))
     }
 
     fn read_port(&mut self, port: usize, due_ns: u64, now_ns: u64, arrivals: &mut Vec<Arrival>) {
@@ -139,7 +166,7 @@ impl Shell {
                     Ok(Some(length)) => {
                         let mut frame = self.model.take_buffer();
                         frame.extend_from_slice(&self.scratch[..length]);
-                        arrivals.push(Arrival { at_ns: 0, port, frame });
+                        arrivals.push(Arrival { at_ns: 0, port, frame: frame.into() });
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -149,10 +176,7 @@ impl Shell {
                 }
             }
         }
-        let count = (arrivals.len() - first) as u64;
-        for (i, arrival) in arrivals[first..].iter_mut().enumerate() {
-            arrival.at_ns = due_ns + (now_ns - due_ns) * i as u64 / count;
-        }
+        spread(&mut arrivals[first..], due_ns, now_ns);
         if let Some(error) = failure {
             self.close_port(port, &error);
         }
@@ -198,6 +222,7 @@ impl Shell {
     fn converse(&mut self, client: &mut LineStream<UnixStream>, event: Event) -> io::Result<Peer> {
         let peer = if event.readable { client.fill()? } else { Peer::Open };
         let mut answers = Vec::new();
+        self.meter.radios = self.radios.as_ref().map(Radios::counters);
         while let Some(line) = client.next_line()? {
             answers.push(self.control.handle(line, &mut self.model, &mut self.meter, cpu_ns()));
         }
@@ -205,5 +230,13 @@ impl Shell {
         let done = client.flush()?;
         self.epoll.modify(client, event.token, if done { Interest::READ } else { Interest::BOTH })?;
         Ok(peer)
+    }
+}
+
+/// Lets arrivals of one source count as evenly spread over the time in which they came.
+fn spread(arrivals: &mut [Arrival], due_ns: u64, now_ns: u64) {
+    let count = arrivals.len() as u64;
+    for (i, arrival) in arrivals.iter_mut().enumerate() {
+        arrival.at_ns = due_ns + (now_ns - due_ns) * i as u64 / count;
     }
 }

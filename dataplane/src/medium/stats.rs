@@ -23,6 +23,8 @@ pub struct LinkStats<'a> {
     pub lost: u64,
     /// Transmissions that collided, each for as long as its frames take.
     pub collisions: u64,
+    /// Frames of a radio that were sent and not received, and were sent again.
+    pub retries: u64,
     /// Share of time that the link was sending, collisions included.
     pub airtime: f64,
     /// Share of time that any link of its domain was sending.
@@ -115,7 +117,7 @@ impl Model {
     /// Counters of a configured link.
     pub fn link_stats<'a>(&self, l: usize, id: &'a str) -> LinkStats<'a> {
         let link = &self.links[l];
-        let Counters { frames, bytes, dropped, lost, sent, collisions, queue_delay_ns, .. } = link.counters;
+        let Counters { frames, bytes, dropped, lost, sent, collisions, retries, queue_delay_ns, .. } = link.counters;
         LinkStats {
             id,
             up: link.state.up,
@@ -125,6 +127,7 @@ impl Model {
             dropped,
             lost,
             collisions,
+            retries,
             airtime: self.airtime(l),
             busy: self.share(self.access.busy_ns(l, self.now_ns)),
             queued: link.queued(),

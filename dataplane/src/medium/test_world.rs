@@ -8,7 +8,7 @@ pub const SECOND: u64 = 1_000_000_000;
 pub const PAYLOAD: usize = 1250;
 
 pub fn state(capacity_mbps: f64) -> LinkState {
-    LinkState { capacity_mbps, delay_ms: 0.0, loss: 0.0, up: true }
+    LinkState::of(capacity_mbps)
 }
 
 /// Ports by (name, technology), links by (from, to, Mb/s).
@@ -20,6 +20,7 @@ pub fn config(ports: &[(&str, &str)], links: &[(usize, usize, f64)], conflicts: 
         technology: technology.to_string(),
         uplink: None,
         hears: None,
+        radio: None,
     };
     let link = |(i, &(from, to, mbps)): (usize, &(usize, usize, f64))| Link {
         id: format!("link{i}"),

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod epoll;
 pub mod file;
 pub mod filter;
+pub mod genetlink;
 pub mod interface;
 pub mod ip_tap;
 pub mod lateness;

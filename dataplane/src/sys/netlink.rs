@@ -104,10 +104,10 @@ pub struct Parsed {
 
 pub(super) const HEADER: usize = 16;
 /// Sequence numbers and flags of netlink headers.
-const NLM_F_REQUEST: u16 = 1;
+pub(super) const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 pub(super) const NLM_F_DUMP_INTR: u16 = 0x10;
-const NLMSG_ERROR: u16 = 2;
+pub(super) const NLMSG_ERROR: u16 = 2;
 pub(super) const NLMSG_DONE: u16 = 3;
 pub(super) const RTM_NEWLINK: u16 = 16;
 pub(super) const RTM_DELLINK: u16 = 17;
@@ -145,19 +145,19 @@ const RTM_F_CLONED: u32 = 0x200;
 pub(super) const INET: u8 = libc::AF_INET as u8;
 const INET6: u8 = libc::AF_INET6 as u8;
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let b = bytes.get(at..at + 2)?;
     Some(u16::from_ne_bytes([b[0], b[1]]))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let b = bytes.get(at..at + 4)?;
     Some(u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 /// Cuts off the first of a row of records that start with their own length, which counts from `length` on and must cover
 /// `least` bytes: the record, and what follows it after padding to four bytes.
-fn cut(bytes: &[u8], length: usize, least: usize) -> Option<(&[u8], &[u8])> {
+pub(super) fn cut(bytes: &[u8], length: usize, least: usize) -> Option<(&[u8], &[u8])> {
     if length < least {
         return None;
     }
@@ -167,7 +167,7 @@ fn cut(bytes: &[u8], length: usize, least: usize) -> Option<(&[u8], &[u8])> {
 }
 
 /// Calls `visit` with type and value of each attribute; stops at the first that does not fit.
-fn attributes<'a>(mut bytes: &'a [u8], mut visit: impl FnMut(u16, &'a [u8])) {
+pub(super) fn attributes<'a>(mut bytes: &'a [u8], mut visit: impl FnMut(u16, &'a [u8])) {
     // Each round takes at least the four bytes of an attribute's own header.
     while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
         match cut(bytes, usize::from(length), 4) {
