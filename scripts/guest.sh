@@ -47,8 +47,10 @@ qemu_works() {
 uml_kernel() {
     local kernel=${HYROADS_GUEST_KERNEL:-}
     if [ -z "$kernel" ]; then
-        # One that is being made is waited for.
-        [ ! -e "$cache/lock" ] || flock -s "$cache/lock" true
+        if [ -e "$cache/lock" ] && ! flock -ns "$cache/lock" true; then
+            echo "hyroads guest: waiting for the kernel that is being made" >&2
+            flock -s "$cache/lock" true
+        fi
         kernel=$(kernel_folder)/linux
     fi
     [ -x "$kernel" ] && echo "$kernel"
